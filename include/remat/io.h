@@ -1,0 +1,71 @@
+// Files: graphs and plans in and out. Formats: docs/formats.md.
+#pragma once
+
+#include <filesystem>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "remat/graph.h"
+#include "remat/planner.h"
+
+namespace remat {
+
+enum class GraphFormat { kRematGraph, kNodeLink };
+std::string_view to_string(GraphFormat format);
+
+/// A graph as read, with what the reader wants to say about it.
+struct LoadedGraph {
+  Graph graph;
+  GraphFormat format = GraphFormat::kRematGraph;
+  std::vector<std::string> warnings;  ///< one line each: unknown keys, ...
+};
+
+/// Reads a graph file; the format is detected by content. Throws InputError naming file, line and column
+/// (or op and value) and both numbers.
+LoadedGraph load_graph(const std::filesystem::path& path);
+/// The same from text in memory; `place` stands in messages where a file name would.
+LoadedGraph parse_graph(std::string_view text, std::string_view place);
+
+/// Writes beside and renames: either the whole file is there afterwards, or the old one. Throws InputError.
+void save_graph(const Graph& graph, const std::filesystem::path& path);
+std::string format_graph(const Graph& graph);
+
+/// A plan with all that its file says about it (docs/model.md).
+struct PlanRecord {
+  std::string graph_name;
+  std::string graph_hash;
+  std::optional<Bytes> budget;
+  OrderMode order = OrderMode::kFixed;
+  std::string planner;
+  std::uint64_t seed = 0;
+  std::string status;
+  Bytes peak;
+  Duration duration;
+  double overhead = 0;
+  std::optional<Bytes> peak_bound;
+  std::optional<Duration> duration_bound;
+  std::vector<std::int64_t> steps;  ///< as in the file, unchecked
+};
+
+PlanRecord make_record(const Problem& problem, const PlanResult& result, std::uint64_t seed);
+PlanRecord load_plan(const std::filesystem::path& path);
+PlanRecord parse_plan(std::string_view text, std::string_view place);
+void save_plan(const PlanRecord& plan, const std::filesystem::path& path);
+std::string format_plan(const PlanRecord& plan);
+
+/// Recomputes everything from `steps` alone. Returns one line per difference, the broken rule first; empty
+/// where the record is true.
+std::vector<std::string> check_record(const Graph& graph, const PlanRecord& plan);
+
+/// "6442450944", "6GiB", "800MB", "75%" (of `keep_all_peak`) to bytes. Throws UsageError for anything
+/// else, zero and negative amounts included.
+Bytes parse_budget(std::string_view text, Bytes keep_all_peak);
+
+/// Whole file; throws InputError.
+std::string read_file(const std::filesystem::path& path);
+/// Writes beside and renames; throws InputError and leaves no partial file.
+void write_file(const std::filesystem::path& path, std::string_view text);
+
+}  // namespace remat

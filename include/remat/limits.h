@@ -1,0 +1,83 @@
+// When to stop, and whom to tell how it goes: one object asked everywhere.
+#pragma once
+
+#include <atomic>
+#include <chrono>
+#include <cstdint>
+#include <functional>
+#include <optional>
+#include <string>
+
+#include "remat/quantity.h"
+
+namespace remat {
+
+enum class StoppedBy { kProof, kTime, kWork, kInterrupted, kTarget };
+std::string_view to_string(StoppedBy reason);
+
+/// A better plan, or a sign of life. `peak` and `duration` are those of the best plan so far.
+struct Progress {
+  std::string planner;
+  double seconds = 0;
+  std::optional<Bytes> peak;
+  std::optional<Duration> duration;
+  bool within_budget = false;
+};
+using ProgressFn = std::function<void(const Progress&)>;
+
+/// Wall clock, deterministic work units and an external stop. Once reached it stays reached. Limits made
+/// by `nested` stop with their parent and hand their work on to it. With a work limit and no time limit
+/// the same plan comes out on every machine. Safe to ask from several threads; a nested object belongs to
+/// one thread.
+class Limits {
+ public:
+  using Clock = std::chrono::steady_clock;
+
+  Limits() : start_(Clock::now()) {}
+  Limits(const Limits&) = delete;
+  Limits& operator=(const Limits&) = delete;
+
+  /// Seconds from the construction of this object.
+  Limits& set_time(double seconds);
+  Limits& set_work(std::int64_t units);
+  /// The flag may be set by a signal handler or another thread; it must outlive this object.
+  Limits& set_stop(const std::atomic<bool>* flag);
+  Limits& set_progress(ProgressFn fn);
+
+  /// Adds `units` of work and says whether any limit is reached. A unit is about a hundred nanoseconds of
+  /// work: what touches k steps or edges counts k / 32 or so, at least 1. The clock is read only every
+  /// kClockStride units.
+  bool spend(std::int64_t units);
+  /// Reads the clock and the stop flag now.
+  bool reached();
+  /// Only the reason that was seen first; nothing while no limit is reached.
+  std::optional<StoppedBy> stopped_by() const;
+
+  double seconds() const;
+  std::int64_t work() const { return work_.load(std::memory_order_relaxed); }
+  /// Seconds or units left; nothing where no such limit is set here or above.
+  std::optional<double> seconds_left() const;
+  std::optional<std::int64_t> work_left() const;
+  bool has_work_limit() const { return work_left().has_value(); }
+
+  void report(const Progress& progress) const;
+
+  /// A share in (0, 1] of the time and work that are left; the parent must outlive it.
+  explicit Limits(Limits& parent, double share);
+
+ private:
+  static constexpr std::int64_t kClockStride = 256;
+  bool mark(StoppedBy reason);
+
+  Limits* parent_ = nullptr;
+  Clock::time_point start_;
+  std::optional<Clock::time_point> deadline_;
+  std::optional<std::int64_t> work_limit_;
+  const std::atomic<bool>* stop_ = nullptr;
+  ProgressFn progress_;
+  std::atomic<std::int64_t> work_{0};
+  std::atomic<std::int64_t> since_clock_{0};
+  std::atomic<int> reason_{-1};
+};
+
+}  // namespace remat

@@ -1,0 +1,83 @@
+// Plans, the reference simulator, and the metrics that everything else agrees on.
+#pragma once
+
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "remat/graph.h"
+#include "remat/ids.h"
+#include "remat/quantity.h"
+
+namespace remat {
+
+/// Fixed: first occurrences of the ops follow the graph's order. Free: any valid sequence. The two are
+/// never mixed in a comparison.
+enum class OrderMode { kFixed, kFree };
+std::string_view to_string(OrderMode mode);
+
+/// A sequence of steps; each runs one op.
+struct Plan {
+  IndexVector<StepId, OpId> steps;
+  friend bool operator==(const Plan&, const Plan&) = default;
+};
+
+/// Every op once, in the graph's order. Its peak is the reference for budgets in percent.
+Plan keep_all_plan(const Graph& graph);
+
+/// The rules of a valid plan, in the order in which the validator reports them.
+enum class Rule {
+  kOpExists,      ///< op index in range
+  kInputReady,    ///< every input has an instance when it is read
+  kAfter,         ///< ops in `after` have run before
+  kRunsOnce,      ///< an op that forbids recomputation runs exactly once
+  kEveryOpRuns,   ///< every op occurs at least once
+  kFixedOrder,    ///< first occurrences follow the graph's order (only checked in fixed order)
+  kBudget,        ///< memory of every step within the budget (only checked where one is given)
+};
+std::string_view to_string(Rule rule);
+
+/// The first broken rule, with place and numbers in `message` (one line).
+struct Violation {
+  Rule rule;
+  StepId step;  ///< none where the rule is about the whole plan
+  std::string message;
+};
+
+/// What running a plan costs.
+struct Simulation {
+  Bytes peak;
+  StepId peak_step;  ///< first step that reaches the peak
+  Duration duration;
+};
+
+/// The reference simulator: linear in steps, edges and outputs, independent of every planner.
+/// Memory of a step = resident inputs + all instances alive at it + its workspace. The plan must be valid
+/// (see `validate`); reading a value that has no instance is a caller bug.
+Simulation simulate(const Graph& graph, const Plan& plan);
+/// As above, and the memory of each step.
+Simulation simulate(const Graph& graph, const Plan& plan, IndexVector<StepId, Bytes>& memory);
+
+/// Half-open life [first, end) of one instance in steps.
+struct InstanceLife {
+  ValueId value;
+  StepId first;
+  StepId end;
+  friend bool operator==(const InstanceLife&, const InstanceLife&) = default;
+};
+/// Lives of all instances that a plan makes (graph inputs are not instances), by first step.
+std::vector<InstanceLife> instance_lives(const Graph& graph, const Plan& plan);
+
+/// The first broken rule, or nothing. Takes steps as they come from a file: any integers.
+std::optional<Violation> validate(const Graph& graph, std::span<const std::int64_t> steps, OrderMode order,
+                                  std::optional<Bytes> budget = std::nullopt);
+std::optional<Violation> validate(const Graph& graph, const Plan& plan, OrderMode order,
+                                  std::optional<Bytes> budget = std::nullopt);
+
+/// (duration - base) / base; 0 where the graph takes no time at all.
+double overhead(const Graph& graph, Duration duration);
+/// Steps beyond the first run of each op.
+std::int64_t recomputed_ops(const Graph& graph, const Plan& plan);
+
+}  // namespace remat

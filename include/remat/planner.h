@@ -1,0 +1,97 @@
+// One call for every planner: a problem and limits go in, a checked result comes out.
+#pragma once
+
+#include <functional>
+#include <map>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "remat/bounds.h"
+#include "remat/graph.h"
+#include "remat/limits.h"
+#include "remat/plan.h"
+
+namespace remat {
+
+/// Time: least duration within the budget. Peak: least peak, then the least duration at it.
+enum class Objective { kTime, kPeak };
+std::string_view to_string(Objective objective);
+
+/// What is asked. The graph must outlive it.
+struct Problem {
+  const Graph* graph = nullptr;
+  Bytes budget;  ///< resident inputs included; ignored with Objective::kPeak
+  OrderMode order = OrderMode::kFixed;
+  Objective objective = Objective::kTime;
+};
+
+/// What is proved about the model that `order` names. `kOptimal`: no valid plan within the budget is
+/// faster. `kFeasible`: a plan within the budget. `kInfeasible`: proved that none exists. `kUnknown`:
+/// none found, nothing proved; running out of time is always this, never infeasible.
+enum class Status { kOptimal, kFeasible, kInfeasible, kUnknown };
+std::string_view to_string(Status status);
+
+/// Counters of a planner, in the order in which it wants them printed.
+using Counters = std::vector<std::pair<std::string, std::int64_t>>;
+
+struct PlanResult {
+  Status status = Status::kUnknown;
+  StoppedBy stopped_by = StoppedBy::kTarget;
+  std::string planner;          ///< the one that made `plan`
+  OrderMode order = OrderMode::kFixed;
+  /// The best plan found. Within the budget where `status` is optimal or feasible; otherwise the one that
+  /// came closest (smallest peak), to be shown and never to be run.
+  std::optional<Plan> plan;
+  Simulation cost;              ///< of `plan`, by the reference simulator
+  PeakBound peak_bound;
+  DurationBound duration_bound;
+  Counters counters;
+  double seconds = 0;
+};
+
+/// True where the result holds a plan that may be run.
+inline bool has_plan(const PlanResult& r) {
+  return r.status == Status::kOptimal || r.status == Status::kFeasible;
+}
+
+/// True where `a` is to be preferred to `b`, by the reference simulator: a plan within the budget first, then
+/// the objective; among plans over the budget the smaller peak.
+bool better(const Problem& problem, const PlanResult& a, const PlanResult& b);
+
+/// (duration - bound) / bound of a result that has a plan.
+double gap(const PlanResult& result);
+
+/// What every planner can be told; `set` holds planner-specific options by name (`tw_remat` takes "k").
+struct PlanOptions {
+  std::uint64_t seed = 0;
+  int threads = 1;
+  std::map<std::string, std::string> set;
+};
+
+/// A registered planner. `run` may leave `cost`, bounds and `seconds` to the shared entry point.
+struct PlannerInfo {
+  std::string_view name;
+  std::string_view description;  ///< one line
+  std::string_view guarantee;    ///< one line: what is promised, e.g. "none; may miss its budget"
+  std::string_view source;       ///< paper or "Remat"
+  /// Nothing where the problem is supported, else one line that says why not.
+  std::optional<std::string> (*supports)(const Problem& problem);
+  PlanResult (*run)(const Problem& problem, const PlanOptions& options, Limits& limits);
+};
+
+/// All planners, by name in the order in which `auto` would try them; src/planners/registry.cc is the
+/// only file that names them all.
+std::span<const PlannerInfo> planners();
+/// Throws UsageError with the known names.
+const PlannerInfo& find_planner(std::string_view name);
+
+/// The shared entry point. Answers from the bounds where they prove that no plan fits; otherwise runs the
+/// planner and confirms its plan with the validator and the reference simulator. Throws UsageError for a
+/// problem the planner does not support or an option it does not know, std::logic_error where a planner
+/// returned a plan that is not what it claims (a bug of the planner).
+PlanResult make_plan(const Problem& problem, std::string_view planner, const PlanOptions& options,
+                     Limits& limits);
+
+}  // namespace remat

@@ -1,0 +1,52 @@
+// Bytes and durations: 64-bit integers that cannot be mixed up.
+#pragma once
+
+#include <cassert>
+#include <compare>
+#include <cstdint>
+#include <optional>
+
+namespace remat {
+
+/// A signed 64-bit amount of one unit. Sums are checked where data comes in (`checked_add`) and asserted
+/// in debug builds everywhere else.
+template <class Tag>
+class Quantity {
+ public:
+  constexpr Quantity() = default;
+  constexpr explicit Quantity(std::int64_t count) : count_(count) {}
+  constexpr std::int64_t count() const { return count_; }
+
+  constexpr Quantity& operator+=(Quantity other) {
+    [[maybe_unused]] const bool overflow = __builtin_add_overflow(count_, other.count_, &count_);
+    assert(!overflow);
+    return *this;
+  }
+  constexpr Quantity& operator-=(Quantity other) {
+    [[maybe_unused]] const bool overflow = __builtin_sub_overflow(count_, other.count_, &count_);
+    assert(!overflow);
+    return *this;
+  }
+  friend constexpr Quantity operator+(Quantity a, Quantity b) { return a += b; }
+  friend constexpr Quantity operator-(Quantity a, Quantity b) { return a -= b; }
+  friend constexpr auto operator<=>(Quantity, Quantity) = default;
+
+ private:
+  std::int64_t count_ = 0;
+};
+
+using Bytes = Quantity<struct BytesTag>;
+using Duration = Quantity<struct DurationTag>;
+
+/// a + b, or nothing when the sum does not fit into 64 bits.
+template <class Tag>
+constexpr std::optional<Quantity<Tag>> checked_add(Quantity<Tag> a, Quantity<Tag> b) {
+  std::int64_t sum = 0;
+  if (__builtin_add_overflow(a.count(), b.count(), &sum)) return std::nullopt;
+  return Quantity<Tag>(sum);
+}
+
+/// Sizes and durations in files are integers in [0, kMaxCount).
+inline constexpr std::int64_t kMaxCount = std::int64_t{1} << 62;
+
+}  // namespace remat

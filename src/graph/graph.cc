@@ -1,0 +1,294 @@
+#include "remat/graph.h"
+
+#include <algorithm>
+#include <array>
+#include <cstdio>
+#include <limits>
+#include <unordered_map>
+
+#include "remat/error.h"
+
+namespace remat {
+
+std::string_view to_string(Phase phase) {
+  static constexpr std::array<std::string_view, 5> kNames{"", "forward", "loss", "backward", "update"};
+  return kNames[static_cast<std::size_t>(phase)];
+}
+
+std::vector<OpId> predecessors(const Graph& graph, OpId op) {
+  std::vector<OpId> result;
+  for (ValueId v : graph.inputs[op]) {
+    if (!graph.is_graph_input(v)) result.push_back(graph.producer[v]);
+  }
+  std::sort(result.begin(), result.end());
+  result.erase(std::unique(result.begin(), result.end()), result.end());
+  return result;
+}
+
+namespace {
+
+std::string describe(std::string_view what, std::int64_t index, std::string_view name) {
+  std::string text = std::string(what) + " " + std::to_string(index);
+  if (!name.empty()) text += " '" + std::string(name) + "'";
+  return text;
+}
+
+/// FNV-1a over 64-bit words, finished by a splitmix64 round so that short inputs spread too.
+class Hasher {
+ public:
+  void add(std::int64_t word) {
+    for (int shift = 0; shift < 64; shift += 8) {
+      state_ ^= (static_cast<std::uint64_t>(word) >> shift) & 0xff;
+      state_ *= 0x100000001b3ULL;
+    }
+  }
+  template <class Range>
+  void add_row(const Range& ids) {
+    add(static_cast<std::int64_t>(std::size(ids)));
+    for (auto id : ids) add(id.index());
+  }
+  std::uint64_t finish() const {
+    std::uint64_t z = state_;
+    z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9ULL;
+    z = (z ^ (z >> 27)) * 0x94d049bb133111ebULL;
+    return z ^ (z >> 31);
+  }
+
+ private:
+  std::uint64_t state_ = 0xcbf29ce484222325ULL;
+};
+
+}  // namespace
+
+std::string describe(const Graph& graph, OpId op) { return describe("op", op.index(), graph.op_name[op]); }
+std::string describe(const Graph& graph, ValueId value) {
+  return describe("value", value.index(), graph.value_name[value]);
+}
+
+std::string graph_hash(const Graph& graph) {
+  Hasher hash;
+  hash.add(static_cast<std::int64_t>(graph.num_values()));
+  hash.add(static_cast<std::int64_t>(graph.num_ops()));
+  for (Bytes b : graph.bytes) hash.add(b.count());
+  hash.add_row(graph.graph_inputs);
+  hash.add_row(graph.graph_outputs);
+  for (OpId op : graph.ops()) {
+    hash.add(graph.duration[op].count());
+    hash.add(graph.workspace[op].count());
+    hash.add(graph.recomputable[op]);
+    hash.add_row(graph.inputs[op]);
+    hash.add_row(graph.outputs[op]);
+    hash.add_row(graph.after[op]);
+  }
+  std::array<char, 17> text{};
+  std::snprintf(text.data(), text.size(), "%016llx", static_cast<unsigned long long>(hash.finish()));
+  return text.data();
+}
+
+/// The columns of the graph to be, and rows of indices that nobody has checked yet.
+struct GraphBuilder::State {
+  Graph graph;
+  std::vector<std::int64_t> forward_of;
+  Rows<OpId, std::int64_t> inputs, outputs, after;
+  std::unordered_map<std::string, OpId> kinds, modules;
+  std::vector<std::int64_t> graph_inputs, graph_outputs;
+
+  template <class I>
+  std::vector<I> checked_ids(std::span<const std::int64_t> row, const std::string& place) const;
+  void connect_values();
+  void connect_ops();
+  void check_order() const;
+};
+
+GraphBuilder::GraphBuilder(std::string name, std::string time_unit) : state_(std::make_unique<State>()) {
+  set_name(std::move(name));
+  set_time_unit(std::move(time_unit));
+}
+GraphBuilder::~GraphBuilder() = default;
+GraphBuilder::GraphBuilder(GraphBuilder&&) noexcept = default;
+GraphBuilder& GraphBuilder::operator=(GraphBuilder&&) noexcept = default;
+
+void GraphBuilder::set_name(std::string name) { state_->graph.name = std::move(name); }
+void GraphBuilder::set_time_unit(std::string unit) { state_->graph.time_unit = std::move(unit); }
+void GraphBuilder::add_input(std::int64_t value) { state_->graph_inputs.push_back(value); }
+void GraphBuilder::add_output(std::int64_t value) { state_->graph_outputs.push_back(value); }
+
+namespace {
+
+void check_count(std::int64_t count, std::string_view what, const std::string& place) {
+  if (count < 0 || count >= kMaxCount) {
+    throw InputError(place + ": " + std::string(what) + " " + std::to_string(count) + " is outside [0, " +
+                     std::to_string(kMaxCount) + ")");
+  }
+}
+
+template <class I>
+void append_text(TextColumn<I>& column, std::string_view text) {
+  if (column.text_size() + text.size() > std::numeric_limits<std::uint32_t>::max()) {
+    throw InputError("names hold more than 4 GiB of text");
+  }
+  column.push_back(text);
+}
+
+/// Appends `text`, sharing the characters of an earlier equal row.
+void append_shared(TextColumn<OpId>& column, std::unordered_map<std::string, OpId>& seen, std::string_view text) {
+  const OpId row(static_cast<std::int64_t>(column.size()));
+  const auto [at, is_new] = seen.try_emplace(std::string(text), row);
+  if (is_new) {
+    append_text(column, text);
+  } else {
+    column.push_copy_of(at->second);
+  }
+}
+
+/// Sum of a column; throws where it leaves [0, kMaxCount).
+template <class Q, class Column>
+Q checked_total(const Column& column, std::string_view what) {
+  Q sum;
+  for (Q amount : column) {
+    const auto next = checked_add(sum, amount);
+    if (!next || next->count() >= kMaxCount) {
+      throw InputError("the sum of all " + std::string(what) + " overflows: " + std::to_string(sum.count()) +
+                       " + " + std::to_string(amount.count()) + " is not below " + std::to_string(kMaxCount));
+    }
+    sum = *next;
+  }
+  return sum;
+}
+
+}  // namespace
+
+std::int64_t GraphBuilder::add_value(Bytes bytes, std::string_view name) {
+  Graph& g = state_->graph;
+  check_count(bytes.count(), "bytes", describe("value", static_cast<std::int64_t>(g.num_values()), name));
+  append_text(g.value_name, name);
+  return g.bytes.push_back(bytes).index();
+}
+
+std::int64_t GraphBuilder::add_op(const OpSpec& op) {
+  State& s = *state_;
+  Graph& g = s.graph;
+  const std::string place = describe("op", static_cast<std::int64_t>(g.num_ops()), op.name);
+  check_count(op.duration.count(), "duration", place);
+  check_count(op.workspace.count(), "workspace", place);
+  append_text(g.op_name, op.name);
+  append_shared(g.op_kind, s.kinds, op.kind);
+  append_shared(g.op_module, s.modules, op.module);
+  g.workspace.push_back(op.workspace);
+  g.recomputable.push_back(op.recomputable);
+  g.phase.push_back(op.phase);
+  s.forward_of.push_back(op.forward_of);
+  s.inputs.append_row(op.inputs);
+  s.outputs.append_row(op.outputs);
+  s.after.append_row(op.after);
+  return g.duration.push_back(op.duration).index();
+}
+
+/// Sorted, duplicate-free ids of a row of indices; throws where one is out of range.
+template <class I>
+std::vector<I> GraphBuilder::State::checked_ids(std::span<const std::int64_t> row, const std::string& place) const {
+  constexpr bool kOps = std::is_same_v<I, OpId>;
+  const auto limit = static_cast<std::int64_t>(kOps ? graph.num_ops() : graph.num_values());
+  std::vector<I> result;
+  result.reserve(row.size());
+  for (std::int64_t index : row) {
+    if (index < 0 || index >= limit) {
+      throw InputError(place + " " + std::to_string(index) + " is not one of the " + std::to_string(limit) +
+                       (kOps ? " ops" : " values"));
+    }
+    result.push_back(I(index));
+  }
+  std::sort(result.begin(), result.end());
+  result.erase(std::unique(result.begin(), result.end()), result.end());
+  return result;
+}
+
+void GraphBuilder::State::connect_values() {
+  Graph& g = graph;
+  g.producer.assign(g.num_values(), OpId::none());
+  for (OpId op : g.ops()) {
+    const auto outs = checked_ids<ValueId>(outputs[op], describe(g, op) + ": output");
+    for (ValueId v : outs) {
+      if (g.producer[v]) {
+        throw InputError(describe(g, v) + " is made twice: by " + describe(g, g.producer[v]) + " and by " +
+                         describe(g, op));
+      }
+      g.producer[v] = op;
+    }
+    g.outputs.append_row(outs);
+  }
+  g.graph_inputs = checked_ids<ValueId>(graph_inputs, "graph input");
+  for (ValueId v : g.graph_inputs) {
+    if (g.producer[v]) {
+      throw InputError(describe(g, v) + " is declared a graph input and is made by " + describe(g, g.producer[v]));
+    }
+  }
+  g.kept.assign(g.num_values(), false);
+  g.graph_outputs = checked_ids<ValueId>(graph_outputs, "graph output");
+  for (ValueId v : g.graph_outputs) g.kept[v] = true;
+}
+
+void GraphBuilder::State::connect_ops() {
+  Graph& g = graph;
+  for (OpId op : g.ops()) {
+    g.inputs.append_row(checked_ids<ValueId>(inputs[op], describe(g, op) + ": input"));
+    g.after.append_row(checked_ids<OpId>(after[op], describe(g, op) + ": 'after'"));
+    const std::int64_t forward = forward_of[static_cast<std::size_t>(op.index())];
+    const std::int64_t row[] = {forward};
+    g.forward_of.push_back(forward == -1 ? OpId::none()
+                                         : checked_ids<OpId>(row, describe(g, op) + ": 'forward_of'").front());
+  }
+  g.readers = Rows<OpId, ValueId>::transpose(g.inputs, g.num_values());
+}
+
+void GraphBuilder::State::check_order() const {
+  const Graph& g = graph;
+  IndexVector<ValueId, bool> declared(g.num_values(), false);
+  for (ValueId v : g.graph_inputs) declared[v] = true;
+  for (OpId op : g.ops()) {
+    for (ValueId v : g.inputs[op]) {
+      const OpId maker = g.producer[v];
+      if (!maker && !declared[v]) {
+        throw InputError(describe(g, op) + " reads " + describe(g, v) +
+                         ", which no op makes and which is not declared a graph input");
+      }
+      if (maker && maker >= op) {
+        throw InputError(describe(g, op) + " reads " + describe(g, v) + ", which is made by " +
+                         describe(g, maker) +
+                         (maker == op ? " itself" : ", later in the order: the order is not topological or there is a cycle"));
+      }
+    }
+    for (OpId before : g.after[op]) {
+      if (before >= op) {
+        throw InputError(describe(g, op) + ": 'after' names " + describe(g, before) + ", which is not earlier in the order");
+      }
+    }
+  }
+  for (ValueId v : g.values()) {
+    if (g.producer[v] || declared[v]) continue;
+    throw InputError((g.kept[v] ? "graph output " : "") + describe(g, v) +
+                     " is made by no op and is not declared a graph input");
+  }
+}
+
+Graph GraphBuilder::build() {
+  State s = std::move(*state_);
+  *state_ = State();
+  Graph& g = s.graph;
+  if (g.num_ops() == 0) throw InputError("the graph has no ops");
+  if (std::max(g.num_ops(), g.num_values()) >= static_cast<std::size_t>(std::numeric_limits<std::int32_t>::max())) {
+    throw InputError("the graph has more than 2^31 ops or values");
+  }
+  s.connect_values();
+  s.connect_ops();
+  s.check_order();
+  g.base_duration = checked_total<Duration>(g.duration, "durations");
+  // One step never needs more than all values and the largest workspace together.
+  std::vector<Bytes> amounts = g.bytes.raw();
+  amounts.push_back(*std::max_element(g.workspace.begin(), g.workspace.end()));
+  checked_total<Bytes>(amounts, "bytes");
+  for (ValueId v : g.graph_inputs) g.resident += g.bytes[v];
+  return std::move(s.graph);
+}
+
+}  // namespace remat

@@ -1,0 +1,85 @@
+#include <algorithm>
+
+#include "remat/plan.h"
+
+namespace remat {
+
+std::string_view to_string(OrderMode mode) { return mode == OrderMode::kFixed ? "fixed" : "free"; }
+
+Plan keep_all_plan(const Graph& graph) {
+  Plan plan;
+  plan.steps.reserve(graph.num_ops());
+  for (OpId op : graph.ops()) plan.steps.push_back(op);
+  return plan;
+}
+
+namespace {
+
+/// Calls end(step, value, end) for every instance of the plan, where `step` makes it and [step, end) is
+/// its life. One pass from the back: the first read met on the way to an instance's birth is its last.
+template <class End>
+void for_each_life(const Graph& graph, const Plan& plan, End&& end) {
+  const StepId n(static_cast<std::int64_t>(plan.steps.size()));
+  IndexVector<ValueId, StepId> last_read(graph.num_values());
+  for (ValueId v : graph.graph_outputs) last_read[v] = n.prev();
+  for (StepId step = n.prev(); step; step = step.prev()) {
+    const OpId op = plan.steps[step];
+    for (ValueId v : graph.outputs[op]) {
+      const StepId last = last_read[v];
+      end(step, v, last ? last.next() : step.next());
+      last_read[v] = StepId::none();
+    }
+    for (ValueId v : graph.inputs[op]) {
+      if (!last_read[v]) last_read[v] = step;
+    }
+  }
+}
+
+}  // namespace
+
+Simulation simulate(const Graph& graph, const Plan& plan, IndexVector<StepId, Bytes>& memory) {
+  // memory[s] first collects what appears at s less what was last read at s - 1.
+  memory.assign(plan.steps.size() + 1, Bytes());
+  for_each_life(graph, plan, [&](StepId step, ValueId v, StepId end) {
+    memory[step] += graph.bytes[v];
+    memory[end] -= graph.bytes[v];
+  });
+  memory.raw().pop_back();
+  Simulation result;
+  Bytes live = graph.resident;
+  for (StepId step : plan.steps.ids()) {
+    const OpId op = plan.steps[step];
+    live += memory[step];
+    memory[step] = live + graph.workspace[op];
+    result.duration += graph.duration[op];
+    if (!result.peak_step || memory[step] > result.peak) {
+      result.peak = memory[step];
+      result.peak_step = step;
+    }
+  }
+  return result;
+}
+
+Simulation simulate(const Graph& graph, const Plan& plan) {
+  IndexVector<StepId, Bytes> memory;
+  return simulate(graph, plan, memory);
+}
+
+std::vector<InstanceLife> instance_lives(const Graph& graph, const Plan& plan) {
+  std::vector<InstanceLife> lives;
+  for_each_life(graph, plan,
+                [&](StepId step, ValueId v, StepId end) { lives.push_back({v, step, end}); });
+  std::reverse(lives.begin(), lives.end());
+  return lives;
+}
+
+double overhead(const Graph& graph, Duration duration) {
+  const auto base = graph.base_duration.count();
+  return base == 0 ? 0.0 : static_cast<double>(duration.count() - base) / static_cast<double>(base);
+}
+
+std::int64_t recomputed_ops(const Graph& graph, const Plan& plan) {
+  return static_cast<std::int64_t>(plan.steps.size()) - static_cast<std::int64_t>(graph.num_ops());
+}
+
+}  // namespace remat

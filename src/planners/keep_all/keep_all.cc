@@ -1,0 +1,26 @@
+#include "planners/keep_all/keep_all.h"
+
+#include "planners/options.h"
+
+namespace remat::keep_all {
+namespace {
+
+PlanResult run(const Problem& problem, const PlanOptions& options, Limits&) {
+  OptionReader(options, "keep_all").finish();
+  PlanResult result;
+  result.plan = keep_all_plan(*problem.graph);
+  return result;
+}
+
+}  // namespace
+
+PlannerInfo info() {
+  return {"keep_all",
+          "every op once, in the graph's order",
+          "least duration; fits only where the budget reaches the keep-all peak",
+          "Kumar et al. 2019 (NoRemat)",
+          [](const Problem&) -> std::optional<std::string> { return std::nullopt; },
+          run};
+}
+
+}  // namespace remat::keep_all

@@ -1,0 +1,102 @@
+// The shared entry point: bounds first, then the planner, then the check that nothing leaves unconfirmed.
+#include <stdexcept>
+
+#include "remat/error.h"
+#include "remat/planner.h"
+
+namespace remat {
+
+std::string_view to_string(Objective objective) { return objective == Objective::kTime ? "time" : "peak"; }
+
+std::string_view to_string(Status status) {
+  switch (status) {
+    case Status::kOptimal: return "optimal";
+    case Status::kFeasible: return "feasible";
+    case Status::kInfeasible: return "infeasible";
+    case Status::kUnknown: return "unknown";
+  }
+  return "";
+}
+
+double gap(const PlanResult& result) {
+  const auto bound = result.duration_bound.duration.count();
+  if (bound <= 0) return 0.0;
+  return static_cast<double>(result.cost.duration.count() - bound) / static_cast<double>(bound);
+}
+
+bool better(const Problem& problem, const PlanResult& a, const PlanResult& b) {
+  if (!a.plan || !b.plan) return a.plan.has_value() && !b.plan.has_value();
+  const auto key = [&](const PlanResult& r) {
+    const bool by_peak = problem.objective == Objective::kPeak || r.cost.peak > problem.budget;
+    return std::tuple(!has_plan(r), by_peak ? r.cost.peak : Bytes(), r.cost.duration, r.cost.peak);
+  };
+  return key(a) < key(b);
+}
+
+namespace {
+
+void confirm(const Problem& problem, PlanResult& result, std::string_view planner) {
+  const Graph& graph = *problem.graph;
+  const auto fail = [&](const std::string& what) {
+    throw std::logic_error("planner " + std::string(planner) + " returned a plan that " + what);
+  };
+  if (const auto violation = validate(graph, *result.plan, problem.order)) fail("breaks " + violation->message);
+  result.cost = simulate(graph, *result.plan);
+  if (result.cost.peak < result.peak_bound.peak) {
+    fail("has the peak " + std::to_string(result.cost.peak.count()) + ", below the bound " +
+         result.peak_bound.argument + " of " + std::to_string(result.peak_bound.peak.count()));
+  }
+  if (result.cost.duration < result.duration_bound.duration && result.cost.peak <= problem.budget) {
+    fail("takes " + std::to_string(result.cost.duration.count()) + ", below the bound " +
+         result.duration_bound.argument + " of " + std::to_string(result.duration_bound.duration.count()));
+  }
+}
+
+/// Status from what the plan is and what the bounds prove; a planner may have proved more.
+void settle(const Problem& problem, PlanResult& result) {
+  const bool fits = problem.objective == Objective::kPeak || result.cost.peak <= problem.budget;
+  if (!fits) {
+    if (result.status != Status::kInfeasible) result.status = Status::kUnknown;
+    return;
+  }
+  const bool proved = problem.objective == Objective::kTime
+                          ? result.cost.duration == result.duration_bound.duration
+                          : result.cost.peak == result.peak_bound.peak &&
+                                result.cost.duration == problem.graph->base_duration;
+  if (proved) result.status = Status::kOptimal;
+  if (result.status != Status::kOptimal) result.status = Status::kFeasible;
+  if (result.status == Status::kOptimal) result.stopped_by = StoppedBy::kProof;
+}
+
+}  // namespace
+
+PlanResult make_plan(const Problem& problem, std::string_view name, const PlanOptions& options, Limits& limits) {
+  const Graph& graph = *problem.graph;
+  const PlannerInfo& planner = find_planner(name);
+  const Limits clock;
+  if (const auto reason = planner.supports(problem)) {
+    throw UsageError("planner " + std::string(name) + " does not support this problem: " + *reason);
+  }
+  const PeakBound peak_bound = best_peak_bound(graph, problem.order);
+  PlanResult result;
+  if (problem.objective == Objective::kTime && problem.budget < peak_bound.peak) {
+    result.status = Status::kInfeasible;
+    result.stopped_by = StoppedBy::kProof;
+  } else {
+    result = planner.run(problem, options, limits);
+  }
+  if (result.planner.empty()) result.planner = name;
+  result.order = problem.order;
+  if (peak_bound.peak >= result.peak_bound.peak) result.peak_bound = peak_bound;
+  if (graph.base_duration >= result.duration_bound.duration) {
+    result.duration_bound = {"base", graph.base_duration};
+  }
+  if (result.plan) {
+    confirm(problem, result, result.planner);
+    settle(problem, result);
+  }
+  result.seconds = clock.seconds();
+  return result;
+}
+
+}  // namespace remat

@@ -1,0 +1,28 @@
+// The only file that names every planner.
+#include <array>
+
+#include "planners/auto/auto.h"
+#include "planners/keep_all/keep_all.h"
+#include "remat/error.h"
+#include "remat/planner.h"
+
+namespace remat {
+
+std::span<const PlannerInfo> planners() {
+  static const std::array kPlanners{
+      keep_all::info(),
+      automatic::info(),
+  };
+  return kPlanners;
+}
+
+const PlannerInfo& find_planner(std::string_view name) {
+  std::string known;
+  for (const PlannerInfo& planner : planners()) {
+    if (planner.name == name) return planner;
+    known += (known.empty() ? "" : ", ") + std::string(planner.name);
+  }
+  throw UsageError("unknown planner '" + std::string(name) + "'; known: " + known);
+}
+
+}  // namespace remat
