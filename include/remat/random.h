@@ -32,7 +32,7 @@ class Random {
   }
   /// Uniform in [0, n), n > 0. Multiply-shift: a bias below n / 2^64, and no division.
   std::int64_t below(std::int64_t n) {
-    return static_cast<std::int64_t>((static_cast<unsigned __int128>(next()) * static_cast<std::uint64_t>(n)) >> 64);
+    return static_cast<std::int64_t>((static_cast<Wide>(next()) * static_cast<std::uint64_t>(n)) >> 64);
   }
   /// Uniform in [lo, hi].
   std::int64_t between(std::int64_t lo, std::int64_t hi) { return lo + below(hi - lo + 1); }
@@ -47,6 +47,7 @@ class Random {
   }
 
  private:
+  __extension__ using Wide = unsigned __int128;
   static std::uint64_t rotate(std::uint64_t x, int k) { return (x << k) | (x >> (64 - k)); }
   std::uint64_t state_[4];
 };

@@ -1,0 +1,50 @@
+// Graph factories for tests: named shapes with a drawing each, and seeded random tiny graphs.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "remat/graph.h"
+#include "remat/plan.h"
+#include "remat/random.h"
+
+namespace remat::testing {
+
+/// One op for `make_graph`: value indices count graph inputs first, then outputs in order of the ops.
+struct TestOp {
+  std::vector<std::int64_t> inputs;
+  std::vector<std::int64_t> output_bytes;
+  std::int64_t duration = 1;
+  std::int64_t workspace = 0;
+  bool recomputable = true;
+  std::vector<std::int64_t> after = {};
+};
+
+/// Values are numbered in the order in which they come: graph inputs, then the outputs of op 0, op 1, ...
+Graph make_graph(const std::vector<std::int64_t>& input_bytes, const std::vector<TestOp>& ops,
+                 const std::vector<std::int64_t>& outputs);
+
+/// A chain of n forward ops of `bytes` each and its n backward ops; backward i reads the output of forward
+/// i - 1 and the gradient of i + 1. Two forward ops are drawn:
+///   f0 -> f1 -> b1 -> b0      b1 reads f0 (and f1), b0 reads b1
+///    \__________^
+Graph training_chain(int layers, std::int64_t bytes = 1, std::int64_t duration = 1);
+
+/// What random graphs may hold.
+struct RandomShape {
+  int min_ops = 2;
+  int max_ops = 7;
+  int max_values = 9;        ///< outputs of ops together
+  bool multi_output = true;  ///< ops with zero or two outputs
+  bool graph_inputs = true;
+  bool workspaces = true;
+  bool never_recompute = true;
+  bool after = true;
+  bool kept_outputs = true;
+};
+Graph random_graph(Random& random, const RandomShape& shape = {});
+
+/// A valid plan in fixed order with random recomputations wherever their inputs have an instance.
+Plan random_plan(const Graph& graph, Random& random, int extra_steps);
+
+}  // namespace remat::testing
