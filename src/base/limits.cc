@@ -43,8 +43,9 @@ bool Limits::mark(StoppedBy reason) {
 bool Limits::spend(std::int64_t units) {
   if (reason_.load(std::memory_order_relaxed) >= 0) return true;
   const std::int64_t work = work_.fetch_add(units, std::memory_order_relaxed) + units;
+  const bool parent_reached = parent_ && parent_->spend(units);
   if (work_limit_ && work >= *work_limit_) return mark(StoppedBy::kWork);
-  if (parent_ && parent_->spend(units)) return mark(*parent_->stopped_by());
+  if (parent_reached) return mark(*parent_->stopped_by());
   const std::int64_t since = since_clock_.fetch_add(units, std::memory_order_relaxed) + units;
   if (since < kClockStride) return false;
   since_clock_.store(0, std::memory_order_relaxed);
