@@ -4,6 +4,7 @@
 #include <functional>
 #include <map>
 #include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -25,6 +26,9 @@ struct Problem {
   Bytes budget;  ///< resident inputs included; ignored with Objective::kPeak
   OrderMode order = OrderMode::kFixed;
   Objective objective = Objective::kTime;
+  /// Plans known before, valid in this order, within the budget or not. Planners may start from them, and
+  /// the shared entry point never answers with a worse one. They must outlive the problem.
+  std::span<const Plan> starts = {};
 };
 
 /// What is proved about the model that `order` names. `kOptimal`: no valid plan within the budget is

@@ -1,5 +1,6 @@
 // The shared entry point: bounds first, then the planner, then the check that nothing leaves unconfirmed.
 #include <stdexcept>
+#include <tuple>
 
 #include "remat/error.h"
 #include "remat/planner.h"
@@ -68,6 +69,20 @@ void settle(const Problem& problem, PlanResult& result) {
   if (result.status == Status::kOptimal) result.stopped_by = StoppedBy::kProof;
 }
 
+/// Keeps the best of the planner's plan and the plans known before.
+void consider_starts(const Problem& problem, PlanResult& result) {
+  for (const Plan& start : problem.starts) {
+    PlanResult known = result;
+    known.plan = start;
+    confirm(problem, known, "known before");
+    known.status = Status::kUnknown;
+    settle(problem, known);
+    if (!better(problem, known, result)) continue;
+    known.planner = "known";
+    result = std::move(known);
+  }
+}
+
 }  // namespace
 
 PlanResult make_plan(const Problem& problem, std::string_view name, const PlanOptions& options, Limits& limits) {
@@ -95,6 +110,7 @@ PlanResult make_plan(const Problem& problem, std::string_view name, const PlanOp
     confirm(problem, result, result.planner);
     settle(problem, result);
   }
+  if (result.status != Status::kInfeasible) consider_starts(problem, result);
   result.seconds = clock.seconds();
   return result;
 }

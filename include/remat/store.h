@@ -1,0 +1,48 @@
+// Plans that are already known for a graph, so that nobody pays twice and more memory is never slower.
+#pragma once
+
+#include <map>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "remat/graph.h"
+#include "remat/plan.h"
+
+namespace remat {
+
+/// For each graph (by hash) and order mode the plans that no other known plan beats in both peak and
+/// duration. Bounded: the graph that was used longest ago goes first. Safe to use from several threads.
+class PlanStore {
+ public:
+  static constexpr std::size_t kMaxGraphs = 8;
+  static constexpr std::size_t kMaxPlans = 256;  ///< a graph and order
+
+  struct Entry {
+    Simulation cost;
+    Plan plan;
+  };
+
+  /// The plan must be valid for the graph in this order.
+  void add(const Graph& graph, OrderMode order, const Plan& plan);
+  /// The fastest known plan within the budget, or nothing.
+  std::optional<Plan> best(const Graph& graph, OrderMode order, Bytes budget);
+  /// All that are kept, by falling peak and rising duration.
+  std::vector<Entry> all(const Graph& graph, OrderMode order);
+
+ private:
+  struct Known {
+    std::uint64_t used = 0;
+    std::vector<Entry> by_peak;  ///< falling peak, rising duration
+  };
+  std::vector<Entry> known(const Graph& graph, OrderMode order);
+  Known& find_or_add(const Graph& graph, OrderMode order);
+
+  std::mutex mutex_;
+  std::uint64_t clock_ = 0;
+  std::map<std::pair<std::string, OrderMode>, Known> graphs_;
+};
+
+}  // namespace remat

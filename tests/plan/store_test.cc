@@ -1,0 +1,62 @@
+#include "remat/store.h"
+
+#include <gtest/gtest.h>
+
+#include "helpers/graphs.h"
+#include "remat/planner.h"
+
+namespace remat {
+namespace {
+
+TEST(PlanStore, AnswersWithTheFastestPlanWithinTheBudget) {
+  Random random(4);
+  const Graph graph = testing::training_chain(8);
+  PlanStore store;
+  std::vector<Plan> added;
+  for (int k = 0; k < 200; ++k) {
+    added.push_back(testing::random_plan(graph, random, static_cast<int>(random.below(12))));
+    store.add(graph, OrderMode::kFixed, added.back());
+  }
+  for (std::int64_t budget = 1; budget < 20; ++budget) {
+    std::optional<Duration> least;
+    for (const Plan& plan : added) {
+      const Simulation cost = simulate(graph, plan);
+      if (cost.peak <= Bytes(budget) && (!least || cost.duration < *least)) least = cost.duration;
+    }
+    const auto best = store.best(graph, OrderMode::kFixed, Bytes(budget));
+    ASSERT_EQ(best.has_value(), least.has_value()) << budget;
+    if (best) {
+      EXPECT_EQ(simulate(graph, *best).duration, *least) << budget;
+    }
+  }
+  EXPECT_FALSE(store.best(graph, OrderMode::kFree, Bytes(100))) << "orders are never mixed";
+}
+
+TEST(PlanStore, ForgetsTheGraphUsedLongestAgo) {
+  PlanStore store;
+  const auto chain = [](std::size_t n) { return testing::training_chain(static_cast<int>(n)); };
+  for (std::size_t n = 1; n <= PlanStore::kMaxGraphs + 1; ++n) {
+    store.add(chain(n), OrderMode::kFixed, keep_all_plan(chain(n)));
+  }
+  EXPECT_TRUE(store.all(chain(1), OrderMode::kFixed).empty());
+  EXPECT_EQ(store.all(chain(2), OrderMode::kFixed).size(), 1u);
+}
+
+TEST(MakePlan, IsNeverWorseThanAPlanKnownBefore) {
+  // Keeping everything is best and fits, but the planner is asked with a start that is all it could know.
+  const Graph graph = testing::make_graph({}, {{{}, {9}, 1}, {{0}, {1}, 1}, {{1}, {9}, 1}, {{0, 2}, {1}, 1}}, {});
+  Plan drop;
+  for (int op : {0, 1, 2, 0, 3}) drop.steps.push_back(OpId(op));
+  const Bytes peak = simulate(graph, drop).peak;
+  Problem problem{&graph, peak};
+  Limits limits;
+  const std::vector<Plan> starts{drop};
+  problem.starts = starts;
+  const PlanResult result = make_plan(problem, "keep_all", {}, limits);
+  ASSERT_TRUE(has_plan(result));
+  EXPECT_LE(result.cost.duration, simulate(graph, drop).duration);
+  EXPECT_LE(result.cost.peak, peak);
+}
+
+}  // namespace
+}  // namespace remat
