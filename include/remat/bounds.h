@@ -21,7 +21,17 @@ struct PeakBound {
 /// all kept outputs. Valid in both orders. O(edges).
 PeakBound floor_bound(const Graph& graph);
 
-/// The best peak bound known for the order, the floor included.
+/// Fixed order: at the first run of an op, also all values that are read at or after it (or kept) and whose
+/// op ran before and may not run again. O(edges).
+PeakBound forced_bound(const Graph& graph);
+
+/// The dearest step on the cheapest way to bring the inputs of one op, or all kept outputs, into memory
+/// together: of several values that are alive at once one was made last, while the others were alive.
+/// Searched backwards over sets of values within a fixed number of units. Returns `known` where it proves
+/// nothing better. Valid in the order that it is asked for. docs/bounds.md has the proof.
+PeakBound pebbling_bound(const Graph& graph, OrderMode order, const PeakBound& known);
+
+/// The best of the peak bounds above for the order. O(edges) and some milliseconds.
 PeakBound best_peak_bound(const Graph& graph, OrderMode order);
 
 /// A lower bound on the duration of every plan within a budget.

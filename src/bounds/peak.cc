@@ -1,5 +1,6 @@
 #include <algorithm>
 
+#include "bounds/pebbling.h"
 #include "remat/bounds.h"
 
 namespace remat {
@@ -20,6 +21,108 @@ PeakBound floor_bound(const Graph& graph) {
   return best;
 }
 
-PeakBound best_peak_bound(const Graph& graph, OrderMode) { return floor_bound(graph); }
+PeakBound forced_bound(const Graph& graph) {
+  // appears[op] less vanishes[op]: change of the forced bytes from the step before to the first run of op.
+  IndexVector<OpId, Bytes> change(graph.num_ops() + 2);
+  const OpId past_the_end(static_cast<std::int64_t>(graph.num_ops()));
+  for (ValueId v : graph.values()) {
+    const OpId maker = graph.producer[v];
+    if (!maker || graph.recomputable[maker]) continue;
+    const auto readers = graph.readers[v];
+    if (readers.empty() && !graph.kept[v]) continue;
+    change[maker.next()] += graph.bytes[v];
+    change[graph.kept[v] ? past_the_end : readers.back().next()] -= graph.bytes[v];
+  }
+  PeakBound best{"forced", graph.resident, OpId::none()};
+  Bytes forced;
+  for (OpId op : graph.ops()) {
+    forced += change[op];
+    Bytes needs = graph.resident + graph.workspace[op] + forced;
+    for (ValueId v : graph.outputs[op]) needs += graph.bytes[v];
+    for (ValueId v : graph.inputs[op]) {
+      if (!graph.is_graph_input(v) && graph.recomputable[graph.producer[v]]) needs += graph.bytes[v];
+    }
+    if (needs > best.peak) best = {"forced", needs, op};
+  }
+  return best;
+}
+
+namespace {
+
+/// Units of work that `pebbling_bound` spends beyond the linear part: some tens of milliseconds.
+constexpr std::int64_t kPebblingUnits = 2'000'000;
+
+std::vector<ValueId> made_values(const Graph& graph, std::span<const ValueId> values) {
+  std::vector<ValueId> made;
+  for (ValueId v : values) {
+    if (!graph.is_graph_input(v)) made.push_back(v);
+  }
+  return made;
+}
+
+/// The values that must be in memory at one moment: the inputs of an op when it runs, in fixed order with
+/// what forbidden recomputation holds across its first run, or all kept outputs at the end.
+struct Moment {
+  OpId op;  ///< none: the end
+  Bytes need;
+  friend bool operator<(const Moment& a, const Moment& b) {
+    return a.need != b.need ? a.need > b.need : a.op < b.op;
+  }
+};
+
+std::vector<ValueId> alive_at(const Graph& graph, const Moment& moment, std::span<const ValueId> never_values) {
+  if (!moment.op) return made_values(graph, graph.graph_outputs);
+  std::vector<ValueId> alive = made_values(graph, graph.inputs[moment.op]);
+  for (ValueId v : never_values) {
+    if (graph.producer[v] >= moment.op) continue;
+    const auto readers = graph.readers[v];
+    if (graph.kept[v] || (!readers.empty() && readers.back() >= moment.op)) alive.push_back(v);
+  }
+  std::sort(alive.begin(), alive.end());
+  alive.erase(std::unique(alive.begin(), alive.end()), alive.end());
+  return alive;
+}
+
+}  // namespace
+
+PeakBound pebbling_bound(const Graph& graph, OrderMode order, const PeakBound& known) {
+  constexpr std::size_t kMostMoments = 4096, kMostNever = 256;
+  Pebbling pebbling(graph, order);
+  std::vector<Moment> moments;
+  Bytes end_need = graph.resident;
+  for (ValueId v : made_values(graph, graph.graph_outputs)) end_need += graph.bytes[v];
+  moments.push_back({OpId::none(), end_need});
+  for (OpId op : graph.ops()) {
+    if (!graph.inputs[op].empty()) moments.push_back({op, pebbling.need(op, {})});
+  }
+  // Only moments that are dear by themselves are likely to force a dearer one before them.
+  const std::size_t count = std::min(kMostMoments, moments.size());
+  std::partial_sort(moments.begin(), moments.begin() + static_cast<std::ptrdiff_t>(count), moments.end());
+  std::vector<ValueId> never_values;
+  if (order == OrderMode::kFixed) {
+    for (ValueId v : graph.values()) {
+      if (graph.producer[v] && !graph.recomputable[graph.producer[v]]) never_values.push_back(v);
+    }
+    if (never_values.size() > kMostNever) never_values.clear();
+  }
+  PeakBound best = known;
+  std::int64_t units = kPebblingUnits;
+  for (std::size_t m = 0; m < count && units > 0; ++m) {
+    std::int64_t share = std::max<std::int64_t>(units / 8, 1000);
+    const std::int64_t before = share;
+    const Bytes raised = pebbling.raise(alive_at(graph, moments[m], never_values), best.peak, share);
+    if (raised > best.peak) best = {"pebbling", raised, moments[m].op};
+    units -= before - share;
+  }
+  return best;
+}
+
+PeakBound best_peak_bound(const Graph& graph, OrderMode order) {
+  PeakBound best = floor_bound(graph);
+  if (order == OrderMode::kFixed) {
+    if (PeakBound forced = forced_bound(graph); forced.peak > best.peak) best = std::move(forced);
+  }
+  return pebbling_bound(graph, order, best);
+}
 
 }  // namespace remat

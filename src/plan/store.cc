@@ -4,11 +4,12 @@
 
 namespace remat {
 
-PlanStore::Known* PlanStore::find(const Graph& graph, OrderMode order) {
+std::vector<PlanStore::Entry> PlanStore::known(const Graph& graph, OrderMode order) {
+  const std::scoped_lock lock(mutex_);
   const auto at = graphs_.find({graph_hash(graph), order});
-  if (at == graphs_.end()) return nullptr;
+  if (at == graphs_.end()) return {};
   at->second.used = ++clock_;
-  return &at->second;
+  return at->second.by_peak;
 }
 
 PlanStore::Known& PlanStore::find_or_add(const Graph& graph, OrderMode order) {
@@ -46,19 +47,12 @@ void PlanStore::add(const Graph& graph, OrderMode order, const Plan& plan) {
 }
 
 std::optional<Plan> PlanStore::best(const Graph& graph, OrderMode order, Bytes budget) {
-  const std::scoped_lock lock(mutex_);
-  if (const Known* plans = find(graph, order)) {
-    for (const Entry& entry : plans->by_peak) {
-      if (entry.cost.peak <= budget) return entry.plan;
-    }
+  for (Entry& entry : known(graph, order)) {
+    if (entry.cost.peak <= budget) return std::move(entry.plan);
   }
   return std::nullopt;
 }
 
-std::vector<PlanStore::Entry> PlanStore::all(const Graph& graph, OrderMode order) {
-  const std::scoped_lock lock(mutex_);
-  const Known* plans = find(graph, order);
-  return plans ? plans->by_peak : std::vector<Entry>();
-}
+std::vector<PlanStore::Entry> PlanStore::all(const Graph& graph, OrderMode order) { return known(graph, order); }
 
 }  // namespace remat
