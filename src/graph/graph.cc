@@ -94,7 +94,7 @@ struct GraphBuilder::State {
   std::vector<std::int64_t> graph_inputs, graph_outputs;
 
   template <class I>
-  std::vector<I> checked_ids(std::span<const std::int64_t> row, const std::string& place) const;
+  std::vector<I> checked_ids(std::span<const std::int64_t> row, std::string_view role, OpId op = OpId::none()) const;
   void connect_values();
   void connect_ops();
   void check_order() const;
@@ -115,11 +115,12 @@ void GraphBuilder::add_output(std::int64_t value) { state_->graph_outputs.push_b
 
 namespace {
 
-void check_count(std::int64_t count, std::string_view what, const std::string& place) {
-  if (count < 0 || count >= kMaxCount) {
-    throw InputError(place + ": " + std::string(what) + " " + std::to_string(count) + " is outside [0, " +
-                     std::to_string(kMaxCount) + ")");
-  }
+/// `place` makes its text only where it is needed: graphs have millions of counts.
+template <class Place>
+void check_count(std::int64_t count, std::string_view what, Place&& place) {
+  if (count >= 0 && count < kMaxCount) return;
+  throw InputError(place() + ": " + std::string(what) + " " + std::to_string(count) + " is outside [0, " +
+                   std::to_string(kMaxCount) + ")");
 }
 
 template <class I>
@@ -160,7 +161,8 @@ Q checked_total(const Column& column, std::string_view what) {
 
 std::int64_t GraphBuilder::add_value(Bytes bytes, std::string_view name) {
   Graph& g = state_->graph;
-  check_count(bytes.count(), "bytes", describe("value", static_cast<std::int64_t>(g.num_values()), name));
+  check_count(bytes.count(), "bytes",
+              [&] { return describe("value", static_cast<std::int64_t>(g.num_values()), name); });
   append_text(g.value_name, name);
   return g.bytes.push_back(bytes).index();
 }
@@ -168,7 +170,7 @@ std::int64_t GraphBuilder::add_value(Bytes bytes, std::string_view name) {
 std::int64_t GraphBuilder::add_op(const OpSpec& op) {
   State& s = *state_;
   Graph& g = s.graph;
-  const std::string place = describe("op", static_cast<std::int64_t>(g.num_ops()), op.name);
+  const auto place = [&] { return describe("op", static_cast<std::int64_t>(g.num_ops()), op.name); };
   check_count(op.duration.count(), "duration", place);
   check_count(op.workspace.count(), "workspace", place);
   append_text(g.op_name, op.name);
@@ -184,21 +186,24 @@ std::int64_t GraphBuilder::add_op(const OpSpec& op) {
   return g.duration.push_back(op.duration).index();
 }
 
-/// Sorted, duplicate-free ids of a row of indices; throws where one is out of range.
+/// Sorted, duplicate-free ids of a row of indices; throws where one is out of range. `role` and `op` say
+/// where the row stands.
 template <class I>
-std::vector<I> GraphBuilder::State::checked_ids(std::span<const std::int64_t> row, const std::string& place) const {
+std::vector<I> GraphBuilder::State::checked_ids(std::span<const std::int64_t> row, std::string_view role,
+                                                OpId op) const {
   constexpr bool kOps = std::is_same_v<I, OpId>;
   const auto limit = static_cast<std::int64_t>(kOps ? graph.num_ops() : graph.num_values());
   std::vector<I> result;
   result.reserve(row.size());
   for (std::int64_t index : row) {
     if (index < 0 || index >= limit) {
-      throw InputError(place + " " + std::to_string(index) + " is not one of the " + std::to_string(limit) +
+      const std::string place = op ? describe(graph, op) + ": " : std::string();
+      throw InputError(place + std::string(role) + " " + std::to_string(index) + " is not one of the " + std::to_string(limit) +
                        (kOps ? " ops" : " values"));
     }
     result.push_back(I(index));
   }
-  std::sort(result.begin(), result.end());
+  if (!std::is_sorted(result.begin(), result.end())) std::sort(result.begin(), result.end());
   result.erase(std::unique(result.begin(), result.end()), result.end());
   return result;
 }
@@ -207,7 +212,7 @@ void GraphBuilder::State::connect_values() {
   Graph& g = graph;
   g.producer.assign(g.num_values(), OpId::none());
   for (OpId op : g.ops()) {
-    const auto outs = checked_ids<ValueId>(outputs[op], describe(g, op) + ": output");
+    const auto outs = checked_ids<ValueId>(outputs[op], "output", op);
     for (ValueId v : outs) {
       if (g.producer[v]) {
         throw InputError(describe(g, v) + " is made twice: by " + describe(g, g.producer[v]) + " and by " +
@@ -231,12 +236,11 @@ void GraphBuilder::State::connect_values() {
 void GraphBuilder::State::connect_ops() {
   Graph& g = graph;
   for (OpId op : g.ops()) {
-    g.inputs.append_row(checked_ids<ValueId>(inputs[op], describe(g, op) + ": input"));
-    g.after.append_row(checked_ids<OpId>(after[op], describe(g, op) + ": 'after'"));
+    g.inputs.append_row(checked_ids<ValueId>(inputs[op], "input", op));
+    g.after.append_row(checked_ids<OpId>(after[op], "'after'", op));
     const std::int64_t forward = forward_of[static_cast<std::size_t>(op.index())];
     const std::int64_t row[] = {forward};
-    g.forward_of.push_back(forward == -1 ? OpId::none()
-                                         : checked_ids<OpId>(row, describe(g, op) + ": 'forward_of'").front());
+    g.forward_of.push_back(forward == -1 ? OpId::none() : checked_ids<OpId>(row, "'forward_of'", op).front());
   }
   g.readers = Rows<OpId, ValueId>::transpose(g.inputs, g.num_values());
 }
