@@ -101,14 +101,14 @@ struct OpSpec {
   std::string_view name;
   std::string_view kind = {};
   std::string_view module = {};
-  Duration duration;
-  Bytes workspace;
+  Duration duration = {};
+  Bytes workspace = {};
   bool recomputable = true;
   Phase phase = Phase::kNone;
   std::int64_t forward_of = -1;           ///< op index, or -1
-  std::span<const std::int64_t> inputs;   ///< value indices
-  std::span<const std::int64_t> outputs;  ///< value indices
-  std::span<const std::int64_t> after;    ///< op indices
+  std::span<const std::int64_t> inputs = {};   ///< value indices
+  std::span<const std::int64_t> outputs = {};  ///< value indices
+  std::span<const std::int64_t> after = {};    ///< op indices
 };
 
 /// Collects values and ops in any mix, then checks everything at once.

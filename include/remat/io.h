@@ -32,7 +32,8 @@ LoadedGraph parse_graph(std::string_view text, std::string_view place);
 void save_graph(const Graph& graph, const std::filesystem::path& path);
 std::string format_graph(const Graph& graph);
 
-/// A plan with all that its file says about it (docs/model.md).
+/// A plan with all that its file says about it (docs/formats.md). Only `steps` is required in a file; what
+/// a file does not state is empty here and is not checked.
 struct PlanRecord {
   std::string graph_name;
   std::string graph_hash;
@@ -41,12 +42,13 @@ struct PlanRecord {
   std::string planner;
   std::uint64_t seed = 0;
   std::string status;
-  Bytes peak;
-  Duration duration;
-  double overhead = 0;
+  std::optional<Bytes> peak;
+  std::optional<Duration> duration;
+  std::optional<double> overhead;
   std::optional<Bytes> peak_bound;
   std::optional<Duration> duration_bound;
-  std::vector<std::int64_t> steps;  ///< as in the file, unchecked
+  std::vector<std::int64_t> steps;    ///< as in the file, unchecked
+  std::vector<std::string> warnings;  ///< what the reader wants to say; never written
 };
 
 PlanRecord make_record(const Problem& problem, const PlanResult& result, std::uint64_t seed);

@@ -1,0 +1,128 @@
+// Budgets as people write them, in exact integer arithmetic.
+#include <array>
+#include <optional>
+
+#include "remat/error.h"
+#include "remat/io.h"
+
+namespace remat {
+namespace {
+
+__extension__ typedef unsigned __int128 Wide;
+
+/// digits / 10^places, as written.
+struct Decimal {
+  Wide digits = 0;
+  int places = 0;
+};
+
+struct Unit {
+  std::string_view name;
+  std::int64_t bytes;
+};
+constexpr std::array<Unit, 10> kUnits{{{"", 1},
+                                       {"B", 1},
+                                       {"kB", 1000},
+                                       {"MB", 1000 * 1000},
+                                       {"GB", 1000 * 1000 * 1000},
+                                       {"TB", 1000LL * 1000 * 1000 * 1000},
+                                       {"KiB", 1LL << 10},
+                                       {"MiB", 1LL << 20},
+                                       {"GiB", 1LL << 30},
+                                       {"TiB", 1LL << 40}}};
+
+char lower(char c) { return c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c; }
+bool is_digit(char c) { return c >= '0' && c <= '9'; }
+
+bool same_word(std::string_view a, std::string_view b) {
+  if (a.size() != b.size()) return false;
+  for (std::size_t i = 0; i < a.size(); ++i) {
+    if (lower(a[i]) != lower(b[i])) return false;
+  }
+  return true;
+}
+
+std::string_view trimmed(std::string_view text) {
+  while (!text.empty() && text.front() == ' ') text.remove_prefix(1);
+  while (!text.empty() && text.back() == ' ') text.remove_suffix(1);
+  return text;
+}
+
+/// Takes "12" or "12.5" off the front. Nothing where there is no number or it has over 24 digits.
+std::optional<Decimal> take_decimal(std::string_view& text) {
+  constexpr std::size_t kMaxDigits = 24;
+  Decimal number;
+  std::size_t at = 0, digits = 0;
+  bool point = false;
+  for (; at < text.size(); ++at) {
+    if (text[at] == '.' && !point && digits > 0) {
+      point = true;
+    } else if (is_digit(text[at])) {
+      number.digits = number.digits * 10 + static_cast<Wide>(text[at] - '0');
+      number.places += point;
+      if (++digits > kMaxDigits) return std::nullopt;
+    } else {
+      break;
+    }
+  }
+  if (digits == 0 || text[at - 1] == '.') return std::nullopt;
+  text.remove_prefix(at);
+  return number;
+}
+
+/// floor(number * factor / divisor), or nothing where it is kMaxCount or more.
+std::optional<std::int64_t> scaled(Decimal number, std::int64_t factor, std::int64_t divisor) {
+  Wide scale = static_cast<Wide>(divisor);
+  for (int i = 0; i < number.places; ++i) scale *= 10;
+  // Whole and rest apart: digits < 10^24 < 2^80 and factor < 2^62 do not fit into one product.
+  const Wide whole = number.digits / scale, rest = number.digits % scale;
+  if (factor != 0 && whole >= static_cast<Wide>(kMaxCount)) return std::nullopt;
+  Wide part = 0, remainder = 0;
+  for (int bit = 62; bit >= 0; --bit) {
+    part <<= 1;
+    remainder <<= 1;
+    if (static_cast<std::uint64_t>(factor) >> bit & 1) remainder += rest;
+    while (remainder >= scale) {
+      remainder -= scale;
+      ++part;
+    }
+  }
+  const Wide total = whole * static_cast<Wide>(factor) + part;
+  if (total >= static_cast<Wide>(kMaxCount)) return std::nullopt;
+  return static_cast<std::int64_t>(total);
+}
+
+[[noreturn]] void refuse(std::string_view text, const std::string& why) {
+  throw UsageError("budget '" + std::string(text) + "' " + why);
+}
+
+constexpr const char* kForms =
+    "is not an amount of memory: write bytes (6442450944), bytes with a unit (6GiB, 800MB) or a share of the "
+    "keep-all peak (75%)";
+
+}  // namespace
+
+Bytes parse_budget(std::string_view text, Bytes keep_all_peak) {
+  std::string_view rest = trimmed(text);
+  if (rest.size() > 1 && rest.front() == '-' && is_digit(rest[1])) refuse(text, "is negative");
+  const auto number = take_decimal(rest);
+  if (!number) refuse(text, kForms);
+  rest = trimmed(rest);
+  std::optional<std::int64_t> bytes;
+  if (rest == "%") {
+    bytes = scaled(*number, keep_all_peak.count(), 100);
+  } else {
+    const Unit* unit = nullptr;
+    for (const Unit& one : kUnits) {
+      if (same_word(one.name, rest)) unit = &one;
+    }
+    if (!unit) refuse(text, kForms);
+    if (unit->bytes == 1 && number->places > 0) refuse(text, "is not a whole number of bytes");
+    bytes = scaled(*number, unit->bytes, 1);
+  }
+  if (!bytes) refuse(text, "is not below " + std::to_string(kMaxCount) + " bytes");
+  if (*bytes == 0) refuse(text, "is 0 bytes: a budget must be positive");
+  return Bytes(*bytes);
+}
+
+}  // namespace remat

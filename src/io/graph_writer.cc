@@ -1,0 +1,85 @@
+// One value or op a line: such files compare well, and a reader's line numbers mean something.
+#include "io/json_text.h"
+#include "remat/io.h"
+
+namespace remat {
+namespace {
+
+template <class Range>
+void append_indices(std::string& text, const Range& ids) {
+  text += '[';
+  bool first = true;
+  for (auto id : ids) {
+    if (!first) text += ',';
+    first = false;
+    text += std::to_string(id.index());
+  }
+  text += ']';
+}
+
+void append_text(std::string& text, std::string_view key, std::string_view value) {
+  if (value.empty()) return;
+  text += ",\"";
+  text += key;
+  text += "\":";
+  io::append_quoted(text, value);
+}
+
+void append_value(std::string& text, const Graph& graph, ValueId value) {
+  text += "{\"bytes\":" + std::to_string(graph.bytes[value].count());
+  append_text(text, "name", graph.value_name[value]);
+  text += '}';
+}
+
+void append_op(std::string& text, const Graph& graph, OpId op) {
+  text += "{\"name\":";
+  io::append_quoted(text, graph.op_name[op]);
+  append_text(text, "kind", graph.op_kind[op]);
+  text += ",\"duration\":" + std::to_string(graph.duration[op].count());
+  if (graph.workspace[op] != Bytes()) text += ",\"workspace\":" + std::to_string(graph.workspace[op].count());
+  text += ",\"inputs\":";
+  append_indices(text, graph.inputs[op]);
+  text += ",\"outputs\":";
+  append_indices(text, graph.outputs[op]);
+  if (!graph.recomputable[op]) text += ",\"recompute\":\"never\"";
+  if (!graph.after[op].empty()) {
+    text += ",\"after\":";
+    append_indices(text, graph.after[op]);
+  }
+  append_text(text, "phase", to_string(graph.phase[op]));
+  append_text(text, "module", graph.op_module[op]);
+  if (graph.forward_of[op]) text += ",\"forward_of\":" + std::to_string(graph.forward_of[op].index());
+  text += '}';
+}
+
+template <class Ids, class Append>
+void append_lines(std::string& text, Ids ids, Append&& append) {
+  const char* separator = "\n";
+  for (auto id : ids) {
+    text += separator;
+    separator = ",\n";
+    append(id);
+  }
+}
+
+}  // namespace
+
+std::string format_graph(const Graph& graph) {
+  std::string text = "{\"format\":\"remat.graph\",\"version\":1";
+  append_text(text, "name", graph.name);
+  append_text(text, "time_unit", graph.time_unit);
+  text += ",\n\"values\":[";
+  append_lines(text, graph.values(), [&](ValueId value) { append_value(text, graph, value); });
+  text += "],\n\"ops\":[";
+  append_lines(text, graph.ops(), [&](OpId op) { append_op(text, graph, op); });
+  text += "],\n\"inputs\":";
+  append_indices(text, graph.graph_inputs);
+  text += ",\n\"outputs\":";
+  append_indices(text, graph.graph_outputs);
+  text += "}\n";
+  return text;
+}
+
+void save_graph(const Graph& graph, const std::filesystem::path& path) { write_file(path, format_graph(graph)); }
+
+}  // namespace remat

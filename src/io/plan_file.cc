@@ -1,0 +1,178 @@
+#include <charconv>
+#include <cmath>
+
+#include "io/json_reader.h"
+#include "io/json_text.h"
+#include "remat/io.h"
+
+namespace remat {
+namespace {
+
+class PlanFormat : public io::Text {
+ public:
+  void text(io::Reader& reader, std::string& read) override {
+    if (read != "remat.plan") reader.fail("found '" + read + "' instead of 'remat.plan'");
+  }
+};
+
+class PlanVersion : public io::Integer {
+ public:
+  void integer(io::Reader& reader, std::int64_t read) override {
+    if (read != 1) reader.fail("version " + std::to_string(read) + " is not supported; this reader knows version 1");
+  }
+};
+
+/// A size or a duration, or null for "not stated".
+class Count : public io::Element {
+ public:
+  std::string_view expected() const override { return "an integer"; }
+  void reset() override { value.reset(); }
+  void null(io::Reader&) override { value.reset(); }
+  void integer(io::Reader& reader, std::int64_t read) override {
+    if (read < 0 || read >= kMaxCount) {
+      reader.fail(std::to_string(read) + " is outside [0, " + std::to_string(kMaxCount) + ")");
+    }
+    value = read;
+  }
+  template <class Q>
+  std::optional<Q> as() const {
+    return value ? std::optional<Q>(Q(*value)) : std::nullopt;
+  }
+  std::optional<std::int64_t> value;
+};
+
+class Seed : public io::Element {
+ public:
+  std::string_view expected() const override { return "an integer in [0, 2^64)"; }
+  void integer(io::Reader& reader, std::int64_t read) override {
+    if (read < 0) Element::integer(reader, read);
+    value = static_cast<std::uint64_t>(read);
+  }
+  void number(io::Reader& reader, double read, const std::string& text) override {
+    const char* end = text.data() + text.size();
+    const auto [at, error] = std::from_chars(text.data(), end, value);
+    if (error != std::errc() || at != end) Element::number(reader, read, text);
+  }
+  std::uint64_t value = 0;
+};
+
+class Number : public io::Element {
+ public:
+  std::string_view expected() const override { return "a number"; }
+  void null(io::Reader&) override { value.reset(); }
+  void integer(io::Reader&, std::int64_t read) override { value = static_cast<double>(read); }
+  void number(io::Reader&, double read, const std::string&) override { value = read; }
+  std::optional<double> value;
+};
+
+class BoundsObject : public io::Object {
+ public:
+  BoundsObject() {
+    optional("peak", peak);
+    optional("duration", duration);
+  }
+  Count peak, duration;
+
+ protected:
+  std::string_view key_prefix() const override { return "bounds."; }
+};
+
+class PlanDocument : public io::Object {
+ public:
+  PlanDocument() {
+    required("format", format_);
+    required("version", version_);
+    optional("graph", graph_);
+    optional("graph_hash", graph_hash_);
+    optional("budget", budget_);
+    optional("order", order_);
+    optional("planner", planner_);
+    optional("seed", seed_);
+    optional("status", status_);
+    optional("peak", peak_);
+    optional("duration", duration_);
+    optional("overhead", overhead_);
+    optional("bounds", bounds_);
+    required("steps", steps_);
+  }
+  PlanRecord record() {
+    PlanRecord plan;
+    plan.graph_name = graph_.value;
+    plan.graph_hash = graph_hash_.value;
+    plan.budget = budget_.as<Bytes>();
+    // A plan that does not say which order it keeps claims nothing about it.
+    plan.order = has("order") && order_.value == 0 ? OrderMode::kFixed : OrderMode::kFree;
+    plan.planner = planner_.value;
+    plan.seed = seed_.value;
+    if (has("status")) plan.status = status_.word();
+    plan.peak = peak_.as<Bytes>();
+    plan.duration = duration_.as<Duration>();
+    plan.overhead = overhead_.value;
+    plan.peak_bound = bounds_.peak.as<Bytes>();
+    plan.duration_bound = bounds_.duration.as<Duration>();
+    plan.steps = std::move(steps_.values);
+    return plan;
+  }
+
+ private:
+  PlanFormat format_;
+  PlanVersion version_;
+  io::Text graph_, graph_hash_, planner_;
+  Count budget_, peak_, duration_;
+  io::Choice order_{{"fixed", "free"}};
+  Seed seed_;
+  io::Choice status_{{"optimal", "feasible", "infeasible", "unknown"}};
+  Number overhead_;
+  BoundsObject bounds_;
+  io::IntegerList steps_;
+};
+
+template <class Q>
+std::string spell(const std::optional<Q>& amount) {
+  return amount ? std::to_string(amount->count()) : "null";
+}
+
+}  // namespace
+
+PlanRecord parse_plan(std::string_view text, std::string_view place) {
+  PlanDocument document;
+  io::Reader reader(text, place);
+  reader.read(document);
+  PlanRecord plan = document.record();
+  if (std::string line = reader.unknown_keys(); !line.empty()) plan.warnings.push_back(std::move(line));
+  return plan;
+}
+
+PlanRecord load_plan(const std::filesystem::path& path) {
+  const std::string text = read_file(path);
+  return parse_plan(text, path.string());
+}
+
+std::string format_plan(const PlanRecord& plan) {
+  std::string text = "{\"format\":\"remat.plan\",\"version\":1,\"graph\":";
+  io::append_quoted(text, plan.graph_name);
+  text += ",\"graph_hash\":";
+  io::append_quoted(text, plan.graph_hash);
+  text += ",\"budget\":" + spell(plan.budget) + ",\"order\":\"" + std::string(to_string(plan.order)) +
+          "\",\"planner\":";
+  io::append_quoted(text, plan.planner);
+  text += ",\"seed\":" + std::to_string(plan.seed);
+  if (!plan.status.empty()) {
+    text += ",\"status\":";
+    io::append_quoted(text, plan.status);
+  }
+  text += ",\n\"peak\":" + spell(plan.peak) + ",\"duration\":" + spell(plan.duration) + ",\"overhead\":" +
+          (plan.overhead && std::isfinite(*plan.overhead) ? io::spell(*plan.overhead) : "null") +
+          ",\"bounds\":{\"peak\":" + spell(plan.peak_bound) + ",\"duration\":" + spell(plan.duration_bound) +
+          "},\n\"steps\":[";
+  for (std::size_t i = 0; i < plan.steps.size(); ++i) {
+    if (i > 0) text += ',';
+    text += std::to_string(plan.steps[i]);
+  }
+  text += "]}\n";
+  return text;
+}
+
+void save_plan(const PlanRecord& plan, const std::filesystem::path& path) { write_file(path, format_plan(plan)); }
+
+}  // namespace remat

@@ -1,0 +1,84 @@
+// What a plan's file says, from a result and against a graph.
+#include <cmath>
+
+#include "io/json_text.h"
+#include "remat/io.h"
+
+namespace remat {
+
+PlanRecord make_record(const Problem& problem, const PlanResult& result, std::uint64_t seed) {
+  const Graph& graph = *problem.graph;
+  PlanRecord plan;
+  plan.graph_name = graph.name;
+  plan.graph_hash = graph_hash(graph);
+  if (problem.objective == Objective::kTime) plan.budget = problem.budget;
+  plan.order = result.order;
+  plan.planner = result.planner;
+  plan.seed = seed;
+  plan.status = to_string(result.status);
+  plan.peak = result.cost.peak;
+  plan.duration = result.cost.duration;
+  plan.overhead = overhead(graph, result.cost.duration);
+  plan.peak_bound = result.peak_bound.peak;
+  plan.duration_bound = result.duration_bound.duration;
+  if (result.plan) {
+    for (OpId op : result.plan->steps) plan.steps.push_back(op.index());
+  }
+  return plan;
+}
+
+namespace {
+
+class Differences {
+ public:
+  void compare(std::string_view what, const std::string& stated, const std::string& found) {
+    if (stated != found) add(what, stated, found);
+  }
+  void add(std::string_view what, const std::string& stated, const std::string& found) {
+    lines.push_back(std::string(what) + ": the plan says " + stated + ", recomputed " + found);
+  }
+  template <class Q>
+  void compare(std::string_view what, const std::optional<Q>& stated, Q found) {
+    if (stated) compare(what, std::to_string(stated->count()), std::to_string(found.count()));
+  }
+  template <class Q>
+  void bound(std::string_view what, const std::optional<Q>& stated, Q reached) {
+    if (stated && *stated > reached) {
+      lines.push_back(std::string(what) + ": the plan says " + std::to_string(stated->count()) +
+                      ", but it reaches " + std::to_string(reached.count()));
+    }
+  }
+  std::vector<std::string> lines;
+};
+
+}  // namespace
+
+std::vector<std::string> check_record(const Graph& graph, const PlanRecord& plan) {
+  Differences differences;
+  if (!plan.graph_hash.empty()) differences.compare("graph_hash", plan.graph_hash, graph_hash(graph));
+  if (!plan.graph_name.empty()) {
+    differences.compare("graph", "'" + plan.graph_name + "'", "'" + graph.name + "'");
+  }
+  if (const auto violation = validate(graph, plan.steps, plan.order, plan.budget)) {
+    differences.lines.insert(differences.lines.begin(), violation->message);
+    if (violation->rule != Rule::kBudget) return differences.lines;
+  }
+  Plan steps;
+  for (std::int64_t op : plan.steps) steps.steps.push_back(OpId(op));
+  const Simulation cost = simulate(graph, steps);
+  differences.compare("peak", plan.peak, cost.peak);
+  differences.compare("duration", plan.duration, cost.duration);
+  const double ratio = overhead(graph, cost.duration);
+  // Written with all digits by us, perhaps with fewer by others.
+  if (plan.overhead && !(std::abs(*plan.overhead - ratio) <= 1e-9 * std::max(1.0, ratio))) {
+    differences.add("overhead", io::spell(*plan.overhead), io::spell(ratio));
+  }
+  differences.bound("bounds.peak", plan.peak_bound, cost.peak);
+  differences.bound("bounds.duration", plan.duration_bound, cost.duration);
+  if (plan.status == to_string(Status::kInfeasible) || plan.status == to_string(Status::kUnknown)) {
+    differences.add("status", plan.status, "a valid plan");
+  }
+  return differences.lines;
+}
+
+}  // namespace remat

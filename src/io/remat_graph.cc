@@ -1,0 +1,172 @@
+#include <array>
+
+#include "io/graph_formats.h"
+#include "io/json_reader.h"
+
+namespace remat::io {
+namespace {
+
+std::string describe(std::string_view what, std::int64_t index, const std::string& name) {
+  std::string text = std::string(what) + " " + std::to_string(index);
+  if (!name.empty()) text += " '" + name + "'";
+  return text;
+}
+
+class ValueObject : public Object {
+ public:
+  explicit ValueObject(GraphBuilder& builder) : builder_(&builder) {
+    required("bytes", bytes_);
+    optional("name", name_);
+  }
+
+ protected:
+  std::string label() const override { return describe("value", count_, name_.value); }
+  std::string_view key_prefix() const override { return "values[]."; }
+  void finish(Reader& reader) override {
+    try {
+      builder_->add_value(Bytes(bytes_.value), name_.value);
+    } catch (const InputError& error) {
+      reader.fail_here(error.what());
+    }
+    ++count_;
+  }
+
+ private:
+  GraphBuilder* builder_;
+  std::int64_t count_ = 0;
+  Integer bytes_;
+  Text name_;
+};
+
+/// An op index or null.
+class ForwardOf : public Integer {
+ public:
+  std::string_view expected() const override { return "an op index or null"; }
+  void reset() override { value = -1; }
+  void null(Reader&) override { value = -1; }
+  void integer(Reader& reader, std::int64_t read) override {
+    if (read < 0) reader.fail(std::to_string(read) + " is not an op index");
+    value = read;
+  }
+};
+
+class OpObject : public Object {
+ public:
+  explicit OpObject(GraphBuilder& builder) : builder_(&builder) {
+    required("name", name_);
+    optional("kind", kind_);
+    required("duration", duration_);
+    optional("workspace", workspace_);
+    required("inputs", inputs_);
+    required("outputs", outputs_);
+    optional("recompute", recompute_);
+    optional("after", after_);
+    optional("phase", phase_);
+    optional("module", module_);
+    optional("forward_of", forward_of_);
+  }
+
+ protected:
+  std::string label() const override { return describe("op", count_, name_.value); }
+  std::string_view key_prefix() const override { return "ops[]."; }
+  void finish(Reader& reader) override {
+    try {
+      builder_->add_op({.name = name_.value,
+                        .kind = kind_.value,
+                        .module = module_.value,
+                        .duration = Duration(duration_.value),
+                        .workspace = Bytes(workspace_.value),
+                        .recomputable = recompute_.value == 0,
+                        .phase = static_cast<Phase>(phase_.value),
+                        .forward_of = forward_of_.value,
+                        .inputs = inputs_.values,
+                        .outputs = outputs_.values,
+                        .after = after_.values});
+    } catch (const InputError& error) {
+      reader.fail_here(error.what());
+    }
+    ++count_;
+  }
+
+ private:
+  static std::vector<std::string_view> phase_names() {
+    std::vector<std::string_view> names;
+    for (int phase = 0; phase <= static_cast<int>(Phase::kUpdate); ++phase) {
+      names.push_back(to_string(static_cast<Phase>(phase)));
+    }
+    return names;
+  }
+
+  GraphBuilder* builder_;
+  std::int64_t count_ = 0;
+  Text name_, kind_, module_;
+  Integer duration_, workspace_;
+  IntegerList inputs_, outputs_, after_;
+  Choice recompute_{{"allowed", "never"}};
+  Choice phase_{phase_names()};
+  ForwardOf forward_of_;
+};
+
+class FormatName : public Text {
+ public:
+  void text(Reader& reader, std::string& read) override {
+    if (read != "remat.graph") reader.fail("found '" + read + "' instead of 'remat.graph'");
+  }
+};
+
+class FormatVersion : public Integer {
+ public:
+  void integer(Reader& reader, std::int64_t read) override {
+    if (read != 1) reader.fail("version " + std::to_string(read) + " is not supported; this reader knows version 1");
+  }
+};
+
+class GraphDocument : public Object {
+ public:
+  GraphDocument() {
+    required("format", format_);
+    required("version", version_);
+    optional("name", name_);
+    optional("time_unit", time_unit_);
+    required("values", values_);
+    required("ops", ops_);
+    optional("inputs", inputs_);
+    optional("outputs", outputs_);
+  }
+  Graph build() {
+    builder_.set_name(name_.value);
+    builder_.set_time_unit(time_unit_.value);
+    for (std::int64_t value : inputs_.values) builder_.add_input(value);
+    for (std::int64_t value : outputs_.values) builder_.add_output(value);
+    return builder_.build();
+  }
+
+ private:
+  GraphBuilder builder_;
+  ValueObject value_{builder_};
+  OpObject op_{builder_};
+  FormatName format_;
+  FormatVersion version_;
+  Text name_, time_unit_;
+  Array values_{value_}, ops_{op_};
+  IntegerList inputs_, outputs_;
+};
+
+}  // namespace
+
+LoadedGraph read_remat_graph(std::string_view text, std::string_view place) {
+  GraphDocument document;
+  Reader reader(text, place);
+  reader.read(document);
+  LoadedGraph loaded;
+  loaded.format = GraphFormat::kRematGraph;
+  if (std::string line = reader.unknown_keys(); !line.empty()) loaded.warnings.push_back(std::move(line));
+  try {
+    loaded.graph = document.build();
+  } catch (const InputError& error) {
+    throw InputError(std::string(place) + ": " + error.what());
+  }
+  return loaded;
+}
+
+}  // namespace remat::io
