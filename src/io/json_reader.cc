@@ -176,7 +176,7 @@ std::string in_quotes(const std::string& text) {
   if (text.size() <= kShown) return "'" + text + "'";
   std::size_t cut = kShown;
   while (cut > 0 && (static_cast<unsigned char>(text[cut]) & 0xc0) == 0x80) --cut;
-  return "'" + text.substr(0, cut) + "...'";
+  return std::string("'").append(text, 0, cut).append("...'");
 }
 
 }  // namespace
