@@ -1,0 +1,482 @@
+#include "plan/tracker.h"
+
+#include <algorithm>
+#include <cassert>
+#include <stdexcept>
+
+namespace remat {
+
+void Tracker::reset(const Plan& plan, Bytes budget) {
+  evaluated_ = false;
+  log_.clear();
+  deltas_.clear();
+  unread_.clear();
+  extras_.clear();
+  last_reader_.clear();
+  std::int64_t width = 0;
+  for (OpId op : graph_->graph->ops()) width = std::max(width, graph_->num_bundles(op));
+  free_.assign(static_cast<std::size_t>(width) + 1, {});
+  pending_duration_ = pending_excess_ = duration_ = 0;
+  const std::size_t ops = graph_->duration.size();
+  const std::size_t n = plan.steps.size() + 2;
+  head_.assign(ops, OccId());
+  tail_.assign(ops, OccId());
+  op_.clear();
+  next_run_.assign(n, OccId());
+  prev_run_.assign(n, OccId());
+  base_.assign(n, 0);
+  extra_at_.assign(n, -1);
+  committed_at_.assign(n, 1);
+  op_.push_back(graph_->begin_op);
+  for (OpId op : plan.steps) op_.push_back(op);
+  op_.push_back(graph_->end_op);
+  for (OccId occ : op_.ids()) start_chain(occ);
+  // A step's memory is what crosses it, instances made before and read at it or later, and its own.
+  std::vector<std::int64_t> crossing(n + 1, 0);
+  for (OccId occ : op_.ids()) {
+    for (BundleId b : graph_->bundles(op_[occ])) {
+      crossing[static_cast<std::size_t>(occ.index()) + 1] += graph_->units[b];
+      crossing[static_cast<std::size_t>(last_reader(occ, b).index()) + 1] -= graph_->units[b];
+    }
+  }
+  std::vector<std::int64_t> memory(n);
+  std::int64_t live = 0;
+  for (OccId occ : op_.ids()) {
+    const auto at = static_cast<std::size_t>(occ.index());
+    live += crossing[at];
+    memory[at] = live + graph_->own[op_[occ]];
+  }
+  blocks_.assign(memory, graph_->narrow, 0);
+  set_budget(budget);
+}
+
+/// Appends `occ` to the chain of its op and reads its inputs; steps come in order.
+void Tracker::start_chain(OccId occ) {
+  const OpId op = op_[occ];
+  duration_ += graph_->duration[op];
+  base_[occ] = static_cast<std::int32_t>(last_reader_.size());
+  last_reader_.resize(last_reader_.size() + static_cast<std::size_t>(graph_->num_bundles(op)), occ);
+  for (BundleId b : graph_->inputs[op]) {
+    last_reader_[instance(tail_[graph_->producer[b]], b)] = occ;
+  }
+  link(occ, tail_[op]);
+}
+
+void Tracker::set_budget(Bytes budget) {
+  assert(log_.empty());
+  blocks_.set_budget(std::min(graph_->budget_units(budget), blocks_.ceiling()));
+  excess_ = blocks_.total_excess();
+}
+
+Plan Tracker::plan() const {
+  Plan plan;
+  plan.steps.reserve(static_cast<std::size_t>(steps()));
+  for (OccId occ = next(begin_occ()); occ != end_occ(); occ = next(occ)) plan.steps.push_back(op_[occ]);
+  return plan;
+}
+
+OccId Tracker::last_reader_before(OccId occ, BundleId bundle, Key before) const {
+  OccId best = occ;
+  Key best_key = key(occ);
+  for (OpId reader : graph_->readers[bundle]) {
+    OccId r = tail_[reader];
+    while (r) {
+      const Key k = key(r);
+      if (k < before) {
+        if (k > best_key) {
+          best = r;
+          best_key = k;
+        }
+        break;
+      }
+      r = prev_run_[r];
+    }
+  }
+  return best;
+}
+
+OccId Tracker::first_reader(OccId occ, BundleId bundle) const {
+  const Key from = key(occ);
+  OccId best = last_reader(occ, bundle);
+  if (best == occ) return OccId::none();
+  Key best_key = key(best);
+  for (OpId reader : graph_->readers[bundle]) {
+    for (OccId r = head_[reader]; r; r = next_run_[r]) {
+      const Key k = key(r);
+      if (k <= from) continue;
+      if (k < best_key) {
+        best = r;
+        best_key = k;
+      }
+      break;
+    }
+  }
+  return best;
+}
+
+bool Tracker::unread(OccId occ) const {
+  const auto base = static_cast<std::size_t>(base_[occ]);
+  const auto count = static_cast<std::size_t>(graph_->num_bundles(op_[occ]));
+  for (std::size_t i = base; i < base + count; ++i) {
+    if (last_reader_[i] != occ) return false;
+  }
+  return true;
+}
+
+bool Tracker::insertable(OpId op, OccId before) const {
+  const Key at = key(before);
+  if (!graph_->recomputable(op) || before == begin_occ()) return false;
+  if (key(head_[op]) >= at) {
+    if (order_ == OrderMode::kFixed) return false;
+    for (OpId a : graph_->after[op]) {
+      if (key(head_[a]) >= at) return false;
+    }
+  }
+  for (BundleId b : graph_->inputs[op]) {
+    if (key(head_[graph_->producer[b]]) >= at) return false;
+  }
+  return true;
+}
+
+bool Tracker::erasable(OccId occ) const {
+  if (prev_run_[occ]) return true;
+  const OccId second = next_run_[occ];
+  if (!second || !unread(occ)) return false;
+  const OpId op = op_[occ];
+  if (order_ == OrderMode::kFixed) {
+    const OccId following = head_[op.next()];
+    return op.next() == graph_->begin_op || key(second) < key(following);
+  }
+  for (OpId b : graph_->before[op]) {
+    if (key(head_[b]) < key(second)) return false;
+  }
+  return true;
+}
+
+bool Tracker::shiftable(OccId occ, OccId before) const {
+  const OpId op = op_[occ];
+  if (before == begin_occ() || op >= graph_->begin_op) return false;
+  const Key from = key(occ);
+  const Key to = key(before);
+  if (to <= from) {
+    // Earlier: inputs must have run; a first run must not pass ops that have to run before it.
+    for (BundleId b : graph_->inputs[op]) {
+      const OccId made = head_[graph_->producer[b]];
+      if (key(made) >= to) return false;
+    }
+    const OccId head = head_[op];
+    if (key(head) < to) return true;
+    if (order_ == OrderMode::kFixed) return op.index() == 0 || key(head_[op.prev()]) < to;
+    return std::ranges::all_of(graph_->after[op], [&](OpId a) { return key(head_[a]) < to; });
+  }
+  // Later: only a first run has anybody who relies on it; the new first run is the step itself or the second.
+  if (prev_run_[occ]) return true;
+  const OccId second = next_run_[occ];
+  const Key first = second ? std::min(to, key(second)) : to;
+  for (BundleId b : graph_->bundles(op)) {
+    const OccId reader = first_reader(occ, b);
+    if (reader && key(reader) < first) return false;
+  }
+  if (order_ == OrderMode::kFixed) return op.next() == graph_->begin_op || first <= key(head_[op.next()]);
+  return std::ranges::all_of(graph_->before[op], [&](OpId b) { return first <= key(head_[b]); });
+}
+
+OccId Tracker::new_occ(OpId op) {
+  const auto width = static_cast<std::size_t>(graph_->num_bundles(op));
+  OccId occ;
+  if (!free_[width].empty()) {
+    occ = free_[width].back();
+    free_[width].pop_back();
+    op_[occ] = op;
+  } else {
+    occ = op_.push_back(op);
+    next_run_.push_back(OccId());
+    prev_run_.push_back(OccId());
+    base_.push_back(static_cast<std::int32_t>(last_reader_.size()));
+    extra_at_.push_back(-1);
+    committed_at_.push_back(0);
+    last_reader_.resize(last_reader_.size() + width);
+    blocks_.reserve_ids(op_.size());
+  }
+  committed_at_[occ] = 0;
+  std::fill_n(last_reader_.begin() + base_[occ], width, occ);
+  return occ;
+}
+
+void Tracker::set_extra(OccId occ, bool extra) {
+  if (extra) {
+    extra_at_[occ] = static_cast<std::int32_t>(extras_.size());
+    extras_.push_back(occ);
+    return;
+  }
+  const auto at = extra_at_[occ];
+  extras_[static_cast<std::size_t>(at)] = extras_.back();
+  extra_at_[extras_.back()] = at;
+  extras_.pop_back();
+  extra_at_[occ] = -1;
+}
+
+void Tracker::link(OccId occ, OccId prev_run) {
+  const OpId op = op_[occ];
+  const OccId next_run = prev_run ? next_run_[prev_run] : head_[op];
+  prev_run_[occ] = prev_run;
+  next_run_[occ] = next_run;
+  (prev_run ? next_run_[prev_run] : head_[op]) = occ;
+  (next_run ? prev_run_[next_run] : tail_[op]) = occ;
+  if (prev_run) {
+    set_extra(occ, true);
+  } else if (next_run) {
+    set_extra(next_run, true);
+  }
+}
+
+void Tracker::unlink(OccId occ) {
+  const OpId op = op_[occ];
+  const OccId prev_run = prev_run_[occ];
+  const OccId next_run = next_run_[occ];
+  (prev_run ? next_run_[prev_run] : head_[op]) = next_run;
+  (next_run ? prev_run_[next_run] : tail_[op]) = prev_run;
+  if (prev_run) {
+    set_extra(occ, false);
+  } else if (next_run) {
+    set_extra(next_run, false);
+  }
+}
+
+void Tracker::set_last(OccId occ, BundleId bundle, OccId reader) {
+  const std::size_t at = instance(occ, bundle);
+  log_.push_back({LogKind::kLastReader, static_cast<std::int32_t>(at), last_reader_[at], 0});
+  last_reader_[at] = reader;
+  if (reader == occ) unread_.push_back(occ);
+}
+
+void Tracker::add_delta(OccId after, OccId upto, std::int64_t units) {
+  if (units != 0 && after != upto) deltas_.push_back({after, upto, units});
+}
+
+OccId Tracker::insert(OpId op, OccId before) {
+  evaluated_ = false;
+  const OccId c = new_occ(op);
+  const std::int64_t memory = blocks_.memory(before) - graph_->own[op_[before]] + graph_->own[op];
+  blocks_.insert_before(c, before, memory);
+  pending_excess_ += memory > blocks_.ceiling() ? StepBlocks::kNever : blocks_.excess(memory);
+  pending_duration_ += graph_->duration[op];
+  const Key at = key(c);
+  const OccId old = newest_before(op, at);
+  link(c, old);
+  log_.push_back({LogKind::kInsert, c.index(), OccId(), 0});
+  for (BundleId b : graph_->bundles(op)) {
+    if (!old) {
+      unread_.push_back(c);
+      continue;
+    }
+    const OccId end = last_reader(old, b);
+    if (key(end) <= at) continue;
+    // Readers behind c now read c; the old instance ends at its last reader before c.
+    const OccId cut = last_reader_before(old, b, at);
+    add_delta(cut, c, -graph_->units[b]);
+    set_last(old, b, cut);
+    last_reader_[instance(c, b)] = end;
+  }
+  for (BundleId b : graph_->inputs[op]) {
+    const OccId made = newest_before(graph_->producer[b], at);
+    assert(made);
+    const OccId end = last_reader(made, b);
+    if (key(end) >= at) continue;
+    add_delta(end, c, graph_->units[b]);
+    set_last(made, b, c);
+  }
+  return c;
+}
+
+void Tracker::erase(OccId c) {
+  evaluated_ = false;
+  const OpId op = op_[c];
+  const Key at = key(c);
+  const OccId pred = prev(c);
+  const OccId succ = next(c);
+  const OccId old = prev_run_[c];
+  for (BundleId b : graph_->bundles(op)) {
+    const OccId end = last_reader(c, b);
+    if (end == c) continue;
+    assert(old);
+    const OccId old_end = last_reader(old, b);
+    add_delta(old_end, pred, graph_->units[b]);
+    set_last(old, b, end);
+  }
+  for (BundleId b : graph_->inputs[op]) {
+    const OccId made = newest_before(graph_->producer[b], at);
+    if (last_reader(made, b) != c) continue;
+    const OccId cut = last_reader_before(made, b, at);
+    add_delta(cut, pred, -graph_->units[b]);
+    set_last(made, b, cut);
+  }
+  unlink(c);
+  const std::int64_t memory = blocks_.erase(c);
+  pending_excess_ -= memory > blocks_.ceiling() ? StepBlocks::kNever : blocks_.excess(memory);
+  pending_duration_ -= graph_->duration[op];
+  log_.push_back({LogKind::kErase, c.index(), succ, memory});
+  forget_endpoint(c, pred);
+}
+
+/// Ranges that began or ended at an erased step begin or end at the one before it.
+void Tracker::forget_endpoint(OccId occ, OccId instead) {
+  for (std::size_t i = 0; i < deltas_.size(); ++i) {
+    if (deltas_[i].after == occ) {
+      log_.push_back({LogKind::kAfter, static_cast<std::int32_t>(i), occ, 0});
+      deltas_[i].after = instead;
+    }
+    if (deltas_[i].upto == occ) {
+      log_.push_back({LogKind::kUpto, static_cast<std::int32_t>(i), occ, 0});
+      deltas_[i].upto = instead;
+    }
+  }
+}
+
+OccId Tracker::shift(OccId occ, OccId before) {
+  if (before == occ || next(occ) == before) return occ;
+  const OccId moved = insert(op_[occ], before);
+  erase(occ);
+  return moved;
+}
+
+void Tracker::permute(std::vector<OccId>& order) {
+  // Steps that are already in place stay; the others are inserted behind the last placed one.
+  OccId at;
+  for (OccId occ : order) {
+    if (!at || key(occ) < key(at)) at = occ;
+  }
+  for (OccId& occ : order) {
+    if (occ == at) {
+      at = next(at);
+    } else {
+      occ = shift(occ, at);
+    }
+  }
+}
+
+std::int64_t Tracker::trim() {
+  std::int64_t gone = 0;
+  // Entries stay in the list: a rollback to a mark inside it must find them again.
+  for (std::size_t i = 0; i < unread_.size(); ++i) {
+    const OccId occ = unread_[i];
+    if (!present(occ) || op_[occ] >= graph_->begin_op) continue;
+    if (!prev_run_[occ] && !next_run_[occ]) continue;
+    if (!unread(occ) || !erasable(occ)) continue;
+    erase(occ);
+    ++gone;
+  }
+  return gone;
+}
+
+void Tracker::collect_edges() {
+  edges_.clear();
+  for (const Delta& d : deltas_) {
+    const Key lo = key(d.after);
+    const Key hi = key(d.upto);
+    if (lo == hi) continue;
+    edges_.push_back({lo, d.units});
+    edges_.push_back({hi, -d.units});
+  }
+  if (edges_.size() <= 32) {
+    for (std::size_t i = 1; i < edges_.size(); ++i) {
+      const Edge edge = edges_[i];
+      std::size_t j = i;
+      for (; j > 0 && edges_[j - 1].key > edge.key; --j) edges_[j] = edges_[j - 1];
+      edges_[j] = edge;
+    }
+  } else {
+    std::sort(edges_.begin(), edges_.end(), [](const Edge& a, const Edge& b) { return a.key < b.key; });
+  }
+}
+
+Change Tracker::change() {
+  if (evaluated_) return change_;
+  collect_edges();
+  Change change{pending_duration_, pending_excess_};
+  std::int64_t units = 0;
+  for (std::size_t i = 0; i + 1 < edges_.size(); ++i) {
+    units += edges_[i].units;
+    if (units == 0 || edges_[i].key == edges_[i + 1].key) continue;
+    change.excess += blocks_.excess_change(edges_[i].key, edges_[i + 1].key, units);
+  }
+  change_ = change;
+  evaluated_ = true;
+  return change;
+}
+
+void Tracker::commit() {
+  if (log_.empty()) return;
+  const Change total = change();
+  std::int64_t units = 0;
+  for (std::size_t i = 0; i + 1 < edges_.size(); ++i) {
+    units += edges_[i].units;
+    if (units == 0 || edges_[i].key == edges_[i + 1].key) continue;
+    blocks_.add(edges_[i].key, edges_[i + 1].key, units);
+  }
+  duration_ += total.duration;
+  excess_ += total.excess;
+  finish_log();
+#ifndef NDEBUG
+  // Every move on small graphs; a sample on large ones, where a rebuild costs as much as thousands of moves.
+  if (steps() <= 2000 || ++commits_ % 1024 == 0) {
+    if (const std::string difference = verify(); !difference.empty()) throw std::logic_error("tracker: " + difference);
+  }
+#endif
+}
+
+void Tracker::finish_log() {
+  touched_.clear();
+  for (const LogEntry& entry : log_) {
+    if (entry.kind == LogKind::kInsert) {
+      committed_at_[OccId(entry.at)] = 1;
+    } else if (entry.kind == LogKind::kErase) {
+      const OccId occ(entry.at);
+      committed_at_[occ] = 1;
+      free_[static_cast<std::size_t>(graph_->num_bundles(op_[occ]))].push_back(occ);
+      if (present(entry.occ)) touched_.push_back(entry.occ);
+    }
+  }
+  for (OccId occ : touched_) {
+    const std::size_t rank = blocks_.rank_of(occ);
+    blocks_.tidy(rank);
+    if (const std::size_t again = blocks_.rank_of(occ); again > 0) blocks_.tidy(again - 1);
+  }
+  log_.clear();
+  deltas_.clear();
+  unread_.clear();
+  pending_duration_ = pending_excess_ = 0;
+  evaluated_ = false;
+}
+
+void Tracker::rollback(const Mark& mark) {
+  evaluated_ = false;
+  while (log_.size() > mark.log) {
+    const LogEntry entry = log_.back();
+    log_.pop_back();
+    switch (entry.kind) {
+      case LogKind::kInsert: {
+        const OccId occ(entry.at);
+        unlink(occ);
+        blocks_.erase(occ);
+        free_[static_cast<std::size_t>(graph_->num_bundles(op_[occ]))].push_back(occ);
+        break;
+      }
+      case LogKind::kErase: {
+        const OccId occ(entry.at);
+        blocks_.insert_before(occ, entry.occ, entry.units);
+        link(occ, newest_before(op_[occ], key(occ)));
+        break;
+      }
+      case LogKind::kLastReader: last_reader_[static_cast<std::size_t>(entry.at)] = entry.occ; break;
+      case LogKind::kAfter: deltas_[static_cast<std::size_t>(entry.at)].after = entry.occ; break;
+      case LogKind::kUpto: deltas_[static_cast<std::size_t>(entry.at)].upto = entry.occ; break;
+    }
+  }
+  deltas_.resize(mark.deltas);
+  unread_.resize(mark.unread);
+  pending_duration_ = mark.duration;
+  pending_excess_ = mark.excess;
+}
+
+}  // namespace remat

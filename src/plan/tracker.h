@@ -1,0 +1,188 @@
+// The incremental tracker: a sequence of steps under edit, its exact cost at every moment.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "plan/tracker_blocks.h"
+#include "plan/tracker_graph.h"
+#include "remat/plan.h"
+
+namespace remat {
+
+/// What pending edits change: exact, in the graph's time unit and in memory units x steps.
+struct Change {
+  std::int64_t duration = 0;
+  std::int64_t excess = 0;
+  friend bool operator==(const Change&, const Change&) = default;
+};
+
+/// State: the sequence of occurrences (`StepBlocks`). Derived from it:
+/// - per op the chain of its occurrences, by position;
+/// - per occurrence and bundle the last reader: the last step that reads that instance, or the occurrence
+///   itself where nobody does (steps + 4 bytes per instance);
+/// - per step the memory; duration; the sum over steps of memory over the budget (`excess`).
+///
+/// Edits (`insert`, `erase`, `shift`, `permute`) change sequence, chains and last readers at once and only
+/// note which ranges of steps gain or lose bytes. `change()` evaluates all pending edits together by one
+/// sweep over those ranges; `commit()` applies them, `rollback(mark)` takes back everything since a mark.
+/// So compound moves nest: edit, look, edit further, look, take back. An edit costs the degree of its op
+/// and at most one block of steps; `change` and `commit` one look per block (64 steps) of the ranges.
+///
+/// Preconditions of edits are the caller's (`insertable`, `erasable` and `shiftable` say whether they hold).
+class Tracker {
+ public:
+  using Key = StepBlocks::Key;
+
+  /// The graph must outlive the tracker. Starts empty: call `reset`.
+  Tracker(const TrackerGraph& graph, OrderMode order) : graph_(&graph), order_(order) {}
+
+  /// Takes a valid plan and a budget; drops everything pending.
+  void reset(const Plan& plan, Bytes budget);
+  /// A new budget for the same sequence; nothing may be pending.
+  void set_budget(Bytes budget);
+
+  // The sequence.
+  const TrackerGraph& graph() const { return *graph_; }
+  OrderMode order() const { return order_; }
+  std::int64_t steps() const { return blocks_.size() - 2; }
+  std::int64_t duration() const { return duration_; }  ///< of the committed sequence
+  std::int64_t excess() const { return excess_; }      ///< of the committed sequence
+  std::int64_t peak_units() const { return blocks_.peak(); }
+  OpId op(OccId occ) const { return op_[occ]; }
+  Key key(OccId occ) const { return blocks_.key(occ); }
+  OccId next(OccId occ) const { return blocks_.next(occ); }
+  OccId prev(OccId occ) const { return blocks_.prev(occ); }
+  bool present(OccId occ) const { return blocks_.contains(occ); }
+  const StepBlocks& blocks() const { return blocks_; }
+  OccId begin_occ() const { return head_[graph_->begin_op]; }
+  OccId end_occ() const { return head_[graph_->end_op]; }
+  Plan plan() const;
+
+  // Occurrences of one op, by position.
+  OccId first(OpId op) const { return head_[op]; }
+  OccId last(OpId op) const { return tail_[op]; }
+  OccId next_run(OccId occ) const { return next_run_[occ]; }
+  OccId prev_run(OccId occ) const { return prev_run_[occ]; }
+  /// The last occurrence of op before a position, or none.
+  OccId newest_before(OpId op, Key key) const {
+    OccId occ = tail_[op];
+    while (occ && this->key(occ) >= key) occ = prev_run_[occ];
+    return occ;
+  }
+  /// Occurrences that have an earlier one of the same op, in no particular order.
+  const std::vector<OccId>& recomputations() const { return extras_; }
+
+  // Instances.
+  OccId last_reader(OccId occ, BundleId bundle) const { return last_reader_[instance(occ, bundle)]; }
+  /// The last reader of the instance made by `occ` that lies before a position; `occ` itself if none does.
+  OccId last_reader_before(OccId occ, BundleId bundle, Key key) const;
+  /// The first reader of the instance made by `occ`, or none.
+  OccId first_reader(OccId occ, BundleId bundle) const;
+  bool unread(OccId occ) const;
+
+  // May an edit be made? They check the rules of valid plans in the tracker's order mode.
+  bool insertable(OpId op, OccId before) const;
+  bool erasable(OccId occ) const;
+  bool shiftable(OccId occ, OccId before) const;
+
+  // Edits.
+  OccId insert(OpId op, OccId before);
+  void erase(OccId occ);
+  /// Moves a step to just before another; returns its new id.
+  OccId shift(OccId occ, OccId before);
+  /// Puts the steps of a window, which are neighbours, into a new order. `order` lists the same steps and
+  /// receives their new ids.
+  void permute(std::vector<OccId>& order);
+  /// Erases steps that nobody reads and that run again elsewhere, as far as pending edits made them so, and
+  /// what that leaves unread in turn. Returns how many went.
+  std::int64_t trim();
+
+  /// Valid until the next commit or a rollback to an earlier mark.
+  struct Mark {
+    std::size_t log = 0, deltas = 0, unread = 0;
+    std::int64_t duration = 0, excess = 0;
+  };
+  Mark mark() const { return {log_.size(), deltas_.size(), unread_.size(), pending_duration_, pending_excess_}; }
+  /// The change by all edits since the last commit. `Change::excess` is at least StepBlocks::kNever where
+  /// memory would leave the range that the tracker can hold: never commit that.
+  Change change();
+  std::int64_t pending_duration() const { return pending_duration_; }
+  void commit();
+  void rollback(const Mark& mark);
+  void rollback() { rollback(Mark()); }
+  /// True for steps inserted since the last commit.
+  bool pending(OccId occ) const { return committed_at_[occ] == 0; }
+
+  /// Rebuilds everything from the sequence, memory by the reference simulator. The first difference, or
+  /// empty. Nothing may be pending.
+  std::string verify() const;
+
+ private:
+  enum class LogKind : std::uint8_t { kInsert, kErase, kLastReader, kAfter, kUpto };
+  struct LogEntry {
+    LogKind kind;
+    std::int32_t at;     ///< occurrence, or index into last_reader_ or deltas_
+    OccId occ;           ///< what was there before; for kErase the step behind the erased one
+    std::int64_t units;  ///< memory of the erased step
+  };
+  /// Steps behind `after` up to and including `upto` gain `units`.
+  struct Delta {
+    OccId after, upto;
+    std::int64_t units;
+  };
+  struct Edge {
+    Key key;
+    std::int64_t units;
+  };
+
+  std::size_t instance(OccId occ, BundleId bundle) const {
+    return static_cast<std::size_t>(base_[occ] + (bundle.index() - graph_->first_bundle[op_[occ]].index()));
+  }
+  OccId new_occ(OpId op);
+  void link(OccId occ, OccId prev_run);
+  void unlink(OccId occ);
+  void set_extra(OccId occ, bool extra);
+  void set_last(OccId occ, BundleId bundle, OccId reader);
+  void add_delta(OccId after, OccId upto, std::int64_t units);
+  void forget_endpoint(OccId occ, OccId instead);
+  void collect_edges();
+  void finish_log();
+  void start_chain(OccId occ);
+  std::string verify_chains() const;
+  std::string verify_instances() const;
+  std::string verify_memory() const;
+
+  const TrackerGraph* graph_;
+  OrderMode order_;
+  StepBlocks blocks_;
+  std::int64_t duration_ = 0;
+  std::int64_t excess_ = 0;
+
+  // By op.
+  IndexVector<OpId, OccId> head_, tail_;
+  // By occurrence.
+  IndexVector<OccId, OpId> op_;
+  IndexVector<OccId, OccId> next_run_, prev_run_;
+  IndexVector<OccId, std::int32_t> base_;          ///< of its instances in last_reader_
+  IndexVector<OccId, std::int32_t> extra_at_;      ///< place in extras_, or -1
+  IndexVector<OccId, std::uint8_t> committed_at_;  ///< 0 while pending
+  std::vector<OccId> last_reader_;                 ///< by instance
+  std::vector<OccId> extras_;
+  std::vector<std::vector<OccId>> free_;           ///< unused occurrences, by number of bundles
+
+  // Pending.
+  std::vector<LogEntry> log_;
+  std::vector<Delta> deltas_;
+  std::vector<OccId> unread_;
+  std::int64_t pending_duration_ = 0;
+  std::int64_t pending_excess_ = 0;  ///< of steps that came or went, at their memory before all deltas
+  std::vector<Edge> edges_;
+  Change change_;          ///< what change() answered last
+  bool evaluated_ = false;  ///< true while change_ and edges_ describe the pending edits
+  std::vector<OccId> touched_;
+  std::int64_t commits_ = 0;
+};
+
+}  // namespace remat

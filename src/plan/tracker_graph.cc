@@ -1,0 +1,68 @@
+#include "plan/tracker_graph.h"
+
+#include <algorithm>
+#include <numeric>
+
+namespace remat {
+namespace {
+
+std::int64_t common_unit(const Graph& graph) {
+  std::int64_t unit = 0;
+  for (ValueId v : graph.values()) {
+    if (!graph.is_graph_input(v)) unit = std::gcd(unit, graph.bytes[v].count());
+  }
+  for (OpId op : graph.ops()) unit = std::gcd(unit, graph.workspace[op].count());
+  return std::max<std::int64_t>(unit, 1);
+}
+
+bool same_lives(const Graph& graph, ValueId a, ValueId b) {
+  return graph.kept[a] == graph.kept[b] && std::ranges::equal(graph.readers[a], graph.readers[b]);
+}
+
+}  // namespace
+
+TrackerGraph::TrackerGraph(const Graph& g)
+    : graph(&g), begin_op(static_cast<std::int64_t>(g.num_ops())), end_op(begin_op.next()), unit(common_unit(g)) {
+  std::vector<ValueId> members;
+  for (OpId op : g.ops()) {
+    first_bundle.push_back(BundleId(static_cast<std::int64_t>(producer.size())));
+    duration.push_back(g.duration[op].count());
+    own.push_back(g.workspace[op].count() / unit);
+    members.assign(g.outputs[op].begin(), g.outputs[op].end());
+    std::stable_sort(members.begin(), members.end(), [&](ValueId a, ValueId b) {
+      if (g.kept[a] != g.kept[b]) return static_cast<bool>(g.kept[a]);
+      return std::ranges::lexicographical_compare(g.readers[a], g.readers[b]);
+    });
+    ValueId last;
+    for (ValueId v : members) {
+      own[op] += g.bytes[v].count() / unit;
+      if (!g.kept[v] && g.readers[v].empty()) continue;  // lives during its own step only
+      if (!last || !same_lives(g, last, v)) {
+        producer.push_back(op);
+        units.push_back(0);
+        for (OpId reader : g.readers[v]) readers.push(reader);
+        if (g.kept[v]) readers.push(end_op);
+        readers.end_row();
+      }
+      last = v;
+      units[BundleId(static_cast<std::int64_t>(producer.size()) - 1)] += g.bytes[v].count() / unit;
+    }
+  }
+  for (int pseudo = 0; pseudo < 3; ++pseudo) first_bundle.push_back(BundleId(static_cast<std::int64_t>(producer.size())));
+  for (int pseudo = 0; pseudo < 2; ++pseudo) {
+    duration.push_back(0);
+    own.push_back(0);
+  }
+  inputs = Rows<BundleId, OpId>::transpose(readers, g.num_ops() + 2);
+  for (OpId op : g.ops()) after.append_row(g.after[op]);
+  before = Rows<OpId, OpId>::transpose(after, g.num_ops());
+  const Bytes peak = simulate(g, keep_all_plan(g)).peak - g.resident;
+  narrow = peak.count() / unit < (std::int64_t{1} << 31) / 10 * 9;
+}
+
+std::int64_t TrackerGraph::budget_units(Bytes budget) const {
+  const std::int64_t room = (budget - graph->resident).count();
+  return room < 0 ? -1 : room / unit;
+}
+
+}  // namespace remat

@@ -1,0 +1,70 @@
+#include "plan/tracker_kernels.h"
+
+#include <algorithm>
+
+// One binary for every x86-64: the loader picks the widest version that the machine runs. Integers only, so
+// all versions agree.
+#if defined(__x86_64__) && defined(__GNUC__) && !defined(__clang__) && !defined(__SANITIZE_ADDRESS__) && \
+    !defined(__SANITIZE_THREAD__)
+#define REMAT_VECTOR __attribute__((target_clones("default", "avx2", "arch=x86-64-v4")))
+#else
+#define REMAT_VECTOR
+#endif
+
+namespace remat::kernels {
+
+REMAT_VECTOR
+std::int64_t excess_change(const std::int32_t* cells, std::int32_t n, std::int64_t added, std::int64_t budget,
+                           std::int64_t delta) {
+  // Sums of differences need more than 32 bits: low and high halves are summed apart.
+  const auto shift = static_cast<std::uint32_t>(added);
+  const auto limit = static_cast<std::int32_t>(budget);
+  const auto change = static_cast<std::int32_t>(delta);
+  std::int32_t low = 0;
+  std::int32_t high = 0;
+  for (std::int32_t i = 0; i < n; ++i) {
+    const std::int32_t over = static_cast<std::int32_t>(static_cast<std::uint32_t>(cells[i]) + shift) - limit;
+    const std::int32_t difference = std::max(over + change, 0) - std::max(over, 0);
+    low += difference & 0xffff;
+    high += difference >> 16;
+  }
+  return static_cast<std::int64_t>(high) * 65536 + low;
+}
+
+REMAT_VECTOR
+std::int64_t excess_change(const std::int64_t* cells, std::int32_t n, std::int64_t added, std::int64_t budget,
+                           std::int64_t delta) {
+  std::int64_t sum = 0;
+  const std::int64_t limit = budget - added;
+  for (std::int32_t i = 0; i < n; ++i) {
+    const std::int64_t over = cells[i] - limit;
+    sum += std::max<std::int64_t>(over + delta, 0) - std::max<std::int64_t>(over, 0);
+  }
+  return sum;
+}
+
+REMAT_VECTOR
+Range range(const std::int32_t* cells, std::int32_t n, std::int64_t added) {
+  const auto shift = static_cast<std::uint32_t>(added);
+  std::int32_t low = INT32_MAX;
+  std::int32_t high = INT32_MIN;
+  for (std::int32_t i = 0; i < n; ++i) {
+    const auto memory = static_cast<std::int32_t>(static_cast<std::uint32_t>(cells[i]) + shift);
+    low = std::min(low, memory);
+    high = std::max(high, memory);
+  }
+  return {low, high};
+}
+
+REMAT_VECTOR
+Range range(const std::int64_t* cells, std::int32_t n, std::int64_t added) {
+  std::int64_t low = INT64_MAX;
+  std::int64_t high = INT64_MIN;
+  for (std::int32_t i = 0; i < n; ++i) {
+    low = std::min(low, cells[i]);
+    high = std::max(high, cells[i]);
+  }
+  return {low + added, high + added};
+}
+
+}  // namespace remat::kernels
