@@ -1,0 +1,86 @@
+// What the binding files share: one bind function a domain, and the Python-facing wrappers.
+#pragma once
+
+#include <nanobind/nanobind.h>
+#include <nanobind/ndarray.h>
+#include <nanobind/stl/optional.h>
+#include <nanobind/stl/string.h>
+#include <nanobind/stl/vector.h>
+
+#include <cstdint>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "remat/graph.h"
+#include "remat/io.h"
+#include "remat/plan.h"
+#include "remat/planner.h"
+
+namespace remat::python {
+
+namespace nb = nanobind;
+
+using Int64Array = nb::ndarray<nb::numpy, const std::int64_t, nb::ndim<1>>;
+using Int32Array = nb::ndarray<nb::numpy, const std::int32_t, nb::ndim<1>>;
+using BoolArray = nb::ndarray<nb::numpy, const bool, nb::ndim<1>>;
+
+/// A read-only numpy view of a column that `owner` keeps alive. Quantities and ids are one integer wide.
+template <class Array, class Column>
+Array view_of(const Column& column, nb::handle owner) {
+  using Entry = std::remove_cvref_t<decltype(column.raw()[0])>;
+  using Scalar = typename Array::Scalar;
+  static_assert(sizeof(Entry) == sizeof(Scalar) && std::is_trivially_copyable_v<Entry>);
+  return Array(reinterpret_cast<const Scalar*>(column.raw().data()), {column.size()}, owner);
+}
+
+/// A new read-only numpy array that owns its entries.
+template <class Array, class T>
+Array array_of(std::vector<T> entries) {
+  auto* owned = new std::vector<T>(std::move(entries));
+  nb::capsule owner(owned, [](void* p) noexcept { delete static_cast<std::vector<T>*>(p); });
+  return Array(reinterpret_cast<const typename Array::Scalar*>(owned->data()), {owned->size()}, owner);
+}
+
+template <class Tag>
+std::optional<std::int64_t> count_of(std::optional<Quantity<Tag>> amount) {
+  return amount ? std::optional(amount->count()) : std::nullopt;
+}
+
+/// `remat.Plan`: what a plan file says. Steps are op indices, valid for the graph with `graph_hash` unless
+/// the plan was loaded and not checked yet.
+struct BoundPlan {
+  PlanRecord record;
+};
+
+/// `remat.Simulation`: the cost of a sequence of steps, by the reference simulator.
+struct BoundSimulation {
+  Simulation cost;
+  double overhead = 0;
+  std::int64_t recomputed_ops = 0;
+  std::vector<std::int64_t> memory;
+};
+
+/// The readers of Python objects throw InputError "WHAT: found ... instead of ..." as the JSON reader does.
+/// An integer is an int, a numpy integer and whatever else has __index__, but no bool.
+std::int64_t to_integer(nb::handle object, const std::string& what);
+/// Integers of a list, tuple or array.
+std::vector<std::int64_t> to_integers(nb::handle object, const std::string& what);
+std::string to_text(nb::handle object, const std::string& what);
+nb::dict to_dict(nb::handle object, const std::string& what);
+/// The items of anything iterable that is neither a text nor a dict.
+nb::iterator items_of(nb::handle object, const std::string& what, const char* expected = "an array");
+
+OrderMode parse_order(const std::string& text);
+/// A budget as Python gives it: bytes, "6GiB", "75%" or None. Throws BudgetFault.
+std::optional<Bytes> parse_budget_object(nb::handle budget, Bytes keep_all_peak);
+Bytes keep_all_peak(const Graph& graph);
+
+void bind_errors(nb::module_& m);
+void bind_graph(nb::module_& m);
+void bind_graph_dict(nb::class_<Graph>& graph_class);
+void bind_plan(nb::module_& m);
+void bind_planning(nb::module_& m);
+void bind_files(nb::module_& m);
+
+}  // namespace remat::python

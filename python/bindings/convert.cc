@@ -1,0 +1,76 @@
+// Python objects to integers, texts, budgets: strict, with messages that show what was given.
+#include "bindings.h"
+#include "errors.h"
+
+namespace remat::python {
+namespace {
+
+[[noreturn]] void refuse(nb::handle object, const std::string& what, const char* expected) {
+  std::string found = nb::cast<std::string>(nb::repr(object));
+  constexpr std::size_t kLongest = 60;
+  if (found.size() > kLongest) found = found.substr(0, kLongest) + "...";
+  throw InputError(what + ": found " + found + " instead of " + expected);
+}
+
+}  // namespace
+
+std::int64_t to_integer(nb::handle object, const std::string& what) {
+  if (PyBool_Check(object.ptr()) || !PyIndex_Check(object.ptr())) refuse(object, what, "an integer");
+  const nb::object index = nb::steal(PyNumber_Index(object.ptr()));
+  if (!index.is_valid()) throw nb::python_error();
+  int overflow = 0;
+  const long long value = PyLong_AsLongLongAndOverflow(index.ptr(), &overflow);
+  if (overflow != 0) throw InputError(what + ": " + nb::cast<std::string>(nb::str(index)) + " does not fit into 64 bits");
+  if (value == -1 && PyErr_Occurred()) throw nb::python_error();
+  return value;
+}
+
+nb::iterator items_of(nb::handle object, const std::string& what, const char* expected) {
+  if (nb::isinstance<nb::str>(object) || nb::isinstance<nb::dict>(object) || !nb::hasattr(object, "__iter__")) {
+    refuse(object, what, expected);
+  }
+  return nb::iter(object);
+}
+
+std::vector<std::int64_t> to_integers(nb::handle object, const std::string& what) {
+  std::vector<std::int64_t> result;
+  for (nb::handle item : items_of(object, what, "an array of integers")) result.push_back(to_integer(item, what));
+  return result;
+}
+
+std::string to_text(nb::handle object, const std::string& what) {
+  if (!nb::isinstance<nb::str>(object)) refuse(object, what, "text");
+  return nb::cast<std::string>(object);
+}
+
+nb::dict to_dict(nb::handle object, const std::string& what) {
+  if (!nb::isinstance<nb::dict>(object)) refuse(object, what, "an object");
+  return nb::borrow<nb::dict>(object);
+}
+
+OrderMode parse_order(const std::string& text) {
+  for (OrderMode mode : {OrderMode::kFixed, OrderMode::kFree}) {
+    if (text == to_string(mode)) return mode;
+  }
+  throw UsageError("order must be 'fixed' or 'free', not '" + text + "'");
+}
+
+Bytes keep_all_peak(const Graph& graph) { return simulate(graph, keep_all_plan(graph)).peak; }
+
+std::optional<Bytes> parse_budget_object(nb::handle budget, Bytes reference) {
+  if (budget.is_none()) return std::nullopt;
+  if (nb::isinstance<nb::str>(budget)) {
+    try {
+      return parse_budget(nb::cast<std::string>(budget), reference);
+    } catch (const InputError& error) {
+      throw BudgetFault(error.what());
+    }
+  }
+  const std::int64_t count = with_fault<BudgetFault>([&] { return to_integer(budget, "budget"); });
+  if (count <= 0 || count >= kMaxCount) {
+    throw BudgetFault("budget " + std::to_string(count) + " is outside [1, " + std::to_string(kMaxCount) + ")");
+  }
+  return Bytes(count);
+}
+
+}  // namespace remat::python

@@ -1,0 +1,135 @@
+#include "op.h"
+
+#include "errors.h"
+
+namespace remat::python {
+namespace {
+
+template <class Row>
+std::vector<std::int64_t> indices(const Row& row) {
+  std::vector<std::int64_t> result;
+  for (auto id : row) result.push_back(id.index());
+  return result;
+}
+
+/// The position of `word` in `words`.
+std::size_t choose(const std::string& word, std::initializer_list<std::string_view> words, const std::string& what) {
+  std::string known;
+  for (const std::string_view* at = words.begin(); at != words.end(); ++at) {
+    if (*at == word) return static_cast<std::size_t>(at - words.begin());
+    known += (known.empty() ? "'" : ", '") + std::string(*at) + "'";
+  }
+  throw InputError(what + ": found '" + word + "' instead of one of " + known);
+}
+
+std::int64_t to_op_index(nb::handle value, const std::string& what) {
+  const std::int64_t index = to_integer(value, what);
+  if (index < 0) throw InputError(what + ": " + std::to_string(index) + " is not an op index");
+  return index;
+}
+
+void init(BoundOp* self, nb::object name, nb::object duration, nb::object inputs, nb::object outputs,
+          nb::kwargs fields) {
+  BoundOp op;
+  with_fault<GraphFault>([&] {
+    set_field(op, "name", name, "op");
+    const std::string place = "op '" + op.name + "'";
+    set_field(op, "duration", duration, place);
+    set_field(op, "inputs", inputs, place);
+    set_field(op, "outputs", outputs, place);
+    for (auto [field, value] : fields) {
+      const std::string name_of_field = nb::cast<std::string>(field);
+      if (!set_field(op, name_of_field, value, place)) {
+        throw nb::type_error(("Op has no field '" + name_of_field + "'").c_str());
+      }
+    }
+  });
+  new (self) BoundOp(std::move(op));
+}
+
+nb::str repr(const BoundOp& op) {
+  return nb::str("Op({!r}, duration={}, inputs={}, outputs={})").format(op.name, op.duration, op.inputs, op.outputs);
+}
+
+}  // namespace
+
+std::string op_place(std::size_t index, const std::string& name) {
+  return "op " + std::to_string(index) + (name.empty() ? "" : " '" + name + "'");
+}
+
+bool set_field(BoundOp& op, const std::string& field, nb::handle value, const std::string& place) {
+  const std::string what = place + ": '" + field + "'";
+  if (field == "name") op.name = to_text(value, what);
+  else if (field == "duration") op.duration = to_integer(value, what);
+  else if (field == "inputs") op.inputs = to_integers(value, what);
+  else if (field == "outputs") op.outputs = to_integers(value, what);
+  else if (field == "workspace") op.workspace = to_integer(value, what);
+  else if (field == "kind") op.kind = to_text(value, what);
+  else if (field == "module") op.module = to_text(value, what);
+  else if (field == "recompute") op.recompute = to_text(value, what);
+  else if (field == "after") op.after = to_integers(value, what);
+  else if (field == "phase") op.phase = to_text(value, what);
+  else if (field == "forward_of") op.forward_of = value.is_none() ? std::nullopt : std::optional(to_op_index(value, what));
+  else return false;
+  return true;
+}
+
+void add_op(GraphBuilder& builder, const BoundOp& op, const std::string& place) {
+  OpSpec spec;
+  spec.name = op.name;
+  spec.kind = op.kind;
+  spec.module = op.module;
+  spec.duration = Duration(op.duration);
+  spec.workspace = Bytes(op.workspace);
+  spec.recomputable = choose(op.recompute, {"allowed", "never"}, place + ": 'recompute'") == 0;
+  spec.phase = static_cast<Phase>(
+      choose(op.phase, {"", "forward", "loss", "backward", "update"}, place + ": 'phase'"));
+  spec.forward_of = op.forward_of.value_or(-1);
+  spec.inputs = op.inputs;
+  spec.outputs = op.outputs;
+  spec.after = op.after;
+  builder.add_op(spec);
+}
+
+BoundOp op_of(const Graph& graph, OpId id) {
+  BoundOp op;
+  op.name = graph.op_name[id];
+  op.duration = graph.duration[id].count();
+  op.inputs = indices(graph.inputs[id]);
+  op.outputs = indices(graph.outputs[id]);
+  op.workspace = graph.workspace[id].count();
+  op.kind = graph.op_kind[id];
+  op.module = graph.op_module[id];
+  op.recompute = graph.recomputable[id] ? "allowed" : "never";
+  op.after = indices(graph.after[id]);
+  op.phase = to_string(graph.phase[id]);
+  if (graph.forward_of[id]) op.forward_of = graph.forward_of[id].index();
+  return op;
+}
+
+void bind_op(nb::module_& m) {
+  nb::class_<BoundOp>(m, "Op", "One op of a graph, with the field names of the file format.")
+      .def("__init__", init, nb::arg("name"), nb::arg("duration"), nb::arg("inputs"), nb::arg("outputs"),
+           nb::arg("fields"),
+           nb::sig("def __init__(self, name: str, duration: int, inputs: Sequence[int], outputs: Sequence[int], *, "
+                   "workspace: int = 0, kind: str = '', module: str = '', recompute: str = 'allowed', "
+                   "after: Sequence[int] = (), phase: str = '', forward_of: int | None = None) -> None"),
+           "`duration` in the graph's time unit, `workspace` in bytes, `inputs` and `outputs` as value indices,\n"
+           "`after` and `forward_of` as op indices; `recompute` is \"allowed\" or \"never\"; `phase` is \"forward\",\n"
+           "\"loss\", \"backward\", \"update\" or \"\". Raises GraphError for a value of the wrong type.")
+      .def_ro("name", &BoundOp::name)
+      .def_ro("duration", &BoundOp::duration, "In the graph's time unit.")
+      .def_ro("inputs", &BoundOp::inputs, "Indices of the values it reads.")
+      .def_ro("outputs", &BoundOp::outputs, "Indices of the values it makes.")
+      .def_ro("workspace", &BoundOp::workspace, "Bytes needed only while it runs.")
+      .def_ro("kind", &BoundOp::kind)
+      .def_ro("module", &BoundOp::module)
+      .def_ro("recompute", &BoundOp::recompute, "\"allowed\" or \"never\".")
+      .def_ro("after", &BoundOp::after, "Indices of ops that must have run before.")
+      .def_ro("phase", &BoundOp::phase)
+      .def_ro("forward_of", &BoundOp::forward_of, "Index of the forward op that it differentiates, or None.")
+      .def("__eq__", [](const BoundOp& a, const BoundOp& b) { return a == b; }, nb::is_operator())
+      .def("__repr__", repr);
+}
+
+}  // namespace remat::python

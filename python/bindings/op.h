@@ -1,0 +1,35 @@
+// remat.Op: one op as Python hands it over and gets it back, with the field names of the file format.
+#pragma once
+
+#include <optional>
+
+#include "bindings.h"
+
+namespace remat::python {
+
+struct BoundOp {
+  std::string name;
+  std::int64_t duration = 0;
+  std::vector<std::int64_t> inputs, outputs;
+  std::int64_t workspace = 0;
+  std::string kind, module;
+  std::string recompute = "allowed";
+  std::vector<std::int64_t> after;
+  std::string phase;
+  std::optional<std::int64_t> forward_of;
+
+  friend bool operator==(const BoundOp&, const BoundOp&) = default;
+};
+
+/// What a field of an op is set to, by its name in the file format. Returns false for a name that is no
+/// field; throws InputError starting with `place` for a value of the wrong type.
+bool set_field(BoundOp& op, const std::string& field, nb::handle value, const std::string& place);
+/// Throws InputError where `recompute` or `phase` is none of the known words.
+void add_op(GraphBuilder& builder, const BoundOp& op, const std::string& place);
+BoundOp op_of(const Graph& graph, OpId op);
+/// "op 3 'mm'", or "op 3" where the name is empty.
+std::string op_place(std::size_t index, const std::string& name);
+
+void bind_op(nb::module_& m);
+
+}  // namespace remat::python

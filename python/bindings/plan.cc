@@ -1,0 +1,140 @@
+// remat.Plan and remat.Simulation; the validator and the reference simulator.
+#include <nanobind/stl/filesystem.h>
+
+#include "bindings.h"
+#include "errors.h"
+
+namespace remat::python {
+namespace {
+
+Plan checked_plan(const Graph& graph, std::span<const std::int64_t> steps, OrderMode order,
+                  std::optional<Bytes> budget = std::nullopt) {
+  if (const auto violation = validate(graph, steps, order, budget)) throw PlanFault(*violation);
+  Plan plan;
+  plan.steps.reserve(steps.size());
+  for (std::int64_t step : steps) plan.steps.push_back(OpId(step));
+  return plan;
+}
+
+BoundSimulation simulate_plan(const Graph& graph, const Plan& plan) {
+  BoundSimulation result;
+  IndexVector<StepId, Bytes> memory;
+  result.cost = simulate(graph, plan, memory);
+  result.overhead = overhead(graph, result.cost.duration);
+  result.recomputed_ops = recomputed_ops(graph, plan);
+  result.memory.reserve(memory.size());
+  for (Bytes b : memory) result.memory.push_back(b.count());
+  return result;
+}
+
+BoundSimulation simulate_steps(const Graph& graph, nb::handle steps) {
+  const auto indices = with_fault<PlanFault>([&] { return to_integers(steps, "steps"); });
+  nb::gil_scoped_release release;
+  return simulate_plan(graph, checked_plan(graph, indices, OrderMode::kFree));
+}
+
+/// Everything a plan says about itself, recomputed from its steps.
+BoundSimulation check(const Graph& graph, const BoundPlan& plan) {
+  nb::gil_scoped_release release;
+  const PlanRecord& record = plan.record;
+  const Plan steps = checked_plan(graph, record.steps, record.order, record.budget);
+  const std::vector<std::string> differences = check_record(graph, record);
+  if (!differences.empty()) {
+    std::string message = differences.front();
+    for (std::size_t i = 1; i < differences.size(); ++i) message += "; " + differences[i];
+    throw PlanFault(message);
+  }
+  return simulate_plan(graph, steps);
+}
+
+void init(BoundPlan* self, const Graph& graph, nb::object steps, const std::string& order) {
+  PlanRecord record;
+  record.steps = with_fault<PlanFault>([&] { return to_integers(steps, "steps"); });
+  record.order = parse_order(order);
+  const Simulation cost = simulate(graph, checked_plan(graph, record.steps, record.order));
+  record.graph_name = graph.name;
+  record.graph_hash = graph_hash(graph);
+  record.peak = cost.peak;
+  record.duration = cost.duration;
+  record.overhead = overhead(graph, cost.duration);
+  record.status = to_string(Status::kFeasible);
+  new (self) BoundPlan{std::move(record)};
+}
+
+nb::str repr(const BoundPlan& plan) {
+  const auto peak = count_of(plan.record.peak);
+  return nb::str("<remat.Plan of {!r}: {} steps, peak {}>")
+      .format(plan.record.graph_name, plan.record.steps.size(), peak ? nb::cast(*peak) : nb::none());
+}
+
+void bind_plan_class(nb::module_& m) {
+  nb::class_<BoundPlan>(m, "Plan", "A sequence of steps, each running one op, and what it costs; never changes.")
+      .def("__init__", init, nb::arg("graph"), nb::arg("steps"), nb::arg("order") = "fixed",
+           nb::sig("def __init__(self, graph: Graph, steps: Iterable[int], order: str = 'fixed') -> None"),
+           "From op indices; simulated at once. Raises PlanError naming the first broken rule.")
+      .def_prop_ro("steps", [](const BoundPlan& p) { return p.record.steps; }, "The op index of every step, as a list.")
+      .def_prop_ro("peak", [](const BoundPlan& p) { return count_of(p.record.peak); },
+                   "Bytes, graph inputs included; None where a file does not say.")
+      .def_prop_ro("duration", [](const BoundPlan& p) { return count_of(p.record.duration); },
+                   "Sum over all steps, in the graph's time unit; None where a file does not say.")
+      .def_prop_ro("overhead", [](const BoundPlan& p) { return p.record.overhead; },
+                   "Extra duration as a fraction of running every op once; None where a file does not say.")
+      .def_prop_ro("budget", [](const BoundPlan& p) { return count_of(p.record.budget); },
+                   "The budget it was made for in bytes, or None.")
+      .def_prop_ro("order", [](const BoundPlan& p) { return std::string(to_string(p.record.order)); },
+                   "\"fixed\" or \"free\".")
+      .def_prop_ro("planner", [](const BoundPlan& p) { return p.record.planner; })
+      .def_prop_ro("seed", [](const BoundPlan& p) { return p.record.seed; })
+      .def_prop_ro("status", [](const BoundPlan& p) { return p.record.status; })
+      .def_prop_ro("graph_name", [](const BoundPlan& p) { return p.record.graph_name; })
+      .def_prop_ro("graph_hash", [](const BoundPlan& p) { return p.record.graph_hash; })
+      .def_prop_ro("peak_lower_bound", [](const BoundPlan& p) { return count_of(p.record.peak_bound); })
+      .def_prop_ro("duration_lower_bound", [](const BoundPlan& p) { return count_of(p.record.duration_bound); })
+      .def("memory",
+           [](const BoundPlan& p, const Graph& graph) {
+             return array_of<Int64Array>(simulate_plan(graph, checked_plan(graph, p.record.steps, OrderMode::kFree)).memory);
+           },
+           nb::arg("graph"), "Bytes in memory at every step: int64 array of shape (len(steps),). Raises PlanError.")
+      .def("save", [](const BoundPlan& p, const std::filesystem::path& path) { save_plan(p.record, path); },
+           nb::arg("path"), "Writes a `remat.plan` file: the whole file, or nothing. Raises RematError.")
+      .def("__len__", [](const BoundPlan& p) { return p.record.steps.size(); })
+      .def("__eq__", [](const BoundPlan& a, const BoundPlan& b) { return format_plan(a.record) == format_plan(b.record); },
+           nb::is_operator())
+      .def("__hash__", [](const BoundPlan& p) { return nb::hash(nb::str(format_plan(p.record).c_str())); })
+      .def("__getstate__", [](const BoundPlan& p) { return format_plan(p.record); })
+      .def("__setstate__",
+           [](BoundPlan& p, const std::string& text) { new (&p) BoundPlan{parse_plan(text, "pickled plan")}; })
+      .def("__repr__", repr);
+}
+
+void bind_simulation_class(nb::module_& m) {
+  nb::class_<BoundSimulation>(m, "Simulation", "What running a sequence of steps costs, by the reference simulator.")
+      .def_prop_ro("peak", [](const BoundSimulation& s) { return s.cost.peak.count(); }, "Bytes.")
+      .def_prop_ro("peak_step", [](const BoundSimulation& s) { return s.cost.peak_step.index(); },
+                   "The first step that reaches the peak.")
+      .def_prop_ro("duration", [](const BoundSimulation& s) { return s.cost.duration.count(); })
+      .def_ro("overhead", &BoundSimulation::overhead, "Extra duration as a fraction of running every op once.")
+      .def_ro("recomputed_ops", &BoundSimulation::recomputed_ops, "Steps beyond the first run of each op.")
+      .def_prop_ro("memory", [](const BoundSimulation& s) { return array_of<Int64Array>(s.memory); },
+                   "Bytes in memory at every step: read-only int64 array of shape (steps,).")
+      .def("__repr__", [](const BoundSimulation& s) {
+        return nb::str("<remat.Simulation: {} steps, peak {} at step {}, duration {}>")
+            .format(s.memory.size(), s.cost.peak.count(), s.cost.peak_step.index(), s.cost.duration.count());
+      });
+}
+
+}  // namespace
+
+void bind_plan(nb::module_& m) {
+  bind_plan_class(m);
+  bind_simulation_class(m);
+  m.def("check", check, nb::arg("graph"), nb::arg("plan"),
+        "Recomputes everything that the plan says from its steps alone: every rule, the budget, peak, duration,\n"
+        "hash of the graph. Returns what the steps cost; raises PlanError naming the first broken rule, the step\n"
+        "and both numbers.");
+  m.def("simulate", simulate_steps, nb::arg("graph"), nb::arg("steps"),
+        nb::sig("def simulate(graph: Graph, steps: Iterable[int]) -> Simulation"),
+        "Runs op indices through the reference simulator, any order of first runs allowed. Raises PlanError.");
+}
+
+}  // namespace remat::python

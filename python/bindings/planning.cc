@@ -1,0 +1,318 @@
+// remat.plan: a planner on a thread of its own, so that Python goes on, hears of progress and can stop it.
+#include <atomic>
+#include <condition_variable>
+#include <deque>
+#include <exception>
+#include <map>
+#include <mutex>
+#include <thread>
+
+#include "bindings.h"
+#include "errors.h"
+
+namespace remat::python {
+namespace {
+
+/// `remat.PlanResult`.
+struct BoundResult {
+  PlanResult result;
+  std::optional<PlanRecord> record;  ///< of `result.plan`, also where that is over the budget
+  std::optional<Bytes> budget;
+  Bytes keep_all_peak;
+  Bytes floor;
+
+  bool within() const { return record && has_plan(result); }
+  Bytes smallest_known() const { return result.plan ? std::min(result.cost.peak, keep_all_peak) : keep_all_peak; }
+};
+
+/// Runs one planner on its own thread. The calling thread holds the GIL whenever Python code runs: it
+/// hands over progress in order and asks for signals every kPoll.
+class PlannerThread {
+ public:
+  PlannerThread(const Problem& problem, const std::string& planner, const PlanOptions& options)
+      : problem_(problem), planner_(planner), options_(options) {
+    limits_.set_stop(&stop_);
+    limits_.set_progress([this](const Progress& progress) {
+      const std::lock_guard lock(mutex_);
+      queue_.push_back(progress);
+      changed_.notify_one();
+    });
+  }
+  Limits& limits() { return limits_; }
+
+  PlanResult run(nb::handle progress) {
+    std::thread thread([this] { work(); });
+    std::exception_ptr python_fault;
+    while (!wait()) {
+      if (python_fault) continue;
+      try {
+        hand_over(progress);
+        poll_signals();
+      } catch (...) {
+        python_fault = std::current_exception();
+        stop_ = true;
+      }
+    }
+    thread.join();
+    if (python_fault) std::rethrow_exception(python_fault);
+    if (fault_) std::rethrow_exception(fault_);
+    hand_over(progress);
+    return std::move(result_);
+  }
+
+ private:
+  static constexpr std::chrono::milliseconds kPoll{50};
+
+  void work() {
+    try {
+      result_ = make_plan(problem_, planner_, options_, limits_);
+    } catch (...) {
+      fault_ = std::current_exception();
+    }
+    const std::lock_guard lock(mutex_);
+    done_ = true;
+    changed_.notify_one();
+  }
+
+  /// Without the GIL, until the planner ends, reports something, or kPoll is over. True where it has ended.
+  bool wait() {
+    nb::gil_scoped_release release;
+    std::unique_lock lock(mutex_);
+    changed_.wait_for(lock, kPoll, [this] { return done_ || !queue_.empty(); });
+    return done_;
+  }
+
+  void hand_over(nb::handle callback) {
+    std::deque<Progress> queue;
+    {
+      const std::lock_guard lock(mutex_);
+      queue.swap(queue_);
+    }
+    if (callback.is_none()) return;
+    for (const Progress& p : queue) {
+      callback(p.planner, p.seconds, p.peak ? nb::cast(p.peak->count()) : nb::none(),
+               p.duration ? nb::cast(p.duration->count()) : nb::none(), p.within_budget);
+    }
+  }
+
+  /// The first Ctrl-C stops the planner and keeps its plan; a second one, and what any other signal handler
+  /// raises, ends the call.
+  void poll_signals() {
+    if (PyErr_CheckSignals() == 0) return;
+    nb::python_error error;
+    if (!error.matches(PyExc_KeyboardInterrupt) || stop_) throw error;
+    stop_ = true;
+  }
+
+  Problem problem_;
+  std::string planner_;
+  PlanOptions options_;
+  std::atomic<bool> stop_{false};
+  Limits limits_;
+  std::mutex mutex_;  // guards queue_ and done_
+  std::condition_variable changed_;
+  std::deque<Progress> queue_;
+  bool done_ = false;
+  PlanResult result_;
+  std::exception_ptr fault_;
+};
+
+/// Options reach planners as text, as on the command line.
+std::string option_text(nb::handle value) {
+  if (PyBool_Check(value.ptr())) return value.is(nb::handle(Py_True)) ? "on" : "off";
+  return nb::cast<std::string>(nb::str(value));
+}
+
+PlanOptions read_options(nb::handle seed, nb::handle threads, nb::dict options) {
+  PlanOptions result;
+  const std::int64_t seed_count = with_fault<UsageError>([&] { return to_integer(seed, "seed"); });
+  const std::int64_t thread_count = with_fault<UsageError>([&] { return to_integer(threads, "threads"); });
+  if (seed_count < 0) throw UsageError("seed " + std::to_string(seed_count) + " is negative");
+  if (thread_count < 1 || thread_count > 4096) {
+    throw UsageError("threads " + std::to_string(thread_count) + " is outside [1, 4096]");
+  }
+  result.seed = static_cast<std::uint64_t>(seed_count);
+  result.threads = static_cast<int>(thread_count);
+  for (auto [key, value] : options) {
+    result.set[with_fault<UsageError>([&] { return to_text(key, "option name"); })] = option_text(value);
+  }
+  return result;
+}
+
+Objective parse_objective(const std::string& text) {
+  for (Objective objective : {Objective::kTime, Objective::kPeak}) {
+    if (text == to_string(objective)) return objective;
+  }
+  throw UsageError("objective must be 'time' or 'peak', not '" + text + "'");
+}
+
+void set_limits(Limits& limits, std::optional<double> time_limit, nb::handle work_limit) {
+  if (time_limit) {
+    if (!(*time_limit >= 0)) throw UsageError("time_limit " + std::to_string(*time_limit) + " is not 0 or more seconds");
+    limits.set_time(*time_limit);
+  }
+  if (!work_limit.is_none()) {
+    const std::int64_t units = with_fault<UsageError>([&] { return to_integer(work_limit, "work_limit"); });
+    if (units < 0) throw UsageError("work_limit " + std::to_string(units) + " is negative");
+    limits.set_work(units);
+  }
+}
+
+BoundResult plan(const Graph& graph, nb::handle budget, const std::string& planner, const std::string& order,
+                 const std::string& objective, std::optional<double> time_limit, nb::handle work_limit,
+                 nb::handle seed, nb::handle threads, nb::dict options, nb::handle progress) {
+  BoundResult outcome;
+  outcome.keep_all_peak = keep_all_peak(graph);
+  outcome.floor = floor_bound(graph).peak;
+  outcome.budget = parse_budget_object(budget, outcome.keep_all_peak);
+  Problem problem;
+  problem.graph = &graph;
+  problem.order = parse_order(order);
+  problem.objective = parse_objective(objective);
+  if (outcome.budget && problem.objective == Objective::kPeak) {
+    throw UsageError("objective 'peak' asks for the smallest peak and takes no budget");
+  }
+  problem.budget = outcome.budget.value_or(Bytes(kMaxCount - 1));
+  const PlanOptions plan_options = read_options(seed, threads, options);
+  PlannerThread thread(problem, planner, plan_options);
+  set_limits(thread.limits(), time_limit, work_limit);
+  outcome.result = thread.run(progress);
+  if (outcome.result.plan) {
+    outcome.record = make_record(problem, outcome.result, plan_options.seed);
+    outcome.record->budget = outcome.budget;
+  }
+  return outcome;
+}
+
+std::string budget_text(const BoundResult& r) {
+  return r.budget ? std::to_string(r.budget->count()) : std::string("none");
+}
+
+void raise_if_infeasible(const BoundResult& r) {
+  if (r.result.status != Status::kInfeasible) return;
+  throw NoPlanFault("no plan fits into the budget of " + budget_text(r) + " bytes: " + r.result.peak_bound.argument +
+                        " proves that none goes below " + std::to_string(r.result.peak_bound.peak.count()) +
+                        "; smallest budget known to work: " + std::to_string(r.smallest_known().count()),
+                    true, r.floor, r.smallest_known());
+}
+
+void raise_if_no_plan(const BoundResult& r) {
+  raise_if_infeasible(r);
+  if (r.within()) return;
+  throw NoPlanFault("no plan within the budget of " + budget_text(r) + " bytes was found (stopped by " +
+                        std::string(to_string(r.result.stopped_by)) + "); none goes below " +
+                        std::to_string(r.result.peak_bound.peak.count()) +
+                        "; smallest budget known to work: " + std::to_string(r.smallest_known().count()),
+                    false, r.floor, r.smallest_known());
+}
+
+std::optional<BoundPlan> plan_of(const BoundResult& r, bool within) {
+  if (!r.record || r.within() != within) return std::nullopt;
+  return BoundPlan{*r.record};
+}
+
+double overhead_of(const BoundResult& r) { return *std::optional<double>(r.record->overhead); }
+
+template <class Get>
+auto if_within(Get get) {
+  return [get](const BoundResult& r) -> std::optional<decltype(get(r))> {
+    if (!r.within()) return std::nullopt;
+    return get(r);
+  };
+}
+
+nb::dict counters(const BoundResult& r) {
+  nb::dict dict;
+  for (const auto& [name, count] : r.result.counters) dict[name.c_str()] = count;
+  return dict;
+}
+
+void bind_outcome(nb::class_<BoundResult>& result) {
+  result
+      .def_prop_ro("status", [](const BoundResult& r) { return std::string(to_string(r.result.status)); },
+                   "\"optimal\": proved least duration in this order; \"feasible\": a plan within the budget;\n"
+                   "\"infeasible\": proved that none exists; \"unknown\": none found, nothing proved.")
+      .def_prop_ro("stopped_by", [](const BoundResult& r) { return std::string(to_string(r.result.stopped_by)); },
+                   "\"proof\", \"time\", \"work\", \"interrupted\" or \"target\".")
+      .def_prop_ro("plan", [](const BoundResult& r) { return plan_of(r, true); },
+                   "The plan within the budget, or None.")
+      .def_prop_ro("closest", [](const BoundResult& r) { return plan_of(r, false); },
+                   "The plan of the smallest peak found where none is within the budget, to be shown and not to be\n"
+                   "run; else None.")
+      .def_prop_ro("peak", if_within([](const BoundResult& r) { return r.result.cost.peak.count(); }),
+                   "Of `plan`, in bytes, or None.")
+      .def_prop_ro("duration", if_within([](const BoundResult& r) { return r.result.cost.duration.count(); }),
+                   "Of `plan`, in the graph's time unit, or None.")
+      .def_prop_ro("overhead", if_within([](const BoundResult& r) { return overhead_of(r); }),
+                   "Of `plan`: extra duration as a fraction of running every op once, or None.")
+      .def_prop_ro("gap", if_within([](const BoundResult& r) { return gap(r.result); }),
+                   "(duration - duration_lower_bound) / duration_lower_bound, or None.")
+      .def_prop_ro("best_peak",
+                   [](const BoundResult& r) { return r.record ? std::optional(r.result.cost.peak.count()) : std::nullopt; },
+                   "Peak of `plan` or `closest` in bytes, or None.")
+      .def("raise_if_infeasible", raise_if_infeasible, "Raises InfeasibleError where `status` is \"infeasible\".")
+      .def("raise_if_no_plan", raise_if_no_plan,
+           "Raises InfeasibleError where `status` is \"infeasible\", and NoPlanError where nothing was found.");
+}
+
+void bind_facts(nb::class_<BoundResult>& result) {
+  result
+      .def_prop_ro("budget",
+                   [](const BoundResult& r) { return count_of(r.budget); },
+                   "Bytes, or None where there is none.")
+      .def_prop_ro("keep_all_peak", [](const BoundResult& r) { return r.keep_all_peak.count(); })
+      .def_prop_ro("floor", [](const BoundResult& r) { return r.floor.count(); })
+      .def_prop_ro("order", [](const BoundResult& r) { return std::string(to_string(r.result.order)); })
+      .def_prop_ro("planner", [](const BoundResult& r) { return r.result.planner; }, "The planner that made the plan.")
+      .def_prop_ro("peak_lower_bound", [](const BoundResult& r) { return r.result.peak_bound.peak.count(); },
+                   "Bytes that no plan in this order can go below.")
+      .def_prop_ro("peak_argument", [](const BoundResult& r) { return r.result.peak_bound.argument; },
+                   "What proves `peak_lower_bound`.")
+      .def_prop_ro("duration_lower_bound",
+                   [](const BoundResult& r) { return r.result.duration_bound.duration.count(); },
+                   "Duration that no plan within the budget can go below.")
+      .def_prop_ro("duration_argument", [](const BoundResult& r) { return r.result.duration_bound.argument; },
+                   "What proves `duration_lower_bound`.")
+      .def_prop_ro("seconds", [](const BoundResult& r) { return r.result.seconds; }, "Wall clock of planning.")
+      .def_prop_ro("counters", counters, nb::sig("def counters(self) -> dict[str, int]"),
+                   "What the planner counted, in its own order.")
+      .def("__repr__", [](const BoundResult& r) {
+        return nb::str("<remat.PlanResult: {} by {}, budget {}, best peak {}>")
+            .format(std::string(to_string(r.result.status)), r.result.planner, budget_text(r),
+                    r.record ? nb::cast(r.result.cost.peak.count()) : nb::none());
+      });
+}
+
+void bind_planners(nb::module_& m) {
+  nb::class_<PlannerInfo>(m, "PlannerInfo", "A registered planner.")
+      .def_prop_ro("name", [](const PlannerInfo& p) { return std::string(p.name); })
+      .def_prop_ro("description", [](const PlannerInfo& p) { return std::string(p.description); })
+      .def_prop_ro("guarantee", [](const PlannerInfo& p) { return std::string(p.guarantee); }, "What it promises.")
+      .def_prop_ro("source", [](const PlannerInfo& p) { return std::string(p.source); }, "The paper, or \"Remat\".")
+      .def("__repr__", [](const PlannerInfo& p) {
+        return nb::str("<remat.PlannerInfo {}: {}>").format(std::string(p.name), std::string(p.description));
+      });
+  m.def("planners", [] {
+    std::vector<PlannerInfo> all(planners().begin(), planners().end());
+    return all;
+  }, "All planners, in the order in which `auto` tries them.");
+}
+
+}  // namespace
+
+void bind_planning(nb::module_& m) {
+  nb::class_<BoundResult> result(m, "PlanResult", "Two facts apart: is there a plan within the budget, and what is proved.");
+  bind_outcome(result);
+  bind_facts(result);
+  bind_planners(m);
+  m.def("plan", plan, nb::arg("graph"), nb::arg("budget").none(), nb::arg("planner"), nb::arg("order"),
+        nb::arg("objective"), nb::arg("time_limit").none(), nb::arg("work_limit").none(), nb::arg("seed"),
+        nb::arg("threads"), nb::arg("options"), nb::arg("progress").none(),
+        nb::sig("def plan(graph: Graph, budget: int | str | None, planner: str, order: str, objective: str, "
+                "time_limit: float | None, work_limit: int | None, seed: int, threads: int, "
+                "options: dict[str, Any], progress: Callable[[str, float, int | None, int | None, bool], object] | None"
+                ") -> PlanResult"),
+        "See remat.plan.");
+}
+
+}  // namespace remat::python

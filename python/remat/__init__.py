@@ -1,0 +1,55 @@
+"""Remat plans what to keep and what to compute again, so that an op graph runs within a byte budget.
+
+Graphs go in, plans come out; the algorithms are in the C++ core. ``remat.torch`` runs plans in PyTorch and is
+the only part that imports torch.
+"""
+
+from remat._core import (
+    Graph,
+    Op,
+    Plan,
+    PlannerInfo,
+    PlanResult,
+    Simulation,
+    check,
+    load_graph,
+    load_plan,
+    parse_bytes,
+    planners,
+    simulate,
+)
+from remat.errors import (
+    BudgetError,
+    GraphError,
+    InfeasibleError,
+    NoPlanError,
+    PlanError,
+    RematError,
+    UsageError,
+)
+from remat.planning import plan
+
+__version__ = "0.1.0"
+
+__all__ = [
+    "BudgetError",
+    "Graph",
+    "GraphError",
+    "InfeasibleError",
+    "NoPlanError",
+    "Op",
+    "Plan",
+    "PlanError",
+    "PlanResult",
+    "PlannerInfo",
+    "RematError",
+    "Simulation",
+    "UsageError",
+    "check",
+    "load_graph",
+    "load_plan",
+    "parse_bytes",
+    "plan",
+    "planners",
+    "simulate",
+]
