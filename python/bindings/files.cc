@@ -7,15 +7,25 @@
 namespace remat::python {
 namespace {
 
+void warn(const std::vector<std::string>& lines) {
+  for (const std::string& line : lines) {
+    if (PyErr_WarnEx(PyExc_UserWarning, line.c_str(), 1) < 0) throw nb::python_error();
+  }
+}
+
 Graph load_graph_file(const std::filesystem::path& path) {
   LoadedGraph loaded = with_fault<GraphFault>([&] {
     nb::gil_scoped_release release;
     return load_graph(path);
   });
-  for (const std::string& warning : loaded.warnings) {
-    if (PyErr_WarnEx(PyExc_UserWarning, warning.c_str(), 1) < 0) throw nb::python_error();
-  }
+  warn(loaded.warnings);
   return std::move(loaded.graph);
+}
+
+BoundPlan load_plan_file(const std::filesystem::path& path) {
+  BoundPlan plan{with_fault<PlanFault>([&] { return load_plan(path); })};
+  warn(plan.record.warnings);
+  return plan;
 }
 
 std::int64_t parse_bytes(nb::handle budget, std::optional<std::int64_t> keep_all) {
@@ -33,11 +43,7 @@ void bind_files(nb::module_& m) {
   m.def("load_graph", load_graph_file, nb::arg("path"),
         "Reads a `remat.graph` or node-link file; which of them is seen from its content. Raises GraphError naming\n"
         "file, line and column; what the reader has to say comes as UserWarning.");
-  m.def("load_plan",
-        [](const std::filesystem::path& path) {
-          return BoundPlan{with_fault<PlanFault>([&] { return load_plan(path); })};
-        },
-        nb::arg("path"),
+  m.def("load_plan", load_plan_file, nb::arg("path"),
         "Reads a `remat.plan` file. What it says is not checked against a graph: see `check`. Raises PlanError.");
   m.def("parse_bytes", parse_bytes, nb::arg("budget"), nb::arg("keep_all_peak") = nb::none(),
         nb::sig("def parse_bytes(budget: int | str, keep_all_peak: int | None = None) -> int"),

@@ -211,7 +211,7 @@ std::optional<BoundPlan> plan_of(const BoundResult& r, bool within) {
   return BoundPlan{*r.record};
 }
 
-double overhead_of(const BoundResult& r) { return *std::optional<double>(r.record->overhead); }
+double overhead_of(const BoundResult& r) { return r.record->overhead.value(); }
 
 template <class Get>
 auto if_within(Get get) {

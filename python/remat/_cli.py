@@ -1,0 +1,20 @@
+"""The `remat` command: becomes the C++ command line that the package carries."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+
+
+def main() -> None:
+    """Replaces this process by the command line."""
+    program = Path(__file__).parent / "bin" / "remat"
+    try:
+        os.execv(program, ["remat", *sys.argv[1:]])
+    except OSError as error:
+        sys.exit(f"remat: cannot run {program}: {error.strerror}")
+
+
+if __name__ == "__main__":
+    main()
