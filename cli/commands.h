@@ -1,0 +1,19 @@
+// The subcommands, one file each. `add_NAME` declares the options of one; parsing fills `action`, and
+// running that gives the exit code.
+#pragma once
+
+#include <CLI/App.hpp>
+#include <functional>
+
+namespace remat::cli {
+
+using Action = std::function<int()>;
+
+void add_plan(CLI::App& app, Action& action);
+void add_info(CLI::App& app, Action& action);
+void add_check(CLI::App& app, Action& action);
+void add_compare(CLI::App& app, Action& action);
+void add_convert(CLI::App& app, Action& action);
+void add_planners(CLI::App& app, Action& action);
+
+}  // namespace remat::cli

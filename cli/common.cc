@@ -1,0 +1,176 @@
+#include "common.h"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <charconv>
+#include <csignal>
+#include <cstdio>
+#include <cstring>
+#include <filesystem>
+#include <iostream>
+#include <thread>
+#include <utility>
+
+#include "remat/error.h"
+
+namespace remat::cli {
+
+std::string one_line(std::string text) {
+  for (char& c : text) {
+    if (static_cast<unsigned char>(c) < ' ' || c == 0x7f) c = ' ';
+  }
+  return text;
+}
+
+void warn(const std::string& message) { std::cerr << "remat: warning: " << one_line(message) << "\n"; }
+
+std::string percent(double ratio) {
+  std::array<char, 64> text{};
+  std::snprintf(text.data(), text.size(), "%.4g %%", 100 * ratio);
+  return text.data();
+}
+
+LoadedGraph load_and_warn(const std::string& path) {
+  LoadedGraph loaded = load_graph(path);
+  for (const std::string& line : loaded.warnings) warn(line);
+  return loaded;
+}
+
+void require_writable_folder(const std::string& path) {
+  std::filesystem::path folder = std::filesystem::path(path).parent_path();
+  if (folder.empty()) folder = ".";
+  if (::access(folder.c_str(), W_OK | X_OK) != 0) {
+    throw InputError("cannot write " + path + ": " + std::strerror(errno));
+  }
+}
+
+double parse_seconds(std::string_view text) {
+  struct Unit {
+    std::string_view name;
+    double seconds;
+  };
+  constexpr std::array<Unit, 5> kUnits{{{"", 1}, {"s", 1}, {"ms", 1e-3}, {"m", 60}, {"h", 3600}}};
+  double amount = 0;
+  const auto [at, error] =
+      std::from_chars(text.data(), text.data() + text.size(), amount, std::chars_format::fixed);
+  if (error == std::errc() && amount >= 0) {
+    const std::string_view rest = text.substr(static_cast<std::size_t>(at - text.data()));
+    for (const Unit& unit : kUnits) {
+      if (unit.name == rest) return amount * unit.seconds;
+    }
+  }
+  throw UsageError("time limit '" + std::string(text) + "' is not a time: write 10s, 500ms, 2m or 1h");
+}
+
+void EffortOptions::declare(CLI::App& command) {
+  command.add_option("--time-limit", time_limit, "wall clock: 10s, 500ms, 2m, 1h (default: 10s)")->type_name("TIME");
+  work_option_ = command.add_option("--work-limit", work_limit,
+                                    "deterministic work units; alone it replaces the default time limit")
+                     ->check(CLI::NonNegativeNumber)
+                     ->type_name("N");
+  command.add_option("--seed", plan.seed, "seed of everything random (default: 0)")->type_name("N");
+  command.add_option("--threads", plan.threads, "threads, 0 for all (default: 1)")
+      ->check(CLI::Range(0, 1024))
+      ->type_name("N");
+  command.add_option("--set", set, "an option of the planner, may be repeated")->type_name("KEY=VALUE")->take_all();
+}
+
+void EffortOptions::finish() {
+  if (plan.threads == 0) plan.threads = std::max(1, static_cast<int>(std::thread::hardware_concurrency()));
+  for (const std::string& one : set) {
+    const std::size_t equals = one.find('=');
+    if (equals == std::string::npos || equals == 0) throw UsageError("--set '" + one + "' is not KEY=VALUE");
+    plan.set[one.substr(0, equals)] = one.substr(equals + 1);
+  }
+  if (!time_limit.empty()) parse_seconds(time_limit);
+}
+
+void EffortOptions::apply(Limits& limits) const {
+  constexpr double kDefaultSeconds = 10;
+  const bool has_work_limit = work_option_->count() > 0;
+  if (has_work_limit) limits.set_work(work_limit);
+  if (!time_limit.empty()) {
+    limits.set_time(parse_seconds(time_limit));
+  } else if (!has_work_limit) {
+    limits.set_time(kDefaultSeconds);
+  }
+}
+
+void declare_order(CLI::App& command, std::string& order) {
+  command.add_option("--order", order,
+                     "fixed: first runs follow the graph's order; free: any valid order (default: fixed)")
+      ->check(CLI::IsMember({"fixed", "free"}))
+      ->type_name("fixed|free");
+}
+
+OrderMode parse_order(const std::string& order) { return order == "free" ? OrderMode::kFree : OrderMode::kFixed; }
+
+namespace {
+
+std::atomic<bool> interrupted{false};
+static_assert(std::atomic<bool>::is_always_lock_free, "a signal handler sets it");
+
+extern "C" void remember_interrupt(int) { interrupted.store(true, std::memory_order_relaxed); }
+
+}  // namespace
+
+const std::atomic<bool>& catch_interrupts() {
+  static bool is_caught = false;
+  if (std::exchange(is_caught, true)) return interrupted;
+  struct sigaction action {};
+  action.sa_handler = remember_interrupt;
+  // One signal is caught; the next one meets the default action and kills.
+  action.sa_flags = static_cast<int>(SA_RESETHAND) | SA_RESTART;
+  sigemptyset(&action.sa_mask);
+  for (int signal : {SIGINT, SIGTERM}) ::sigaction(signal, &action, nullptr);
+  return interrupted;
+}
+
+ProgressLine::ProgressLine(const Graph& graph, Bytes keep_all_peak)
+    : graph_(&graph), keep_all_peak_(keep_all_peak), is_terminal_(::isatty(STDERR_FILENO) == 1) {}
+
+ProgressLine::~ProgressLine() {
+  if (is_shown_) std::fputs("\r\033[K", stderr);
+}
+
+void ProgressLine::attach(Limits& limits) {
+  if (is_terminal_) limits.set_progress([this](const Progress& progress) { show(progress); });
+}
+
+void ProgressLine::show(const Progress& progress) {
+  constexpr std::chrono::milliseconds kPause{50};
+  const std::scoped_lock lock(mutex_);
+  const auto now = std::chrono::steady_clock::now();
+  if (is_shown_ && now - last_ < kPause) return;
+  last_ = now;
+  is_shown_ = true;
+  std::string line = progress.planner;
+  if (progress.duration && progress.within_budget) line += "  overhead " + percent(overhead(*graph_, *progress.duration));
+  if (progress.peak) {
+    line += "  peak " + std::to_string(progress.peak->count());
+    if (keep_all_peak_.count() > 0) {
+      line += " (" + percent(static_cast<double>(progress.peak->count()) / static_cast<double>(keep_all_peak_.count())) + ")";
+    }
+    if (!progress.within_budget) line += " over the budget";
+  }
+  std::fprintf(stderr, "\r\033[K%s  %.1f s", line.c_str(), progress.seconds);
+  std::fflush(stderr);
+}
+
+std::optional<Bytes> smallest_known_budget(const Problem& problem, const PlanResult& result,
+                                           const PlanOptions& options, Limits& limits) {
+  constexpr double kShare = 0.25, kMostSeconds = 5;
+  std::optional<Bytes> smallest;
+  if (result.plan) smallest = result.cost.peak;
+  Limits short_limits(limits, kShare);
+  short_limits.set_time(std::min(kMostSeconds, short_limits.seconds_left().value_or(kMostSeconds)));
+  Problem least = problem;
+  least.objective = Objective::kPeak;
+  const PlanResult found = make_plan(least, "auto", PlanOptions{options.seed, options.threads, {}}, short_limits);
+  if (found.plan && (!smallest || found.cost.peak < *smallest)) smallest = found.cost.peak;
+  return smallest;
+}
+
+}  // namespace remat::cli

@@ -1,0 +1,101 @@
+// What the subcommands share: exit codes, options, output, signals, progress.
+#pragma once
+
+#include <CLI/App.hpp>
+#include <atomic>
+#include <chrono>
+#include <memory>
+#include <mutex>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "remat/io.h"
+#include "remat/limits.h"
+#include "remat/planner.h"
+
+namespace remat::cli {
+
+enum ExitCode : int {
+  kOk = 0,            ///< a plan within the budget, or the check passed
+  kFailure = 1,       ///< bad input or failure
+  kInfeasible = 2,    ///< proved: no plan fits
+  kNothingFound = 3,  ///< no plan found within the limits, nothing proved
+  kUsage = 64,
+};
+
+/// What a command has to say, in the order in which it is printed. Scalars become `key = value` lines,
+/// arrays of objects become tables.
+using Report = nlohmann::ordered_json;
+
+/// Prints to standard output: one JSON object, or lines and tables. Numbers named in percent stay ratios.
+void print(const Report& report, bool as_json);
+/// "remat: warning: ..." on standard error.
+void warn(const std::string& message);
+/// A text on one line: control characters become spaces.
+std::string one_line(std::string text);
+/// 0.0123 to "1.23 %".
+std::string percent(double ratio);
+
+/// Reads a graph and prints the reader's warnings.
+LoadedGraph load_and_warn(const std::string& path);
+
+/// Throws InputError where `path` cannot be written because its folder is missing or closed. Asked before
+/// a long run; the write itself may still fail.
+void require_writable_folder(const std::string& path);
+
+/// "10s", "500ms", "2m", "1h" or a plain number of seconds. Throws UsageError.
+double parse_seconds(std::string_view text);
+
+/// --time-limit, --work-limit, --seed, --threads, --set.
+struct EffortOptions {
+  std::string time_limit;
+  std::int64_t work_limit = 0;
+  std::vector<std::string> set;
+  PlanOptions plan;
+
+  void declare(CLI::App& command);
+  /// Fills `plan` from the texts. Throws UsageError.
+  void finish();
+  /// 10 s unless a time or a work limit is given: a work limit alone is meant to be repeatable.
+  void apply(Limits& limits) const;
+
+ private:
+  CLI::Option* work_option_ = nullptr;
+};
+
+/// Adds `--order fixed|free`.
+void declare_order(CLI::App& command, std::string& order);
+OrderMode parse_order(const std::string& order);
+
+/// The first Ctrl-C (or SIGTERM) sets the flag, the second one kills.
+const std::atomic<bool>& catch_interrupts();
+
+/// A live line on standard error, only where that is a terminal.
+class ProgressLine {
+ public:
+  ProgressLine(const Graph& graph, Bytes keep_all_peak);
+  ~ProgressLine();
+  ProgressLine(const ProgressLine&) = delete;
+  ProgressLine& operator=(const ProgressLine&) = delete;
+  void attach(Limits& limits);
+
+ private:
+  void show(const Progress& progress);
+
+  const Graph* graph_;
+  Bytes keep_all_peak_;
+  bool is_terminal_;
+  bool is_shown_ = false;
+  std::chrono::steady_clock::time_point last_;
+  std::mutex mutex_;
+};
+
+/// The smallest peak that any known plan of the graph reaches: that of `result` or, where there is time
+/// left, of a short search for the smallest peak.
+std::optional<Bytes> smallest_known_budget(const Problem& problem, const PlanResult& result,
+                                           const PlanOptions& options, Limits& limits);
+
+}  // namespace remat::cli

@@ -1,0 +1,128 @@
+// remat compare: several planners on one problem, side by side.
+#include <filesystem>
+#include <iostream>
+
+#include "commands.h"
+#include "common.h"
+#include "remat/error.h"
+
+namespace remat::cli {
+namespace {
+
+struct CompareCommand {
+  std::string graph, budget, order = "fixed", out_dir;
+  std::vector<std::string> names;
+  bool json = false;
+  EffortOptions effort;
+
+  int run();
+};
+
+/// One row: a planner that cannot run has its reason there, it is never left out.
+struct Row {
+  std::string planner;
+  std::optional<PlanResult> result;
+  std::string note;
+
+  Report report(const Problem& problem) const {
+    const bool ran = result.has_value();
+    const bool shown = ran && result->plan;
+    Report row;
+    row["planner"] = planner;
+    row["status"] = ran ? Report(to_string(result->status)) : Report("not run");
+    row["overhead_percent"] = shown ? Report(100 * overhead(*problem.graph, result->cost.duration)) : Report(nullptr);
+    row["peak"] = shown ? Report(result->cost.peak.count()) : Report(nullptr);
+    row["over_budget"] = shown ? Report(result->cost.peak > problem.budget ? "yes" : "no") : Report(nullptr);
+    row["peak_bound"] = ran ? Report(result->peak_bound.peak.count()) : Report(nullptr);
+    row["gap_percent"] = ran && has_plan(*result) ? Report(100 * gap(*result)) : Report(nullptr);
+    row["stopped_by"] = ran ? Report(to_string(result->stopped_by)) : Report(nullptr);
+    row["seconds"] = ran ? Report(result->seconds) : Report(nullptr);
+    row["note"] = note;
+    return row;
+  }
+};
+
+Row run_planner(const Problem& problem, const std::string& name, const EffortOptions& effort, Bytes keep_all_peak) {
+  Row row{name, std::nullopt, ""};
+  if (const auto reason = find_planner(name).supports(problem)) {
+    row.note = *reason;
+    return row;
+  }
+  Limits limits;
+  effort.apply(limits);
+  limits.set_stop(&catch_interrupts());
+  ProgressLine progress(*problem.graph, keep_all_peak);
+  progress.attach(limits);
+  try {
+    row.result = make_plan(problem, name, effort.plan, limits);
+    if (row.result->planner != name) row.note = "plan by " + row.result->planner;
+  } catch (const InputError& error) {
+    row.note = error.what();
+  } catch (const std::logic_error& error) {
+    row.note = std::string("bug: ") + error.what();
+  }
+  return row;
+}
+
+int CompareCommand::run() {
+  effort.finish();
+  if (names.empty()) {
+    for (const PlannerInfo& planner : planners()) names.emplace_back(planner.name);
+  }
+  for (const std::string& name : names) find_planner(name);
+  const LoadedGraph loaded = load_and_warn(graph);
+  const Bytes keep_all_peak = simulate(loaded.graph, keep_all_plan(loaded.graph)).peak;
+  Problem problem;
+  problem.graph = &loaded.graph;
+  problem.order = parse_order(order);
+  problem.budget = parse_budget(budget, keep_all_peak);
+  if (!out_dir.empty()) {
+    std::error_code error;
+    std::filesystem::create_directories(out_dir, error);
+    if (error) throw InputError("cannot create " + out_dir + ": " + error.message());
+  }
+  Report rows = Report::array();
+  bool found = false, proved_infeasible = false;
+  for (const std::string& name : names) {
+    const Row row = run_planner(problem, name, effort, keep_all_peak);
+    rows.push_back(row.report(problem));
+    if (!row.result) continue;
+    found |= has_plan(*row.result);
+    proved_infeasible |= row.result->status == Status::kInfeasible;
+    if (!out_dir.empty() && has_plan(*row.result)) {
+      save_plan(make_record(problem, *row.result, effort.plan.seed), std::filesystem::path(out_dir) / (name + ".json"));
+    }
+  }
+  Report report;
+  report["graph"] = loaded.graph.name;
+  report["order"] = to_string(problem.order);
+  report["budget"] = problem.budget.count();
+  report["keep_all_peak"] = keep_all_peak.count();
+  report["base_duration"] = loaded.graph.base_duration.count();
+  report["seed"] = effort.plan.seed;
+  report["planners"] = std::move(rows);
+  print(report, json);
+  return found ? kOk : proved_infeasible ? kInfeasible : kNothingFound;
+}
+
+}  // namespace
+
+void add_compare(CLI::App& app, Action& action) {
+  auto command = std::make_shared<CompareCommand>();
+  CLI::App* sub = app.add_subcommand("compare", "run several planners on one problem");
+  sub->add_option("GRAPH", command->graph, "remat.graph or node-link JSON")->required();
+  sub->add_option("-b,--budget", command->budget, "memory: 6442450944, 6GiB, 800MB, 75% (of the keep-all peak)")
+      ->required()
+      ->type_name("B");
+  sub->add_option("--planners", command->names, "names separated by commas (default: all)")
+      ->delimiter(',')
+      ->type_name("A,B,...");
+  declare_order(*sub, command->order);
+  command->effort.declare(*sub);
+  sub->add_option("--out-dir", command->out_dir, "write each plan within the budget to DIR/PLANNER.json")
+      ->type_name("DIR");
+  sub->add_flag("--json", command->json, "print one JSON object");
+  sub->callback([command, &action] { action = [command] { return command->run(); }; });
+}
+
+}  // namespace remat::cli

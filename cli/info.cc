@@ -1,0 +1,151 @@
+// remat info: how large a graph is, where its memory peaks and what fills it.
+#include <algorithm>
+#include <map>
+
+#include "commands.h"
+#include "common.h"
+#include "remat/bounds.h"
+
+namespace remat::cli {
+namespace {
+
+/// Amounts summed by a text, largest first and then by text.
+class Shares {
+ public:
+  void add(const std::string& what, std::int64_t amount) {
+    auto& [total, count] = by_text_[what.empty() ? kNone : what];
+    total += amount;
+    ++count;
+  }
+  /// Empty where no text was ever given: a table of nothing but "(none)" tells nothing.
+  Report rows(std::string_view amount, std::string_view what, std::int64_t whole, std::size_t top) const {
+    std::vector<std::pair<std::string, std::pair<std::int64_t, std::int64_t>>> sorted(by_text_.begin(), by_text_.end());
+    std::stable_sort(sorted.begin(), sorted.end(),
+                     [](const auto& a, const auto& b) { return a.second.first > b.second.first; });
+    Report rows = Report::array();
+    if (sorted.size() == 1 && sorted.front().first == kNone) return rows;
+    if (sorted.size() > top) sorted.resize(top);
+    for (const auto& [text, share] : sorted) {
+      Report row;
+      row[std::string(amount)] = share.first;
+      row["percent"] = whole == 0 ? 0.0 : 100.0 * static_cast<double>(share.first) / static_cast<double>(whole);
+      row["count"] = share.second;
+      row[std::string(what)] = text;
+      rows.push_back(std::move(row));
+    }
+    return rows;
+  }
+
+ private:
+  static constexpr const char* kNone = "(none)";
+  std::map<std::string, std::pair<std::int64_t, std::int64_t>> by_text_;
+};
+
+struct InfoCommand {
+  std::string graph;
+  std::size_t top = 10;
+  bool json = false;
+
+  int run() const;
+  void add_bounds(Report& report, const Graph& g) const;
+  void add_peak(Report& report, const Graph& g, const Simulation& cost) const;
+};
+
+void InfoCommand::add_bounds(Report& report, const Graph& g) const {
+  const PeakBound floor = floor_bound(g);
+  report["floor"] = floor.peak.count();
+  report["floor_at"] = floor.op ? describe(g, floor.op) : "the graph's inputs and outputs";
+  const PeakBound fixed = best_peak_bound(g, OrderMode::kFixed), free = best_peak_bound(g, OrderMode::kFree);
+  report["peak_lower_bound"] = fixed.peak.count();
+  report["peak_bound_argument"] = fixed.argument;
+  if (free.peak != fixed.peak || free.argument != fixed.argument) {
+    report["peak_lower_bound_free_order"] = free.peak.count();
+    report["peak_bound_argument_free_order"] = free.argument;
+  }
+}
+
+void InfoCommand::add_peak(Report& report, const Graph& g, const Simulation& cost) const {
+  const OpId op(cost.peak_step.index());  // keep-all: step i runs op i
+  report["peak_step"] = cost.peak_step.index();
+  report["peak_op"] = describe(g, op);
+  std::vector<InstanceLife> alive;
+  for (const InstanceLife& life : instance_lives(g, keep_all_plan(g))) {
+    if (life.first <= cost.peak_step && cost.peak_step < life.end) alive.push_back(life);
+  }
+  std::stable_sort(alive.begin(), alive.end(), [&](const InstanceLife& a, const InstanceLife& b) {
+    return g.bytes[a.value] > g.bytes[b.value];
+  });
+  Shares by_kind, by_module;
+  Report rows = Report::array();
+  const auto share = [&](Bytes bytes) {
+    return cost.peak.count() == 0 ? 0.0
+                                  : 100.0 * static_cast<double>(bytes.count()) / static_cast<double>(cost.peak.count());
+  };
+  for (const InstanceLife& life : alive) {
+    const OpId maker = g.producer[life.value];
+    const Bytes bytes = g.bytes[life.value];
+    by_kind.add(std::string(g.op_kind[maker]), bytes.count());
+    by_module.add(std::string(g.op_module[maker]), bytes.count());
+    if (rows.size() >= top) continue;
+    rows.push_back({{"bytes", bytes.count()},
+                    {"percent", share(bytes)},
+                    {"steps", std::to_string(life.first.index()) + ".." + std::to_string(life.end.prev().index())},
+                    {"value", describe(g, life.value)},
+                    {"op", describe(g, maker)},
+                    {"kind", g.op_kind[maker]},
+                    {"module", g.op_module[maker]}});
+  }
+  if (!g.graph_inputs.empty()) {
+    by_kind.add("(resident inputs)", g.resident.count());
+    by_module.add("(resident inputs)", g.resident.count());
+  }
+  if (g.workspace[op] != Bytes()) {
+    by_kind.add("(workspace)", g.workspace[op].count());
+    by_module.add("(workspace)", g.workspace[op].count());
+  }
+  report["largest_at_peak"] = std::move(rows);
+  report["at_peak_by_kind"] = by_kind.rows("bytes", "kind", cost.peak.count(), top);
+  report["at_peak_by_module"] = by_module.rows("bytes", "module", cost.peak.count(), top);
+}
+
+int InfoCommand::run() const {
+  const LoadedGraph loaded = load_and_warn(graph);
+  const Graph& g = loaded.graph;
+  const Simulation cost = simulate(g, keep_all_plan(g));
+  Bytes total;
+  for (Bytes bytes : g.bytes) total += bytes;
+  Report report;
+  report["name"] = g.name;
+  report["format"] = to_string(loaded.format);
+  report["graph_hash"] = graph_hash(g);
+  report["ops"] = g.num_ops();
+  report["values"] = g.num_values();
+  report["edges"] = g.inputs.entries();
+  report["inputs"] = g.graph_inputs.size();
+  report["outputs"] = g.graph_outputs.size();
+  report["total_bytes"] = total.count();
+  report["resident"] = g.resident.count();
+  report["keep_all_peak"] = cost.peak.count();
+  add_bounds(report, g);
+  report["base_duration"] = g.base_duration.count();
+  report["time_unit"] = g.time_unit.empty() ? Report(nullptr) : Report(g.time_unit);
+  add_peak(report, g, cost);
+  Shares duration;
+  for (OpId op : g.ops()) duration.add(std::string(g.op_kind[op]), g.duration[op].count());
+  report["duration_by_kind"] = duration.rows("duration", "kind", g.base_duration.count(), top);
+  print(report, json);
+  return kOk;
+}
+
+}  // namespace
+
+void add_info(CLI::App& app, Action& action) {
+  auto command = std::make_shared<InfoCommand>();
+  CLI::App* sub = app.add_subcommand("info", "sizes, keep-all peak, floor, what fills the peak");
+  sub->add_option("GRAPH", command->graph, "remat.graph or node-link JSON")->required();
+  sub->add_option("--top", command->top, "rows of each table (default: 10)")->type_name("N");
+  sub->add_flag("--json", command->json, "print one JSON object");
+  sub->callback([command, &action] { action = [command] { return command->run(); }; });
+}
+
+}  // namespace remat::cli

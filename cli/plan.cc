@@ -1,0 +1,138 @@
+// remat plan: one problem, one planner, one plan.
+#include <iostream>
+
+#include "commands.h"
+#include "common.h"
+#include "remat/bounds.h"
+#include "remat/error.h"
+
+namespace remat::cli {
+namespace {
+
+struct PlanCommand {
+  std::string graph, budget, planner = "auto", order = "fixed", objective = "time", out;
+  bool json = false;
+  EffortOptions effort;
+
+  int run();
+  Report report(const Problem& problem, const PlanResult& result, Bytes keep_all_peak) const;
+  int explain_failure(const Problem& problem, const PlanResult& result, Report& report, Limits& limits,
+                      std::string& message) const;
+};
+
+template <class T>
+Report or_null(bool known, const T& value) {
+  return known ? Report(value) : Report(nullptr);
+}
+
+Report PlanCommand::report(const Problem& problem, const PlanResult& result, Bytes keep_all_peak) const {
+  const Graph& g = *problem.graph;
+  const bool found = has_plan(result);
+  Report report;
+  report["status"] = to_string(result.status);
+  report["stopped_by"] = to_string(result.stopped_by);
+  report["planner"] = result.planner;
+  report["order"] = to_string(result.order);
+  report["objective"] = to_string(problem.objective);
+  report["budget"] = or_null(!budget.empty(), problem.budget.count());
+  report["peak"] = or_null(found, result.cost.peak.count());
+  report["keep_all_peak"] = keep_all_peak.count();
+  report["duration"] = or_null(found, result.cost.duration.count());
+  report["base_duration"] = g.base_duration.count();
+  report["overhead"] = or_null(found, overhead(g, result.cost.duration));
+  report["recomputed_ops"] = found ? Report(recomputed_ops(g, *result.plan)) : Report(nullptr);
+  report["peak_lower_bound"] = result.peak_bound.peak.count();
+  report["peak_bound_argument"] = result.peak_bound.argument;
+  report["duration_lower_bound"] = result.duration_bound.duration.count();
+  report["duration_bound_argument"] = result.duration_bound.argument;
+  report["gap"] = or_null(found, gap(result));
+  report["seconds"] = result.seconds;
+  report["seed"] = effort.plan.seed;
+  return report;
+}
+
+/// Why there is no plan, as keys and as a message; the exit code that says so.
+int PlanCommand::explain_failure(const Problem& problem, const PlanResult& result, Report& report, Limits& limits,
+                                 std::string& message) const {
+  const std::string bytes = std::to_string(problem.budget.count());
+  if (result.status == Status::kInfeasible) {
+    message = "proved infeasible: no plan of " + std::string(to_string(result.order)) + " order fits into " + bytes + " bytes";
+    if (result.peak_bound.peak > problem.budget) {
+      message += ", the bound '" + result.peak_bound.argument + "' is " + std::to_string(result.peak_bound.peak.count());
+    }
+    const auto smallest = smallest_known_budget(problem, result, effort.plan, limits);
+    report["smallest_known_budget"] = smallest ? Report(smallest->count()) : Report(nullptr);
+    if (smallest) message += "; the smallest budget known to work is " + std::to_string(smallest->count());
+    return kInfeasible;
+  }
+  message = "no plan within " + bytes + " bytes found, nothing proved";
+  report["best_peak"] = result.plan ? Report(result.cost.peak.count()) : Report(nullptr);
+  if (result.plan) message += "; the best peak found is " + std::to_string(result.cost.peak.count());
+  return kNothingFound;
+}
+
+int PlanCommand::run() {
+  effort.finish();
+  const bool by_peak = objective == "peak";
+  if (budget.empty() && !by_peak) throw UsageError("--budget is required (only --objective peak goes without)");
+  find_planner(planner);
+  if (!out.empty()) require_writable_folder(out);
+  const LoadedGraph loaded = load_and_warn(graph);
+  const Bytes keep_all_peak = simulate(loaded.graph, keep_all_plan(loaded.graph)).peak;
+  Problem problem;
+  problem.graph = &loaded.graph;
+  problem.order = parse_order(order);
+  problem.objective = by_peak ? Objective::kPeak : Objective::kTime;
+  if (!budget.empty()) problem.budget = parse_budget(budget, keep_all_peak);
+
+  Limits limits;
+  effort.apply(limits);
+  limits.set_stop(&catch_interrupts());
+  PlanResult result;
+  {
+    ProgressLine progress(loaded.graph, keep_all_peak);
+    progress.attach(limits);
+    result = make_plan(problem, planner, effort.plan, limits);
+  }
+  if (by_peak && !budget.empty() && result.cost.peak > problem.budget) {
+    result.status = result.status == Status::kOptimal ? Status::kInfeasible : Status::kUnknown;
+  }
+  Report said = report(problem, result, keep_all_peak);
+  std::string message;
+  int code = kOk;
+  if (has_plan(result)) {
+    if (!out.empty()) {
+      save_plan(make_record(problem, result, effort.plan.seed), out);
+      said["plan_file"] = out;
+    }
+  } else {
+    code = explain_failure(problem, result, said, limits, message);
+    if (!out.empty()) message += "; " + out + " is not written";
+  }
+  for (const auto& [name, count] : result.counters) said["counter." + name] = count;
+  print(said, json);
+  if (code != kOk) std::cerr << "remat: " << one_line(message) << "\n";
+  return code;
+}
+
+}  // namespace
+
+void add_plan(CLI::App& app, Action& action) {
+  auto command = std::make_shared<PlanCommand>();
+  CLI::App* sub = app.add_subcommand("plan", "plan a graph within a budget");
+  sub->add_option("GRAPH", command->graph, "remat.graph or node-link JSON")->required();
+  sub->add_option("-b,--budget", command->budget, "memory: 6442450944, 6GiB, 800MB, 75% (of the keep-all peak)")
+      ->type_name("B");
+  sub->add_option("--planner", command->planner, "see 'remat planners' (default: auto)")->type_name("NAME");
+  declare_order(*sub, command->order);
+  sub->add_option("--objective", command->objective,
+                  "time: least time within the budget; peak: smallest peak, then least time (default: time)")
+      ->check(CLI::IsMember({"time", "peak"}))
+      ->type_name("time|peak");
+  command->effort.declare(*sub);
+  sub->add_option("-o,--output", command->out, "write the plan here, if it is within the budget")->type_name("PLAN");
+  sub->add_flag("--json", command->json, "print one JSON object");
+  sub->callback([command, &action] { action = [command] { return command->run(); }; });
+}
+
+}  // namespace remat::cli
