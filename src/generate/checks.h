@@ -1,0 +1,22 @@
+// Options of generators: one line that names the option, its value and what it may be.
+#pragma once
+
+#include <sstream>
+#include <string_view>
+
+#include "remat/error.h"
+
+namespace remat::generate {
+
+template <class T>
+void require_between(std::string_view option, T value, T low, T high) {
+  if (value >= low && value <= high) return;
+  std::ostringstream text;
+  text << option << " = " << value << " is outside [" << low << ", " << high << "]";
+  throw UsageError(text.str());
+}
+
+/// Counts of ops, layers and the like: what fits into a graph's 32-bit ids.
+inline constexpr std::int64_t kMaxOps = std::int64_t{1} << 30;
+
+}  // namespace remat::generate

@@ -1,0 +1,184 @@
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <filesystem>
+
+#include "remat/error.h"
+#include "remat/generate.h"
+#include "remat/io.h"
+#include "remat/plan.h"
+
+namespace remat {
+namespace {
+
+double mean_bytes(const Graph& g) {
+  double sum = 0;
+  for (Bytes b : g.bytes) sum += static_cast<double>(b.count());
+  return sum / static_cast<double>(g.num_values());
+}
+
+std::string usage_error(auto&& run) {
+  try {
+    run();
+  } catch (const UsageError& e) {
+    return e.what();
+  }
+  return "";
+}
+
+TEST(RandomLayered, HasOneSourceOneTargetAndNoOtherEnds) {
+  for (std::uint64_t seed = 1; seed <= 20; ++seed) {
+    RandomLayeredOptions o;
+    o.ops = 60;
+    o.seed = seed;
+    const Graph g = random_layered(o);
+    ASSERT_EQ(g.num_ops(), 60u);
+    ASSERT_EQ(g.num_values(), 60u);
+    for (OpId op : g.ops()) {
+      EXPECT_EQ(g.inputs[op].empty(), op == OpId(0)) << seed;
+      EXPECT_EQ(g.readers[g.outputs[op][0]].empty(), op == OpId(59)) << seed;
+    }
+  }
+}
+
+TEST(RandomLayered, SameSeedSameGraphAndAnotherSeedAnother) {
+  RandomLayeredOptions o;
+  EXPECT_EQ(random_layered(o), random_layered(o));
+  RandomLayeredOptions other = o;
+  other.seed = 2;
+  EXPECT_NE(graph_hash(random_layered(o)), graph_hash(random_layered(other)));
+}
+
+TEST(RandomLayered, TakesANumberOfLayersInsteadOfAWidth) {
+  RandomLayeredOptions o;
+  o.ops = 12;
+  o.layers = 10;
+  o.edge_density = 0;
+  o.skip_density = 0;
+  // Ten layers of one op each between the ends: a path.
+  const Graph g = random_layered(o);
+  for (OpId op : g.ops()) EXPECT_EQ(g.inputs[op].size(), op == OpId(0) ? 0u : 1u);
+}
+
+TEST(RandomLayered, FullDensityJoinsAllPairsOfNeighbouringLayers) {
+  RandomLayeredOptions o;
+  o.ops = 14;
+  o.layers = 3;
+  o.width_variability = 0;
+  o.edge_density = 1;
+  o.skip_density = 0;
+  EXPECT_EQ(random_layered(o).inputs.entries(), 4u + 16u + 16u + 4u);
+}
+
+TEST(RandomLayered, ResemblesThePublishedInstances) {
+  // Ops, width, and of the published instance: edges and keep-all peak (MOCCASIN, Tables 2 and 3).
+  struct Published {
+    std::int64_t ops;
+    double width, edges, peak;
+  };
+  for (const Published& p : {Published{100, 0.27, 236, 46319}, {250, 0.43, 944, 146840}, {500, 0.36, 2461, 284439}, {1000, 0.31, 5875, 608619}}) {
+    double edges = 0, peak = 0, bytes = 0, duration = 0;
+    constexpr int kSeeds = 10;
+    for (int seed = 1; seed <= kSeeds; ++seed) {
+      RandomLayeredOptions o;
+      o.ops = p.ops;
+      o.width = p.width;
+      o.seed = static_cast<std::uint64_t>(seed);
+      const Graph g = random_layered(o);
+      edges += static_cast<double>(g.inputs.entries()) / kSeeds;
+      peak += static_cast<double>(simulate(g, keep_all_plan(g)).peak.count()) / kSeeds;
+      bytes += mean_bytes(g) / kSeeds;
+      duration += static_cast<double>(g.base_duration.count()) / static_cast<double>(p.ops) / kSeeds;
+    }
+    EXPECT_NEAR(edges / p.edges, 1, 0.2) << p.ops;
+    EXPECT_NEAR(peak / p.peak, 1, 0.3) << p.ops;
+    EXPECT_NEAR(bytes, 2020, 120) << p.ops;
+    EXPECT_NEAR(duration, 500, 35) << p.ops;
+  }
+}
+
+TEST(RandomLayered, MatchesTheSharedInstanceInSizesAndDurations) {
+  const std::filesystem::path path = std::filesystem::path(REMAT_SHARED_DIR) / "instances/random_layered_n500.json";
+  if (!std::filesystem::exists(path)) GTEST_SKIP() << path << " is not there";
+  const Graph real = load_graph(path).graph;
+  RandomLayeredOptions o;
+  o.ops = 500;
+  o.width = 0.36;
+  const Graph made = random_layered(o);
+  // Largest distance between the two distributions of sizes, and of durations (Kolmogorov and Smirnov).
+  const auto distance = [](auto a, auto b) {
+    std::sort(a.begin(), a.end());
+    std::sort(b.begin(), b.end());
+    double worst = 0;
+    for (std::size_t i = 0; i < a.size(); ++i) {
+      const auto below = std::lower_bound(b.begin(), b.end(), a[i]) - b.begin();
+      worst = std::max(worst, std::abs(static_cast<double>(below) - static_cast<double>(i)) / static_cast<double>(a.size()));
+    }
+    return worst;
+  };
+  EXPECT_LT(distance(real.bytes.raw(), made.bytes.raw()), 0.1);
+  EXPECT_LT(distance(real.duration.raw(), made.duration.raw()), 0.1);
+}
+
+TEST(RandomLayered, NamesTheOptionThatIsOutOfRange) {
+  RandomLayeredOptions o;
+  o.edge_density = 1.5;
+  EXPECT_EQ(usage_error([&] { random_layered(o); }), "edge density = 1.5 is outside [0, 1]");
+  o = {};
+  o.ops = 2;
+  EXPECT_EQ(usage_error([&] { random_layered(o); }), "ops = 2 is outside [3, 1073741824]");
+  o = {};
+  o.layers = 99;
+  EXPECT_EQ(usage_error([&] { random_layered(o); }), "layers = 99 is outside [0, 98]");
+}
+
+TEST(Chain, BackwardOpsReadTheGradientAndTheInputOfTheirForwardOp) {
+  const Graph g = chain({.length = 3, .bytes = 5, .duration = 2});
+  // x f0 f1 f2 loss b2 b1 b0: values 0 1 2 3 4 5 6 7.
+  ASSERT_EQ(g.num_ops(), 7u);
+  EXPECT_EQ(std::vector(g.inputs[OpId(4)].begin(), g.inputs[OpId(4)].end()), (std::vector{ValueId(2), ValueId(4)}));
+  EXPECT_EQ(std::vector(g.inputs[OpId(6)].begin(), g.inputs[OpId(6)].end()), (std::vector{ValueId(0), ValueId(6)}));
+  EXPECT_EQ(g.forward_of[OpId(4)], OpId(2));
+  EXPECT_EQ(g.phase[OpId(3)], Phase::kLoss);
+  EXPECT_EQ(g.graph_outputs, std::vector{ValueId(7)});
+  EXPECT_EQ(g.base_duration, Duration(3 * 2 + 2 + 3 * 4));
+  // x, three activations, the loss and its gradient's place at the turn.
+  EXPECT_EQ(simulate(g, keep_all_plan(g)).peak, Bytes(5 * 5));
+}
+
+TEST(Chain, ForwardOnlyKeepsTheLastActivation) {
+  const Graph g = chain({.length = 4, .training = false});
+  EXPECT_EQ(g.num_ops(), 4u);
+  EXPECT_EQ(g.graph_outputs, std::vector{ValueId(4)});
+}
+
+TEST(RandomDag, SharesOfOneAndZeroAreKept) {
+  RandomDagOptions o;
+  o.ops = 50;
+  o.never_share = 1;
+  o.workspace_share = 0;
+  o.after_share = 1;
+  o.kept_share = 0;
+  const Graph g = random_dag(o);
+  EXPECT_EQ(g.graph_outputs.size(), 1u);
+  for (OpId op : g.ops()) {
+    EXPECT_FALSE(g.recomputable[op]);
+    EXPECT_EQ(g.workspace[op], Bytes(0));
+    EXPECT_EQ(g.after[op].size(), op == OpId(0) ? 0u : 1u);
+  }
+}
+
+TEST(RandomDag, ReadsStayWithinReach) {
+  RandomDagOptions o;
+  o.ops = 200;
+  o.reach = 4;
+  o.max_outputs = 1;
+  const Graph g = random_dag(o);
+  for (OpId op : g.ops()) {
+    for (ValueId v : g.inputs[op]) EXPECT_GE(v.index(), op.index() + o.inputs - 4);
+  }
+}
+
+}  // namespace
+}  // namespace remat
