@@ -3,6 +3,7 @@
 
 #include "planners/auto/auto.h"
 #include "planners/keep_all/keep_all.h"
+#include "planners/tw_remat/tw_remat.h"
 #include "remat/error.h"
 #include "remat/planner.h"
 
@@ -11,6 +12,7 @@ namespace remat {
 std::span<const PlannerInfo> planners() {
   static const std::array kPlanners{
       keep_all::info(),
+      tw_remat::info(),
       automatic::info(),
   };
   return kPlanners;

@@ -1,0 +1,163 @@
+#include "planners/tw_remat/tw_remat.h"
+
+#include <algorithm>
+#include <map>
+
+#include "planners/options.h"
+#include "planners/polish/polish.h"
+
+namespace remat::tw_remat {
+namespace {
+
+/// Longer plans are given up: TWRemat(1) may be polynomially long, and nobody runs such a plan.
+constexpr std::int64_t kMaxStepsPerOp = 16;
+
+std::vector<std::int64_t> output_bytes(const Graph& graph) {
+  std::vector<std::int64_t> sums(graph.num_ops(), 0);
+  for (OpId op : graph.ops()) {
+    for (ValueId v : graph.outputs[op]) {
+      if (!graph.readers[v].empty()) sums[static_cast<std::size_t>(op.index())] += graph.bytes[v].count();
+    }
+  }
+  return sums;
+}
+
+/// The plans of one run, each k at most once.
+class Sweep {
+ public:
+  Sweep(const Problem& problem, const Options& options, Limits& limits)
+      : problem_(problem), options_(options), limits_(limits), separators_(separators(*problem.graph, options, limits)) {}
+
+  std::int64_t largest_k() const { return separators_.bags + 1; }
+  const Separators& parts() const { return separators_; }
+
+  /// TWRemat(k), bought back where it fits, or nothing where it is too long.
+  const std::optional<Candidate>& at(std::int64_t k) {
+    const auto [found, is_new] = candidates_.try_emplace(k);
+    if (!is_new) return found->second;
+    const Graph& graph = *problem_.graph;
+    const auto max_steps = kMaxStepsPerOp * static_cast<std::int64_t>(graph.num_ops());
+    auto plan = plan_for(graph, separators_, k, problem_.order, max_steps, limits_);
+    if (!plan) return found->second;
+    limits_.spend(1 + static_cast<std::int64_t>(plan->steps.size()) / 16);
+    Simulation cost = simulate(graph, *plan);
+    if (options_.buy_back && problem_.objective == Objective::kTime && cost.peak <= problem_.budget) {
+      plan = polish::buy_back(graph, *plan, problem_.budget, limits_);
+      cost = simulate(graph, *plan);
+    }
+    found->second = Candidate{std::move(*plan), cost, k};
+    return found->second;
+  }
+
+ private:
+  const Problem& problem_;
+  const Options& options_;
+  Limits& limits_;
+  Separators separators_;
+  std::map<std::int64_t, std::optional<Candidate>> candidates_;
+};
+
+bool preferred(const Problem& problem, const Candidate& a, const Candidate& b) {
+  const auto key = [&](const Candidate& c) {
+    const bool fits = problem.objective == Objective::kTime && c.cost.peak <= problem.budget;
+    return std::tuple(!fits, fits ? Bytes() : c.cost.peak, c.cost.duration, c.cost.peak, -c.k);
+  };
+  return key(a) < key(b);
+}
+
+/// Tries powers of two from the longest leash to the shortest, then bisects around the best.
+Candidate search_k(Sweep& sweep, const Problem& problem, Limits& limits) {
+  const Graph& graph = *problem.graph;
+  Candidate best{keep_all_plan(graph), {}, sweep.largest_k()};
+  best.cost = simulate(graph, best.plan);
+  const auto try_k = [&](std::int64_t k) {
+    if (limits.reached()) return;
+    const auto& candidate = sweep.at(k);
+    if (!candidate || !preferred(problem, *candidate, best)) return;
+    best = *candidate;
+    limits.report({"tw_remat", limits.seconds(), best.cost.peak, best.cost.duration,
+                   best.cost.peak <= problem.budget});
+  };
+  std::int64_t power = 1;
+  while (power < sweep.largest_k()) power *= 2;
+  for (std::int64_t k = power; k >= 1; k /= 2) try_k(k);
+  for (std::int64_t step = std::max<std::int64_t>(1, best.k / 2); step >= 1; step /= 2) {
+    const std::int64_t middle = best.k;
+    if (middle - step >= 1) try_k(middle - step);
+    if (middle + step <= sweep.largest_k()) try_k(middle + step);
+    // Close values of k give the same parts: a few refinements find what there is.
+    if (step <= middle / 16) break;
+  }
+  return best;
+}
+
+PlanResult run(const Problem& problem, const PlanOptions& given, Limits& limits) {
+  Options options;
+  OptionReader(given, "tw_remat")
+      .integer("k", options.k, 0, std::int64_t{1} << 31)
+      .flag("min_degree", options.min_degree)
+      .integer("improve", options.improve, 0, 1'000'000)
+      .flag("buy_back", options.buy_back)
+      .finish();
+  PlanResult result;
+  Sweep sweep(problem, options, limits);
+  if (options.k > 0) {
+    const auto& candidate = sweep.at(options.k);
+    if (candidate) result.plan = candidate->plan;
+    result.counters.emplace_back("k", options.k);
+  } else {
+    Candidate best = search_k(sweep, problem, limits);
+    result.counters.emplace_back("k", best.k);
+    result.plan = std::move(best.plan);
+  }
+  result.counters.emplace_back("width", sweep.parts().width);
+  result.counters.emplace_back("bags", sweep.parts().bags);
+  if (const auto reason = limits.stopped_by()) result.stopped_by = *reason;
+  return result;
+}
+
+}  // namespace
+
+Separators separators(const Graph& graph, const Options& options, Limits& limits) {
+  const decomposition::Adjacency adjacency = decomposition::op_adjacency(graph);
+  auto tree = decomposition::decompose(
+      adjacency,
+      options.min_degree ? decomposition::EliminationRule::kMinDegree : decomposition::EliminationRule::kMinFill,
+      limits);
+  if (options.improve > 0) {
+    tree = decomposition::improved(adjacency, std::move(tree), 0, static_cast<int>(options.improve), limits);
+  }
+  return {tree.width(), static_cast<std::int32_t>(tree.bags.size()),
+          decomposition::separator_tree(tree, output_bytes(graph))};
+}
+
+std::vector<Candidate> candidate_plans(const Problem& problem, Limits& limits) {
+  const Options options{.buy_back = false};
+  Sweep sweep(problem, options, limits);
+  std::vector<Candidate> all{{keep_all_plan(*problem.graph), {}, sweep.largest_k()}};
+  all.front().cost = simulate(*problem.graph, all.front().plan);
+  std::int64_t power = 1;
+  while (power < sweep.largest_k()) power *= 2;
+  for (std::int64_t k = power; k >= 1 && !limits.reached(); k /= 2) {
+    if (const auto& candidate = sweep.at(k)) all.push_back(*candidate);
+  }
+  std::sort(all.begin(), all.end(), [](const Candidate& a, const Candidate& b) {
+    return std::tuple(a.cost.duration, a.cost.peak, -a.k) < std::tuple(b.cost.duration, b.cost.peak, -b.k);
+  });
+  std::vector<Candidate> pareto;
+  for (Candidate& candidate : all) {
+    if (pareto.empty() || candidate.cost.peak < pareto.back().cost.peak) pareto.push_back(std::move(candidate));
+  }
+  return pareto;
+}
+
+PlannerInfo info() {
+  return {"tw_remat",
+          "balanced separators of a tree decomposition, stopped early at every size k",
+          "unit sizes, one output per op: peak O(width log ops) at k = 1; may miss its budget",
+          "Kumar et al. 2019 (TWRemat)",
+          [](const Problem&) -> std::optional<std::string> { return std::nullopt; },
+          run};
+}
+
+}  // namespace remat::tw_remat
