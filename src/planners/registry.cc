@@ -2,6 +2,7 @@
 #include <array>
 
 #include "planners/auto/auto.h"
+#include "planners/greedy/greedy.h"
 #include "planners/keep_all/keep_all.h"
 #include "planners/tw_remat/tw_remat.h"
 #include "remat/error.h"
@@ -12,6 +13,7 @@ namespace remat {
 std::span<const PlannerInfo> planners() {
   static const std::array kPlanners{
       keep_all::info(),
+      greedy::info(),
       tw_remat::info(),
       automatic::info(),
   };

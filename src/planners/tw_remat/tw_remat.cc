@@ -65,8 +65,23 @@ bool preferred(const Problem& problem, const Candidate& a, const Candidate& b) {
   return key(a) < key(b);
 }
 
-/// Tries powers of two from the longest leash to the shortest, then bisects around the best.
+/// Values of k strictly between lo and hi that give different plans, at most `most`, evenly spread.
+std::vector<std::int64_t> distinct_k(const Separators& parts, std::int64_t lo, std::int64_t hi, std::size_t most) {
+  std::vector<std::int64_t> all;
+  for (const auto& node : parts.tree.nodes) {
+    if (node.bags + 1 > lo && node.bags + 1 < hi) all.push_back(node.bags + 1);
+  }
+  std::sort(all.begin(), all.end());
+  all.erase(std::unique(all.begin(), all.end()), all.end());
+  if (all.size() <= most) return all;
+  std::vector<std::int64_t> some;
+  for (std::size_t i = 0; i < most; ++i) some.push_back(all[i * all.size() / most]);
+  return some;
+}
+
+/// Powers of two from keep-all down to 1, then the sizes around the best.
 Candidate search_k(Sweep& sweep, const Problem& problem, Limits& limits) {
+  constexpr std::size_t kRefinements = 24;
   const Graph& graph = *problem.graph;
   Candidate best{keep_all_plan(graph), {}, sweep.largest_k()};
   best.cost = simulate(graph, best.plan);
@@ -78,16 +93,11 @@ Candidate search_k(Sweep& sweep, const Problem& problem, Limits& limits) {
     limits.report({"tw_remat", limits.seconds(), best.cost.peak, best.cost.duration,
                    best.cost.peak <= problem.budget});
   };
+  if (problem.objective == Objective::kTime && best.cost.peak <= problem.budget) return best;
   std::int64_t power = 1;
   while (power < sweep.largest_k()) power *= 2;
   for (std::int64_t k = power; k >= 1; k /= 2) try_k(k);
-  for (std::int64_t step = std::max<std::int64_t>(1, best.k / 2); step >= 1; step /= 2) {
-    const std::int64_t middle = best.k;
-    if (middle - step >= 1) try_k(middle - step);
-    if (middle + step <= sweep.largest_k()) try_k(middle + step);
-    // Close values of k give the same parts: a few refinements find what there is.
-    if (step <= middle / 16) break;
-  }
+  for (std::int64_t k : distinct_k(sweep.parts(), best.k / 2, best.k * 2, kRefinements)) try_k(k);
   return best;
 }
 
@@ -107,6 +117,7 @@ PlanResult run(const Problem& problem, const PlanOptions& given, Limits& limits)
     result.counters.emplace_back("k", options.k);
   } else {
     Candidate best = search_k(sweep, problem, limits);
+    if (options.buy_back) best.plan = polish::buy_back(*problem.graph, best.plan, Bytes(), limits);
     result.counters.emplace_back("k", best.k);
     result.plan = std::move(best.plan);
   }
@@ -139,7 +150,11 @@ std::vector<Candidate> candidate_plans(const Problem& problem, Limits& limits) {
   std::int64_t power = 1;
   while (power < sweep.largest_k()) power *= 2;
   for (std::int64_t k = power; k >= 1 && !limits.reached(); k /= 2) {
-    if (const auto& candidate = sweep.at(k)) all.push_back(*candidate);
+    const auto& candidate = sweep.at(k);
+    if (!candidate) continue;
+    all.push_back(*candidate);
+    all.back().plan = polish::buy_back(*problem.graph, candidate->plan, candidate->cost.peak, limits);
+    all.back().cost = simulate(*problem.graph, all.back().plan);
   }
   std::sort(all.begin(), all.end(), [](const Candidate& a, const Candidate& b) {
     return std::tuple(a.cost.duration, a.cost.peak, -a.k) < std::tuple(b.cost.duration, b.cost.peak, -b.k);

@@ -39,8 +39,8 @@ struct Candidate {
 };
 
 /// The Pareto set over k = 1, 2, 4, ..., bags in (peak, duration), by falling peak; deterministic and cheap:
-/// at most 16 times the steps of keep-all each, about log2(ops) plans. Not bought back. Meant as starts for
-/// search planners. Always holds a plan: keep-all where the limits allow no more.
+/// at most 16 times the steps of keep-all each, about log2(ops) plans, each bought back at its own peak. Meant
+/// as starts for search planners. Always holds a plan: keep-all where the limits allow no more.
 std::vector<Candidate> candidate_plans(const Problem& problem, Limits& limits);
 
 PlannerInfo info();
