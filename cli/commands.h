@@ -14,6 +14,7 @@ void add_info(CLI::App& app, Action& action);
 void add_check(CLI::App& app, Action& action);
 void add_compare(CLI::App& app, Action& action);
 void add_convert(CLI::App& app, Action& action);
+void add_sweep(CLI::App& app, Action& action);
 void add_planners(CLI::App& app, Action& action);
 
 }  // namespace remat::cli

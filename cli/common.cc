@@ -46,6 +46,12 @@ void require_writable_folder(const std::string& path) {
   }
 }
 
+void create_folder(const std::string& path) {
+  std::error_code error;
+  std::filesystem::create_directories(path, error);
+  if (error) throw InputError("cannot create " + path + ": " + error.message());
+}
+
 double parse_seconds(std::string_view text) {
   struct Unit {
     std::string_view name;

@@ -46,6 +46,9 @@ LoadedGraph load_and_warn(const std::string& path);
 /// a long run; the write itself may still fail.
 void require_writable_folder(const std::string& path);
 
+/// Makes the folder and those above it where they are missing. Throws InputError.
+void create_folder(const std::string& path);
+
 /// "10s", "500ms", "2m", "1h" or a plain number of seconds. Throws UsageError.
 double parse_seconds(std::string_view text);
 

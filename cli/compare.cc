@@ -76,11 +76,7 @@ int CompareCommand::run() {
   problem.graph = &loaded.graph;
   problem.order = parse_order(order);
   problem.budget = parse_budget(budget, keep_all_peak);
-  if (!out_dir.empty()) {
-    std::error_code error;
-    std::filesystem::create_directories(out_dir, error);
-    if (error) throw InputError("cannot create " + out_dir + ": " + error.message());
-  }
+  if (!out_dir.empty()) create_folder(out_dir);
   Report rows = Report::array();
   bool found = false, proved_infeasible = false;
   for (const std::string& name : names) {

@@ -37,7 +37,7 @@ class PlanStore {
     std::uint64_t used = 0;
     std::vector<Entry> by_peak;  ///< falling peak, rising duration
   };
-  std::vector<Entry> known(const Graph& graph, OrderMode order);
+  Known* find(const Graph& graph, OrderMode order);
   Known& find_or_add(const Graph& graph, OrderMode order);
 
   std::mutex mutex_;

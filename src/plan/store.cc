@@ -4,12 +4,11 @@
 
 namespace remat {
 
-std::vector<PlanStore::Entry> PlanStore::known(const Graph& graph, OrderMode order) {
-  const std::scoped_lock lock(mutex_);
+PlanStore::Known* PlanStore::find(const Graph& graph, OrderMode order) {
   const auto at = graphs_.find({graph_hash(graph), order});
-  if (at == graphs_.end()) return {};
+  if (at == graphs_.end()) return nullptr;
   at->second.used = ++clock_;
-  return at->second.by_peak;
+  return &at->second;
 }
 
 PlanStore::Known& PlanStore::find_or_add(const Graph& graph, OrderMode order) {
@@ -47,12 +46,19 @@ void PlanStore::add(const Graph& graph, OrderMode order, const Plan& plan) {
 }
 
 std::optional<Plan> PlanStore::best(const Graph& graph, OrderMode order, Bytes budget) {
-  for (Entry& entry : known(graph, order)) {
-    if (entry.cost.peak <= budget) return std::move(entry.plan);
+  const std::scoped_lock lock(mutex_);
+  if (const Known* plans = find(graph, order)) {
+    for (const Entry& entry : plans->by_peak) {
+      if (entry.cost.peak <= budget) return entry.plan;
+    }
   }
   return std::nullopt;
 }
 
-std::vector<PlanStore::Entry> PlanStore::all(const Graph& graph, OrderMode order) { return known(graph, order); }
+std::vector<PlanStore::Entry> PlanStore::all(const Graph& graph, OrderMode order) {
+  const std::scoped_lock lock(mutex_);
+  const Known* plans = find(graph, order);
+  return plans ? plans->by_peak : std::vector<Entry>();
+}
 
 }  // namespace remat

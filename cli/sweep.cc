@@ -1,0 +1,121 @@
+// remat sweep: overhead against memory over the whole range.
+#include <filesystem>
+#include <iostream>
+#include <sstream>
+
+#include "commands.h"
+#include "common.h"
+#include "remat/error.h"
+#include "remat/sweep.h"
+
+namespace remat::cli {
+namespace {
+
+struct SweepCommand {
+  std::string graph, order = "fixed", out_dir;
+  SweepOptions sweep;
+  bool json = false, csv = false;
+  EffortOptions effort;
+
+  int run();
+  Report row(const SweepPoint& point, const Graph& graph_read, Bytes keep_all_peak) const;
+};
+
+Report SweepCommand::row(const SweepPoint& point, const Graph& graph_read, Bytes keep_all_peak) const {
+  const PlanResult& result = point.result;
+  const bool found = result.plan.has_value();
+  Report row;
+  row["budget"] = point.budget.count();
+  row["budget_percent"] = 100.0 * static_cast<double>(point.budget.count()) / static_cast<double>(keep_all_peak.count());
+  row["peak"] = found ? Report(result.cost.peak.count()) : Report(nullptr);
+  row["overhead_percent"] = found ? Report(100 * overhead(graph_read, result.cost.duration)) : Report(nullptr);
+  row["duration"] = found ? Report(result.cost.duration.count()) : Report(nullptr);
+  row["duration_lower_bound"] = result.duration_bound.duration.count();
+  row["status"] = to_string(result.status);
+  row["planner"] = result.planner;
+  row["knee"] = point.knee ? "knee" : "";
+  return row;
+}
+
+std::string csv_text(const Report& rows) {
+  std::ostringstream text;
+  std::string separator;
+  for (const auto& [key, value] : rows.front().items()) {
+    text << separator << key;
+    separator = ",";
+  }
+  for (const Report& row : rows) {
+    separator = "\n";
+    for (const auto& [key, value] : row.items()) {
+      text << separator << (value.is_string() ? value.get<std::string>() : value.is_null() ? "" : value.dump());
+      separator = ",";
+    }
+  }
+  text << "\n";
+  return text.str();
+}
+
+int SweepCommand::run() {
+  effort.finish();
+  if (json && csv) throw UsageError("--json and --csv exclude each other");
+  find_planner(sweep.planner);
+  const LoadedGraph loaded = load_and_warn(graph);
+  sweep.order = parse_order(order);
+  sweep.plan = effort.plan;
+  if (!out_dir.empty()) create_folder(out_dir);
+
+  Limits limits;
+  effort.apply(limits);
+  limits.set_stop(&catch_interrupts());
+  PlanStore store;
+  SweepResult result;
+  {
+    ProgressLine progress(loaded.graph, simulate(loaded.graph, keep_all_plan(loaded.graph)).peak);
+    progress.attach(limits);
+    result = remat::sweep(loaded.graph, sweep, limits, store);
+  }
+  Report rows = Report::array();
+  for (const SweepPoint& point : result.points) {
+    rows.push_back(row(point, loaded.graph, result.keep_all_peak));
+    if (out_dir.empty() || !point.result.plan) continue;
+    save_plan(make_record({&loaded.graph, point.budget, sweep.order}, point.result, effort.plan.seed),
+              std::filesystem::path(out_dir) / (std::to_string(point.budget.count()) + ".json"));
+  }
+  if (csv) {
+    std::cout << csv_text(rows);
+    return kOk;
+  }
+  Report report;
+  report["graph"] = loaded.graph.name;
+  report["order"] = to_string(sweep.order);
+  report["keep_all_peak"] = result.keep_all_peak.count();
+  report["smallest_peak"] = result.smallest_peak.count();
+  report["peak_lower_bound"] = result.peak_bound.peak.count();
+  report["base_duration"] = loaded.graph.base_duration.count();
+  report["stopped_by"] = result.stopped_by ? Report(to_string(*result.stopped_by)) : Report(nullptr);
+  report["seconds"] = result.seconds;
+  report["seed"] = effort.plan.seed;
+  report["points"] = std::move(rows);
+  print(report, json);
+  return kOk;
+}
+
+}  // namespace
+
+void add_sweep(CLI::App& app, Action& action) {
+  auto command = std::make_shared<SweepCommand>();
+  CLI::App* sub = app.add_subcommand("sweep", "overhead against memory, from keep-all down to the smallest peak");
+  sub->add_option("GRAPH", command->graph, "remat.graph or node-link JSON")->required();
+  sub->add_option("--planner", command->sweep.planner, "see 'remat planners' (default: auto)")->type_name("NAME");
+  sub->add_option("--points", command->sweep.points, "number of budgets (default: 20)")
+      ->check(CLI::Range(2, 1000))
+      ->type_name("N");
+  declare_order(*sub, command->order);
+  command->effort.declare(*sub);
+  sub->add_option("--out-dir", command->out_dir, "write the plan of each point to DIR/BUDGET.json")->type_name("DIR");
+  sub->add_flag("--json", command->json, "print one JSON object");
+  sub->add_flag("--csv", command->csv, "print the points as CSV");
+  sub->callback([command, &action] { action = [command] { return command->run(); }; });
+}
+
+}  // namespace remat::cli

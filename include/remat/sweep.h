@@ -1,0 +1,43 @@
+// The whole curve of overhead against memory, from one run.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "remat/limits.h"
+#include "remat/planner.h"
+#include "remat/store.h"
+
+namespace remat {
+
+struct SweepOptions {
+  std::string planner = "auto";
+  OrderMode order = OrderMode::kFixed;
+  int points = 20;  ///< budgets, evenly spaced from the smallest peak found to the keep-all peak; at least 2
+  PlanOptions plan;
+};
+
+/// The best plan known at one budget, and the best bound.
+struct SweepPoint {
+  Bytes budget;
+  PlanResult result;
+  bool knee = false;
+};
+
+struct SweepResult {
+  std::vector<SweepPoint> points;  ///< falling budget; overhead never falls along it
+  Bytes keep_all_peak;
+  PeakBound peak_bound;            ///< no plan goes below
+  Bytes smallest_peak;             ///< of any plan found
+  std::optional<StoppedBy> stopped_by;
+  double seconds = 0;
+};
+
+/// Plans at every budget with one store: a plan found at one budget is a start at every other and counts at
+/// every larger one, so that more memory is never slower. The knee is the point farthest below the chord
+/// from the first to the last point, both axes scaled to [0, 1]. With a limit reached the points that are
+/// known so far come back. Throws UsageError for a planner that does not support the graph.
+SweepResult sweep(const Graph& graph, const SweepOptions& options, Limits& limits, PlanStore& store);
+
+}  // namespace remat

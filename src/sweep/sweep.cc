@@ -1,0 +1,129 @@
+#include "remat/sweep.h"
+
+#include <algorithm>
+
+#include "remat/error.h"
+
+namespace remat {
+namespace {
+
+class Sweeper {
+ public:
+  Sweeper(const Graph& graph, const SweepOptions& options, Limits& limits, PlanStore& store)
+      : graph_(graph), options_(options), limits_(limits), store_(store) {}
+
+  SweepResult run() {
+    result_.keep_all_peak = simulate(graph_, keep_all_plan(graph_)).peak;
+    result_.peak_bound = best_peak_bound(graph_, options_.order);
+    store_.add(graph_, options_.order, keep_all_plan(graph_));
+    improve_smallest_peak();
+    lay_out_budgets();
+    // From large to small budgets, so that each start is a plan that nearly fits; the second pass starts
+    // from what the first one found on both sides.
+    for (int pass = 0; pass < 2; ++pass) {
+      for (std::size_t i = 0; i < result_.points.size() && !limits_.reached(); ++i) {
+        const auto left = (2 - pass) * result_.points.size() - i;
+        improve(result_.points[i], 1.0 / static_cast<double>(left));
+      }
+    }
+    collect();
+    mark_knee();
+    result_.stopped_by = limits_.stopped_by();
+    result_.seconds = limits_.seconds();
+    return std::move(result_);
+  }
+
+ private:
+  PlanResult ask(const Problem& base, Limits& share) {
+    std::vector<Plan> starts;
+    for (auto& entry : store_.all(graph_, options_.order)) starts.push_back(std::move(entry.plan));
+    Problem problem = base;
+    problem.starts = starts;
+    PlanResult answer = make_plan(problem, options_.planner, options_.plan, share);
+    if (answer.plan) store_.add(graph_, options_.order, *answer.plan);
+    return answer;
+  }
+
+  void improve_smallest_peak() {
+    Limits share(limits_, 0.15);
+    ask({&graph_, Bytes(), options_.order, Objective::kPeak}, share);
+  }
+
+  void lay_out_budgets() {
+    const Bytes low = store_.all(graph_, options_.order).back().cost.peak;
+    const Bytes high = result_.keep_all_peak;
+    const std::int64_t last = std::max(1, options_.points - 1);
+    for (std::int64_t i = 0; i <= last; ++i) {
+      // Divided first: the product of a size in bytes and a count of points may leave 64 bits.
+      const std::int64_t span = high.count() - low.count();
+      const std::int64_t down = span / last * i + span % last * i / last;
+      SweepPoint point;
+      point.budget = high - Bytes(down);
+      if (!result_.points.empty() && result_.points.back().budget == point.budget) continue;
+      result_.points.push_back(point);
+    }
+  }
+
+  void improve(SweepPoint& point, double part) {
+    if (point.result.status == Status::kOptimal) return;
+    Limits share(limits_, part);
+    PlanResult answer = ask({&graph_, point.budget, options_.order, Objective::kTime}, share);
+    if (answer.planner == "known") answer.planner = point.result.planner;
+    if (answer.duration_bound.duration < point.result.duration_bound.duration) {
+      answer.duration_bound = point.result.duration_bound;
+    }
+    point.result = std::move(answer);
+  }
+
+  /// Each point gets the fastest plan of the whole run that fits it.
+  void collect() {
+    for (SweepPoint& point : result_.points) {
+      PlanResult& result = point.result;
+      result.plan = store_.best(graph_, options_.order, point.budget);
+      if (!result.plan) continue;
+      result.cost = simulate(graph_, *result.plan);
+      result.order = options_.order;
+      if (result.duration_bound.duration < graph_.base_duration) result.duration_bound = {"base", graph_.base_duration};
+      if (result.planner.empty()) result.planner = "known";
+      const bool proved = result.cost.duration == result.duration_bound.duration;
+      if (result.status != Status::kOptimal) result.status = proved ? Status::kOptimal : Status::kFeasible;
+    }
+    result_.smallest_peak = store_.all(graph_, options_.order).back().cost.peak;
+  }
+
+  void mark_knee() {
+    const SweepPoint &first = result_.points.front(), &last = result_.points.back();
+    const double memory = static_cast<double>((first.budget - last.budget).count());
+    const auto overhead_at = [&](const SweepPoint& point) { return overhead(graph_, point.result.cost.duration); };
+    const double height = overhead_at(last) - overhead_at(first);
+    if (memory <= 0 || height <= 0) return;
+    SweepPoint* knee = nullptr;
+    double farthest = 0;
+    for (SweepPoint& point : result_.points) {
+      const double along = static_cast<double>((first.budget - point.budget).count()) / memory;
+      const double below = along - (overhead_at(point) - overhead_at(first)) / height;
+      if (below > farthest) {
+        farthest = below;
+        knee = &point;
+      }
+    }
+    if (knee) knee->knee = true;
+  }
+
+  const Graph& graph_;
+  const SweepOptions& options_;
+  Limits& limits_;
+  PlanStore& store_;
+  SweepResult result_;
+};
+
+}  // namespace
+
+SweepResult sweep(const Graph& graph, const SweepOptions& options, Limits& limits, PlanStore& store) {
+  if (options.points < 2) {
+    throw UsageError("a sweep needs at least 2 points, not " + std::to_string(options.points));
+  }
+  return Sweeper(graph, options, limits, store).run();
+}
+
+}  // namespace remat
