@@ -39,7 +39,7 @@ Report SweepCommand::row(const SweepPoint& point, const Graph& graph_read, Bytes
 
 std::string csv_text(const Report& rows) {
   std::ostringstream text;
-  std::string separator;
+  const char* separator = "";
   for (const auto& [key, value] : rows.front().items()) {
     text << separator << key;
     separator = ",";

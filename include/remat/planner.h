@@ -29,6 +29,8 @@ struct Problem {
   /// Plans known before, valid in this order, within the budget or not. Planners may start from them, and
   /// the shared entry point never answers with a worse one. They must outlive the problem.
   std::span<const Plan> starts = {};
+  /// Where it is set, `best_peak_bound` of this graph and order, so that nested calls do not prove it again.
+  const PeakBound* peak_bound = nullptr;
 };
 
 /// What is proved about the model that `order` names. `kOptimal`: no valid plan within the budget is

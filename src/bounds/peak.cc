@@ -49,8 +49,8 @@ PeakBound forced_bound(const Graph& graph) {
 
 namespace {
 
-/// Units of work that `pebbling_bound` spends beyond the linear part: some tens of milliseconds.
-constexpr std::int64_t kPebblingUnits = 2'000'000;
+/// Units of work that `pebbling_bound` spends beyond the linear part: some milliseconds.
+constexpr std::int64_t kPebblingUnits = 200'000;
 
 std::vector<ValueId> made_values(const Graph& graph, std::span<const ValueId> values) {
   std::vector<ValueId> made;

@@ -92,13 +92,15 @@ PlanResult make_plan(const Problem& problem, std::string_view name, const PlanOp
   if (const auto reason = planner.supports(problem)) {
     throw UsageError("planner " + std::string(name) + " does not support this problem: " + *reason);
   }
-  const PeakBound peak_bound = best_peak_bound(graph, problem.order);
+  const PeakBound peak_bound = problem.peak_bound ? *problem.peak_bound : best_peak_bound(graph, problem.order);
   PlanResult result;
   if (problem.objective == Objective::kTime && problem.budget < peak_bound.peak) {
     result.status = Status::kInfeasible;
     result.stopped_by = StoppedBy::kProof;
   } else {
-    result = planner.run(problem, options, limits);
+    Problem bounded = problem;
+    bounded.peak_bound = &peak_bound;
+    result = planner.run(bounded, options, limits);
   }
   if (result.planner.empty()) result.planner = name;
   result.order = problem.order;

@@ -39,6 +39,7 @@ class Sweeper {
     for (auto& entry : store_.all(graph_, options_.order)) starts.push_back(std::move(entry.plan));
     Problem problem = base;
     problem.starts = starts;
+    problem.peak_bound = &result_.peak_bound;
     PlanResult answer = make_plan(problem, options_.planner, options_.plan, share);
     if (answer.plan) store_.add(graph_, options_.order, *answer.plan);
     return answer;
