@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "remat/graph.h"
+#include "remat/limits.h"
 #include "remat/plan.h"
 
 namespace remat {
@@ -34,10 +35,32 @@ PeakBound pebbling_bound(const Graph& graph, OrderMode order, const PeakBound& k
 /// The best of the peak bounds above for the order. O(edges) and some milliseconds.
 PeakBound best_peak_bound(const Graph& graph, OrderMode order);
 
-/// A lower bound on the duration of every plan within a budget.
+/// A lower bound on the duration of every plan within a budget, in the order that it was asked for.
 struct DurationBound {
-  std::string argument;  ///< "base", ...
+  std::string argument;  ///< "base", "cut", "gaps", "stage_lp", "stage_milp"
   Duration duration;
 };
+
+/// The cheap duration bounds, near linear: what must be dropped at the dearest step has to run again. Used
+/// for every result.
+DurationBound cheap_duration_bound(const Graph& graph, Bytes budget, OrderMode order);
+
+/// The best duration bound that fits into the limits: the cheap ones, then (fixed order) relaxations of the
+/// stage model over more and more stages. `known` is the duration of a plan within the budget; it sharpens
+/// the models, and the bound never exceeds it. With a work limit and no time limit it is repeatable.
+DurationBound best_duration_bound(const Graph& graph, Bytes budget, OrderMode order, std::optional<Duration> known,
+                                  Limits& limits);
+
+/// What was proved about a plan, and a faster one where one was found on the way.
+struct Proof {
+  DurationBound bound;
+  std::optional<Plan> plan;  ///< within the budget and faster than the plan that was given
+  bool optimal = false;      ///< `plan`, or else the plan that was given, has the least duration in the order
+};
+
+/// Proves that `plan`, which fits the budget, is the fastest one in the order, or finds a faster one: the
+/// stage model as an integer program in which only faster plans are sought. For graphs of up to some 200
+/// ops; larger ones get the best bound that the limits allow.
+Proof prove_optimal(const Graph& graph, Bytes budget, OrderMode order, const Plan& plan, Limits& limits);
 
 }  // namespace remat

@@ -1,0 +1,209 @@
+// Knapsacks over one moment: what does not fit beside an op's first run is dropped, and runs again later.
+#include <algorithm>
+#include <numeric>
+
+#include "bounds/cut.h"
+
+namespace remat {
+namespace {
+
+__extension__ typedef __int128 Wide;
+
+/// floor(a * b / c) without overflow.
+std::int64_t scaled(std::int64_t a, std::int64_t b, std::int64_t c) {
+  return static_cast<std::int64_t>(static_cast<Wide>(a) * b / c);
+}
+
+/// Sums over a prefix of ranks, O(log n) to change and to search.
+class PrefixSums {
+ public:
+  explicit PrefixSums(std::size_t n) : bytes_(n + 1), cost_(n + 1) {}
+  void add(std::size_t rank, std::int64_t bytes, std::int64_t cost) {
+    for (std::size_t i = rank + 1; i < bytes_.size(); i += i & (~i + 1)) {
+      bytes_[i] += bytes;
+      cost_[i] += cost;
+    }
+  }
+  struct Prefix {
+    std::size_t ranks;         ///< the longest prefix whose bytes stay below `amount`
+    std::int64_t bytes, cost;  ///< of it
+  };
+  Prefix below(std::int64_t amount) const {
+    Prefix p{0, 0, 0};
+    std::size_t step = 1;
+    while (step * 2 < bytes_.size()) step *= 2;
+    for (; step > 0; step /= 2) {
+      const std::size_t next = p.ranks + step;
+      if (next < bytes_.size() && p.bytes + bytes_[next] < amount) {
+        p = {next, p.bytes + bytes_[next], p.cost + cost_[next]};
+      }
+    }
+    return p;
+  }
+
+ private:
+  std::vector<std::int64_t> bytes_, cost_;
+};
+
+/// Ops that may run again by duration per byte, the cheapest first. One rerun brings back all outputs, so
+/// each output bears the part of the duration that its bytes are of all of them: dropping any of them then
+/// costs at most one duration, whichever are dropped.
+struct Prices {
+  std::vector<OpId> by_price;
+  IndexVector<OpId, std::size_t> rank;
+  IndexVector<OpId, std::int64_t> bytes;  ///< of the outputs that anything reads or that are kept
+
+  explicit Prices(const Graph& graph) : rank(graph.num_ops(), 0), bytes(graph.num_ops(), 0) {
+    for (OpId op : graph.ops()) {
+      for (ValueId v : graph.outputs[op]) {
+        if (graph.kept[v] || !graph.readers[v].empty()) bytes[op] += graph.bytes[v].count();
+      }
+      if (graph.recomputable[op] && bytes[op] > 0) by_price.push_back(op);
+    }
+    std::sort(by_price.begin(), by_price.end(), [&](OpId a, OpId b) {
+      const Wide left = static_cast<Wide>(graph.duration[a].count()) * bytes[b];
+      const Wide right = static_cast<Wide>(graph.duration[b].count()) * bytes[a];
+      return left != right ? left < right : a < b;
+    });
+    for (std::size_t r = 0; r < by_price.size(); ++r) rank[by_price[r]] = r;
+  }
+};
+
+Bytes need(const Graph& graph, OpId op) {
+  Bytes sum = graph.resident + graph.workspace[op];
+  for (ValueId v : graph.outputs[op]) sum += graph.bytes[v];
+  for (ValueId v : graph.inputs[op]) {
+    if (!graph.is_graph_input(v)) sum += graph.bytes[v];
+  }
+  return sum;
+}
+
+/// Values that are made and droppable, in memory across the first run at hand.
+class Crossing {
+ public:
+  Crossing(const Graph& graph, const Prices& prices) : graph_(graph), prices_(prices), sums_(prices.by_price.size()) {}
+
+  void add(ValueId v, int sign) {
+    const OpId maker = graph_.producer[v];
+    total_ += sign * graph_.bytes[v].count();
+    if (!graph_.recomputable[maker] || graph_.bytes[v] == Bytes()) return;
+    const std::int64_t cost = scaled(graph_.duration[maker].count(), graph_.bytes[v].count(), prices_.bytes[maker]);
+    sums_.add(prices_.rank[maker], sign * graph_.bytes[v].count(), sign * cost);
+  }
+  std::int64_t total() const { return total_; }
+  /// Least duration of reruns that free `excess` bytes.
+  std::int64_t price_of(std::int64_t excess) const {
+    const auto prefix = sums_.below(excess);
+    if (prefix.ranks >= prices_.by_price.size()) return prefix.cost;
+    const OpId next = prices_.by_price[prefix.ranks];
+    return prefix.cost + scaled(graph_.duration[next].count(), excess - prefix.bytes, prices_.bytes[next]);
+  }
+
+ private:
+  const Graph& graph_;
+  const Prices& prices_;
+  PrefixSums sums_;
+  std::int64_t total_ = 0;
+};
+
+}  // namespace
+
+DurationBound fixed_cut_bound(const Graph& graph, Bytes budget) {
+  const Prices prices(graph);
+  Crossing crossing(graph, prices);
+  std::int64_t best = 0;
+  const auto crosses = [&](ValueId v, OpId at) {
+    return graph.kept[v] || (!graph.readers[v].empty() && graph.readers[v].back() > at);
+  };
+  for (OpId op : graph.ops()) {
+    // What op reads is there anyway; what it reads last leaves for good.
+    for (ValueId v : graph.inputs[op]) {
+      if (!graph.is_graph_input(v)) crossing.add(v, -1);
+    }
+    const std::int64_t excess = need(graph, op).count() + crossing.total() - budget.count();
+    if (excess > 0) best = std::max(best, crossing.price_of(excess));
+    for (auto row : {graph.inputs[op], graph.outputs[op]}) {
+      for (ValueId v : row) {
+        if (!graph.is_graph_input(v) && crosses(v, op)) crossing.add(v, 1);
+      }
+    }
+  }
+  return {"cut", graph.base_duration + Duration(best)};
+}
+
+namespace {
+
+/// Sets of ops, one bit each.
+class OpSets {
+ public:
+  explicit OpSets(std::size_t n) : words_((n + 63) / 64), bits_(n * words_) {}
+  void add(OpId set, OpId member) { row(set)[static_cast<std::size_t>(member.index()) / 64] |= 1ULL << (member.index() % 64); }
+  bool has(OpId set, OpId member) const {
+    return bits_[static_cast<std::size_t>(set.index()) * words_ + static_cast<std::size_t>(member.index()) / 64] >> (member.index() % 64) & 1;
+  }
+  void merge(OpId into, OpId from) {
+    for (std::size_t w = 0; w < words_; ++w) row(into)[w] |= row(from)[w];
+  }
+
+ private:
+  std::uint64_t* row(OpId set) { return bits_.data() + static_cast<std::size_t>(set.index()) * words_; }
+  std::size_t words_;
+  std::vector<std::uint64_t> bits_;
+};
+
+OpSets ancestors(const Graph& graph) {
+  OpSets sets(graph.num_ops());
+  for (OpId op : graph.ops()) {
+    const auto inherit = [&](OpId before) {
+      sets.merge(op, before);
+      sets.add(op, before);
+    };
+    for (OpId before : predecessors(graph, op)) inherit(before);
+    for (OpId before : graph.after[op]) inherit(before);
+  }
+  return sets;
+}
+
+}  // namespace
+
+DurationBound free_cut_bound(const Graph& graph, Bytes budget) {
+  constexpr std::size_t kMostOps = 4096;
+  if (graph.num_ops() > kMostOps) return {"base", graph.base_duration};
+  const Prices prices(graph);
+  const OpSets above = ancestors(graph);
+  std::int64_t best = 0;
+  for (OpId op : graph.ops()) {
+    const auto crosses = [&](ValueId v) {
+      const OpId maker = graph.producer[v];
+      if (!maker || !above.has(op, maker)) return false;
+      const auto inputs = graph.inputs[op];
+      if (std::binary_search(inputs.begin(), inputs.end(), v)) return false;
+      const auto readers = graph.readers[v];
+      return graph.kept[v] || std::any_of(readers.begin(), readers.end(), [&](OpId reader) { return above.has(reader, op); });
+    };
+    std::int64_t excess = need(graph, op).count() - budget.count();
+    std::vector<ValueId> crossing;
+    for (ValueId v : graph.values()) {
+      if (!crosses(v)) continue;
+      crossing.push_back(v);
+      excess += graph.bytes[v].count();
+    }
+    if (excess <= 0) continue;
+    std::sort(crossing.begin(), crossing.end(), [&](ValueId a, ValueId b) {
+      return std::pair(prices.rank[graph.producer[a]], a) < std::pair(prices.rank[graph.producer[b]], b);
+    });
+    std::int64_t cost = 0;
+    for (ValueId v : crossing) {
+      const OpId maker = graph.producer[v];
+      if (!graph.recomputable[maker] || prices.bytes[maker] == 0) continue;
+      const std::int64_t freed = std::min(excess, graph.bytes[v].count());
+      cost += scaled(graph.duration[maker].count(), freed, prices.bytes[maker]);
+      excess -= freed;
+      if (excess <= 0) break;
+    }
+    best = std::max(best, cost);
+  }
+  return {"cut", graph.base_duration + Duration(best)};
+}
+
+}  // namespace remat

@@ -1,0 +1,51 @@
+#include <algorithm>
+
+#include "bounds/stage_solve.h"
+#include "remat/bounds.h"
+
+namespace remat {
+namespace {
+
+/// Columns above which the integer program is not worth starting.
+constexpr std::int64_t kMostColumns = 400'000;
+
+/// Columns that a model with one stage per op has at most.
+std::int64_t full_columns(const Graph& graph) {
+  const auto n = static_cast<std::int64_t>(graph.num_ops());
+  return n * static_cast<std::int64_t>(graph.num_ops() + 2 * graph.num_values()) / 2;
+}
+
+}  // namespace
+
+Proof prove_optimal(const Graph& graph, Bytes budget, OrderMode order, const Plan& plan, Limits& limits) {
+  Proof proof;
+  const Duration known = simulate(graph, plan).duration;
+  proof.bound = cheap_duration_bound(graph, budget, order);
+  proof.optimal = proof.bound.duration >= known;
+  if (proof.optimal || limits.reached()) return proof;
+  if (order == OrderMode::kFree || full_columns(graph) > kMostColumns) {
+    proof.bound = best_duration_bound(graph, budget, order, known, limits);
+    proof.optimal = proof.bound.duration == known;
+    return proof;
+  }
+  // Anything faster costs at least one time unit less.
+  const StageSpec spec{.budget = budget, .first = {}, .cutoff = known - Duration(1)};
+  const StageModel stages(graph, spec);
+  const StageOutcome outcome = solve_stages(graph, stages, spec, {}, limits);
+  if (outcome.bound >= proof.bound.duration) proof.bound = {"stage_milp", outcome.bound};
+  if (outcome.x) {
+    Duration best = known;
+    for (Plan& found : std::vector{stages.plan_as_run(*outcome.x), stages.plan_of(*outcome.x)}) {
+      const Simulation cost = simulate(graph, found);
+      if (cost.peak > budget || cost.duration >= best) continue;
+      best = cost.duration;
+      proof.plan = std::move(found);
+    }
+    proof.optimal = best <= proof.bound.duration;
+  } else {
+    proof.optimal = proof.bound.duration >= known;
+  }
+  return proof;
+}
+
+}  // namespace remat

@@ -1,0 +1,118 @@
+// Checkmate's stage model of a fixed order (Jain et al. 2020), on graphs with several outputs per op,
+// workspaces, resident inputs, kept outputs and forbidden recomputation; and a relaxation of it that holds
+// for every plan in fixed order, with stages of one or of many ops.
+#pragma once
+
+#include <optional>
+#include <vector>
+
+#include "lp/model.h"
+#include "remat/graph.h"
+#include "remat/plan.h"
+
+namespace remat {
+
+/// What the rows say about the time inside a stage.
+enum class StageRows {
+  /// Holds for every plan in fixed order: reruns of a stage in any order and number. A lower bound.
+  kAnyOrder,
+  /// Checkmate's own: each op at most once per stage, in the graph's order. Stages of one op only.
+  kGraphOrder,
+};
+
+struct StageSpec {
+  Bytes budget;
+  StageRows rows = StageRows::kAnyOrder;
+  /// First op of each stage, ascending, the first 0. Empty: one stage per op.
+  std::vector<OpId> first = {};
+  /// Only plans that are no slower are asked for: ops that cost more than what is left do not run again.
+  std::optional<Duration> cutoff = std::nullopt;
+};
+
+/// Stage s is all steps after the first run of the op before first[s] up to the first run of the op before
+/// first[s + 1]; after the last op comes one more stage where a kept output may be made again.
+///   rerun(s, p) = 1   op p, first run in an earlier stage, runs in stage s
+///   held(s, v) = 1    value v is in memory when stage s begins, and is read later
+/// The objective is the duration beyond one run of each op.
+class StageModel {
+ public:
+  StageModel(const Graph& graph, const StageSpec& spec);
+
+  const lp::Model& model() const { return model_; }
+  int num_stages() const { return stages_; }
+
+  /// What a plan of this duration costs in the objective.
+  double objective_of(Duration duration) const {
+    return static_cast<double>((duration - graph_.base_duration).count()) * cost_scale_;
+  }
+  /// Least difference of two objectives.
+  double objective_step() const { return static_cast<double>(duration_unit_) * cost_scale_; }
+  /// Smallest duration that an objective of at least `bound` allows, rounded up to what durations can sum to.
+  Duration duration_of(double bound) const;
+  /// Values for the integer columns that a plan in fixed order takes; NaN for the rest.
+  std::vector<double> start_from(const Plan& plan) const;
+  /// The plan that holds the values whose column is at least `threshold` and runs again, in the graph's order,
+  /// only what is then missing (Checkmate's second phase). Stages of one op.
+  Plan plan_of(const std::vector<double>& x, double threshold = 0.5) const;
+  /// The plan that runs again what `x` runs again, in the graph's order, less what nobody reads.
+  Plan plan_as_run(const std::vector<double>& x) const;
+
+  /// Column of a rerun or of a held value, or -1 where the structure decides.
+  lp::Column rerun_column(int stage, OpId op) const { return rerun_[stage_row(stage, op)]; }
+  lp::Column held_column(int stage, ValueId v) const { return held_[value_row(stage, v)].column; }
+
+ private:
+  /// A column, or a constant where column is -1.
+  struct Literal {
+    lp::Column column = -1;
+    double constant = 0;
+    bool is_zero() const { return column < 0 && constant == 0; }
+    bool is_one() const { return column < 0 && constant == 1; }
+  };
+  class Row;
+
+  std::size_t stage_row(int stage, OpId op) const {
+    return static_cast<std::size_t>(stage) * graph_.num_ops() + static_cast<std::size_t>(op.index());
+  }
+  std::size_t value_row(int stage, ValueId v) const {
+    return static_cast<std::size_t>(stage) * graph_.num_values() + static_cast<std::size_t>(v.index());
+  }
+  Literal& held(int stage, ValueId v) { return held_[value_row(stage, v)]; }
+  Literal rerun(int stage, OpId op) const { return {rerun_column(stage, op), 0}; }
+  OpId begin_of(int stage) const { return first_[static_cast<std::size_t>(stage)]; }
+  OpId end_of(int stage) const { return first_[static_cast<std::size_t>(stage) + 1]; }
+  bool is_tail(int stage) const { return begin_of(stage) == end_of(stage); }
+  bool before(int stage, ValueId v) const { return graph_.producer[v] < begin_of(stage); }
+  bool made_by_op(ValueId v) const { return !graph_.is_graph_input(v); }
+  double memory(Bytes b) const { return static_cast<double>(b.count()) * memory_scale_; }
+  double need(OpId op) const;
+
+  void find_uses();
+  void add_columns();
+  void add_availability(int stage);
+  void add_memory(int stage, StageRows rows);
+  double add_last_run(int stage);
+  void add_first_runs(int stage);
+  void add_any_order(int stage, double slack);
+  void add_graph_order(int stage);
+  void find_through(int stage);
+  Literal chained(Literal later, Literal now);
+  lp::Column fraction(double lo = 0, double hi = 1) { return model_.add_column(0, lo, hi, false); }
+
+  const Graph& graph_;
+  lp::Model model_;
+  double memory_scale_ = 1, cost_scale_ = 1, capacity_ = 0;
+  std::int64_t duration_unit_ = 1;
+  int stages_ = 0;                              ///< the tail included
+  std::vector<OpId> first_;                     ///< stages_ + 1 entries
+  IndexVector<OpId, int> stage_of_;
+  IndexVector<OpId, bool> may_rerun_;
+  IndexVector<OpId, int> last_rerun_;           ///< last stage in which a rerun can be of use, or -1
+  IndexVector<ValueId, int> last_use_;          ///< last stage that may read the value; stages_ for kept ones
+  IndexVector<ValueId, int> last_first_use_;    ///< last stage with a first run that reads it; stages_ for kept
+  std::vector<lp::Column> rerun_;               ///< stage by op, -1: none
+  std::vector<Literal> held_;                   ///< stage (one more for the end) by value
+  IndexVector<ValueId, Literal> through_;       ///< of the stage at hand: see find_through
+};
+
+}  // namespace remat

@@ -1,0 +1,54 @@
+// A linear program with integer columns: min cost x, row_lower <= A x <= row_upper, lower <= x <= upper.
+#pragma once
+
+#include <cstdint>
+#include <limits>
+#include <span>
+#include <utility>
+#include <vector>
+
+namespace remat::lp {
+
+inline constexpr double kInfinity = std::numeric_limits<double>::infinity();
+
+using Column = int;
+
+/// One entry of a row.
+struct Term {
+  Column column;
+  double factor;
+};
+
+/// Rows are stored one after the other, columns only as bounds and cost.
+struct Model {
+  std::vector<double> cost, lower, upper;
+  std::vector<bool> integer;
+  std::vector<double> row_lower, row_upper;
+  std::vector<int> row_begin{0};
+  std::vector<int> entry_column;
+  std::vector<double> entry_factor;
+
+  int num_columns() const { return static_cast<int>(cost.size()); }
+  int num_rows() const { return static_cast<int>(row_lower.size()); }
+  std::int64_t num_entries() const { return static_cast<std::int64_t>(entry_column.size()); }
+
+  Column add_column(double c, double lo, double hi, bool is_integer);
+  /// Terms of one column may repeat; they are summed. Rows without terms are dropped where they hold.
+  void add_row(double lo, double hi, std::span<const Term> terms);
+};
+
+/// A lower bound on the objective of the relaxation (and so of the program itself) from any row duals, by
+/// weak duality: rows of the wrong sign are dropped, the rest is bounded column by column. Whatever a
+/// solver's tolerances were, this much is proved, up to the rounding of its own sums, which is taken off.
+/// With `reduced`, also the reduced cost of each column: moving it by one off the bound that is cheapest for
+/// it costs at least as much as that more.
+double dual_bound(const Model& model, std::span<const double> row_dual, std::vector<double>* reduced = nullptr);
+
+/// Fixes integer columns between 0 and 1 of which the duals prove that the other value costs more than
+/// `cutoff`. Returns how many.
+int fix_by_reduced_cost(Model& model, std::span<const double> row_dual, double cutoff);
+
+/// Largest violation of a row or bound by `x`, in the row's own unit.
+double violation(const Model& model, std::span<const double> x);
+
+}  // namespace remat::lp
