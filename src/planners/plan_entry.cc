@@ -105,9 +105,11 @@ PlanResult make_plan(const Problem& problem, std::string_view name, const PlanOp
   if (result.planner.empty()) result.planner = name;
   result.order = problem.order;
   if (peak_bound.peak >= result.peak_bound.peak) result.peak_bound = peak_bound;
-  if (graph.base_duration >= result.duration_bound.duration) {
-    result.duration_bound = {"base", graph.base_duration};
+  DurationBound cheap{"base", graph.base_duration};
+  if (problem.objective == Objective::kTime && result.status != Status::kInfeasible) {
+    cheap = cheap_duration_bound(graph, problem.budget, problem.order);
   }
+  if (cheap.duration >= result.duration_bound.duration) result.duration_bound = std::move(cheap);
   if (result.plan) {
     confirm(problem, result, result.planner);
     settle(problem, result);

@@ -38,7 +38,7 @@ Budgets budgets_of(const Graph& graph) {
 TEST(StageModel, AnyOrderIsNeverAboveTheLeastDurationWhateverTheStages) {
   Random random(4);
   int tight = 0, cases = 0, dearer = 0;
-  for (int round = 0; round < 400; ++round) {
+  for (int round = 0; round < 150; ++round) {
     const Graph g = testing::random_graph(random);
     const Budgets b = budgets_of(g);
     for (Bytes budget : {b.least, b.middle}) {
@@ -71,7 +71,7 @@ TEST(StageModel, AnyOrderIsNeverAboveTheLeastDurationWhateverTheStages) {
 TEST(StageModel, GraphOrderPlansFitTheBudgetAndCostWhatTheModelSays) {
   Random random(5);
   int found = 0;
-  for (int round = 0; round < 400; ++round) {
+  for (int round = 0; round < 150; ++round) {
     const Graph g = testing::random_graph(random);
     const Budgets b = budgets_of(g);
     for (Bytes budget : {b.least, b.middle}) {
@@ -79,13 +79,13 @@ TEST(StageModel, GraphOrderPlansFitTheBudgetAndCostWhatTheModelSays) {
       const lp::Solution s = solve(model, false);
       if (!s.x) continue;
       ++found;
-      const Plan plan = model.plan_of(*s.x);
+      const Plan plan = model.plan_as_run(*s.x);
       const auto violation = validate(g, plan, OrderMode::kFixed, budget);
       ASSERT_FALSE(violation) << "graph " << round << " budget " << budget.count() << ": " << violation->message;
       ASSERT_EQ(simulate(g, plan).duration, model.duration_of(s.objective)) << "graph " << round;
     }
   }
-  EXPECT_GT(found, 700);
+  EXPECT_GT(found, 250);
 }
 
 }  // namespace
