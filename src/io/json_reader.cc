@@ -140,6 +140,23 @@ void Reader::fail(const std::string& what) const {
   fail_here(places + what);
 }
 
+/// The parser quotes what it read last, whatever that is and however long.
+static std::string printable(const std::string& text) {
+  constexpr std::size_t kLongest = 240;
+  constexpr std::string_view kDigits = "0123456789abcdef";
+  std::string result;
+  for (char c : text) {
+    if (result.size() >= kLongest) return result + "...";
+    const auto byte = static_cast<unsigned char>(c);
+    if (byte >= ' ' && byte < 0x7f) {
+      result += c;
+    } else {
+      result += {'\\', 'x', kDigits[byte >> 4], kDigits[byte & 15]};
+    }
+  }
+  return result;
+}
+
 void Reader::fail_syntax(const std::string& message) const {
   // "[json.exception.parse_error.101] parse error at line 1, column 5: syntax error while ...".
   const std::size_t id_end = message.find("] ");
@@ -148,7 +165,7 @@ void Reader::fail_syntax(const std::string& message) const {
     const std::size_t colon = what.find(": ");
     if (colon != std::string::npos) what = what.substr(colon + 2);
   }
-  fail_here("not valid JSON: " + what);
+  fail_here("not valid JSON: " + printable(what));
 }
 
 void Reader::note_unknown(std::string what) {

@@ -130,21 +130,16 @@ class Choice : public Element {
   std::vector<std::string_view> words_;
 };
 
-/// An array with one element for all its items.
+/// An array with one element for all its items, which know how to name themselves.
 class Array : public Element {
  public:
   explicit Array(Element& each) : each_(&each) {}
   std::string_view expected() const override { return "an array"; }
-  void begin_array(Reader&) override { count_ = -1; }
-  Element& item(Reader&) override {
-    ++count_;
-    return *each_;
-  }
-  std::string where() const override { return "entry " + std::to_string(count_); }
+  void begin_array(Reader&) override {}
+  Element& item(Reader&) override { return *each_; }
 
  private:
   Element* each_;
-  std::int64_t count_ = -1;
 };
 
 /// An array of integers.

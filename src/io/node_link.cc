@@ -46,15 +46,20 @@ class Amount : public Integer {
   explicit Amount(std::int64_t& cut) : cut_(&cut) {}
   std::string_view expected() const override { return "a number"; }
   void boolean(Reader&, bool read) override { value = read; }
+  void integer(Reader& reader, std::int64_t read) override {
+    if (read < 0 || read >= kMaxCount) fail_range(reader, std::to_string(read));
+    value = read;
+  }
   void number(Reader& reader, double read, const std::string& text) override {
-    if (!(read > -0x1p62 && read < 0x1p62)) {
-      reader.fail(text + " is outside [0, " + std::to_string(kMaxCount) + ")");
-    }
+    if (!(read >= 0 && read < 0x1p62)) fail_range(reader, text);
     value = static_cast<std::int64_t>(read);
     *cut_ += static_cast<double>(value) != read;
   }
 
  private:
+  [[noreturn]] static void fail_range(Reader& reader, const std::string& text) {
+    reader.fail(text + " is outside [0, " + std::to_string(kMaxCount) + ")");
+  }
   std::int64_t* cut_;
 };
 
@@ -173,6 +178,7 @@ class LinkObject : public Object {
 class NameList : public Array {
  public:
   explicit NameList(NameTable& names) : Array(each_), each_(names) {}
+  std::string where() const override { return "entry " + std::to_string(numbers().size()); }
   const std::vector<std::int32_t>& numbers() const { return each_.numbers; }
 
  private:

@@ -1,0 +1,69 @@
+#include <gtest/gtest.h>
+
+#include "remat/error.h"
+#include "remat/io.h"
+
+namespace remat {
+namespace {
+
+constexpr Bytes kPeak(1001);
+
+TEST(Budget, TakesBytesUnitsAndShares) {
+  const std::vector<std::pair<std::string, std::int64_t>> cases{
+      {"6442450944", 6442450944},
+      {"6GiB", 6442450944},
+      {"6 GiB", 6442450944},
+      {"6gib", 6442450944},
+      {"800MB", 800000000},
+      {"2kB", 2000},
+      {"1.5KiB", 1536},
+      {"1TB", 1000000000000},
+      {"1TiB", 1099511627776},
+      {"7B", 7},
+      {" 42 ", 42},
+      {"75%", 750},
+      {"12.5%", 125},
+      {"100%", 1001},
+      {"120 %", 1201},
+      {"33.333333333333333333%", 333},
+      {"4611686018427387903", kMaxCount - 1},
+  };
+  for (const auto& [text, bytes] : cases) EXPECT_EQ(parse_budget(text, kPeak).count(), bytes) << text;
+}
+
+TEST(Budget, IsExactWhereDoublesAreNot) {
+  const Bytes peak(4611686018427387903);
+  EXPECT_EQ(parse_budget("100%", peak), peak);
+  EXPECT_EQ(parse_budget("50%", peak).count(), 2305843009213693951);
+  EXPECT_EQ(parse_budget("0.1%", Bytes(30000)).count(), 30);
+  EXPECT_EQ(parse_budget("4294967295.9999999999GiB", peak).count(), kMaxCount - 1);
+}
+
+std::string refusal(std::string_view text) {
+  try {
+    return "accepted as " + std::to_string(parse_budget(text, kPeak).count());
+  } catch (const UsageError& error) {
+    return error.what();
+  }
+}
+
+TEST(Budget, RefusesEverythingElseWithAClearLine) {
+  const std::string forms =
+      "is not an amount of memory: write bytes (6442450944), bytes with a unit (6GiB, 800MB) or a share of the "
+      "keep-all peak (75%)";
+  const std::vector<std::string> amiss{"abc", "", " ", "%", "GiB", "1e400", "1e9", "nan", "inf", "+5", ".5GiB", "5.GiB", "1.2.3GB",
+                                       "6 G", "6GiBs", "75%%", "0x10", "1,5GiB", "-", "--1",
+                                       "99999999999999999999999999999"};
+  for (const auto& text : amiss) EXPECT_EQ(refusal(text), "budget '" + text + "' " + forms);
+  for (const char* text : {"-1GiB", "-5", "-0"}) EXPECT_EQ(refusal(text), "budget '" + std::string(text) + "' is negative");
+  for (const char* text : {"0", "0%", "0GiB", "0.01%", "0.0001kB"}) {
+    EXPECT_EQ(refusal(text), "budget '" + std::string(text) + "' is 0 bytes: a budget must be positive");
+  }
+  for (const char* text : {"4611686018427387904", "9999999999GiB", "999999999999999999999999%", "4294967296GiB"}) {
+    EXPECT_EQ(refusal(text), "budget '" + std::string(text) + "' is not below 4611686018427387904 bytes");
+  }
+  EXPECT_EQ(refusal("6.5"), "budget '6.5' is not a whole number of bytes");
+}
+
+}  // namespace
+}  // namespace remat
