@@ -1,0 +1,137 @@
+// Agreement with the independent verifier (a Python script beside the instances) on random plans.
+#include <gtest/gtest.h>
+
+#include <array>
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <nlohmann/json.hpp>
+
+#include "helpers/graphs.h"
+#include "remat/bounds.h"
+#include "remat/io.h"
+
+namespace remat {
+namespace {
+
+namespace fs = std::filesystem;
+using Json = nlohmann::json;
+
+constexpr int kGraphs = 1000;
+constexpr int kPlansPerGraph = 10;
+
+/// Runs the verifier's own main program in one interpreter for each line "GRAPH PLAN" of its input, and
+/// prints its answers line by line.
+constexpr const char* kDriver = R"(
+import contextlib, io, sys
+source = open(sys.argv[1]).read()
+program = compile(source, sys.argv[1], "exec")
+for line in open(sys.argv[2]):
+    sys.argv = [sys.argv[0]] + line.split()
+    out = io.StringIO()
+    with contextlib.redirect_stdout(out):
+        try:
+            exec(program, {"__name__": "__main__"})
+        except SystemExit:
+            pass
+    print(out.getvalue().strip(), flush=False)
+)";
+
+/// Valid plans, and plans with one thing broken: a step dropped, doubled, moved or out of range.
+std::vector<std::int64_t> random_steps(const Graph& graph, Random& random) {
+  const Plan plan = testing::random_plan(graph, random, static_cast<int>(random.below(12)));
+  std::vector<std::int64_t> steps;
+  for (OpId op : plan.steps) steps.push_back(op.index());
+  if (random.chance(0.5)) return steps;
+  const auto n = static_cast<std::int64_t>(steps.size());
+  const auto at = steps.begin() + random.below(n);
+  switch (random.below(5)) {
+    case 0: steps.erase(at); break;
+    case 1: steps.insert(at, random.below(static_cast<std::int64_t>(graph.num_ops()))); break;
+    case 2: std::swap(*at, steps[static_cast<std::size_t>(random.below(n))]); break;
+    case 3: *at = random.chance(0.5) ? static_cast<std::int64_t>(graph.num_ops()) : -1; break;
+    case 4: random.shuffle(std::span(steps)); break;
+  }
+  return steps;
+}
+
+struct Case {
+  std::string graph_text, plan_text;
+  LoadedGraph loaded;
+  PlanRecord plan;
+};
+
+class Verifier : public ::testing::Test {
+ protected:
+  Verifier() {
+    std::string name = (fs::temp_directory_path() / "remat_verifier_XXXXXX").string();
+    folder_ = ::mkdtemp(name.data());
+  }
+  ~Verifier() override { fs::remove_all(folder_); }
+
+  std::vector<Case> write_cases() {
+    Random random(2024);
+    const testing::RandomShape shape{.min_ops = 1, .max_ops = 30, .max_values = 40, .after = false};
+    std::ofstream list(folder_ / "list");
+    std::vector<Case> cases;
+    for (int g = 0; g < kGraphs; ++g) {
+      const std::string graph_text = format_graph(testing::random_graph(random, shape));
+      const LoadedGraph loaded = parse_graph(graph_text, "graph");
+      const fs::path graph_path = folder_ / ("g" + std::to_string(g));
+      std::ofstream(graph_path) << graph_text;
+      for (int p = 0; p < kPlansPerGraph; ++p) {
+        PlanRecord plan;
+        plan.order = OrderMode::kFree;
+        plan.steps = random_steps(loaded.graph, random);
+        const std::string plan_text = format_plan(plan);
+        const fs::path plan_path = folder_ / ("p" + std::to_string(cases.size()));
+        std::ofstream(plan_path) << plan_text;
+        list << graph_path.string() << " " << plan_path.string() << "\n";
+        cases.push_back({graph_text, plan_text, loaded, parse_plan(plan_text, "plan")});
+      }
+    }
+    return cases;
+  }
+  fs::path folder_;
+};
+
+TEST_F(Verifier, AgreesOnTenThousandRandomPlans) {
+  const fs::path script = fs::path(REMAT_SHARED_DIR) / "tools" / "verify_plan.py";
+  if (!fs::exists(script)) GTEST_SKIP() << script << " is not there: the verifier is not part of the repository";
+  const std::vector<Case> cases = write_cases();
+  std::ofstream(folder_ / "driver.py") << kDriver;
+  const std::string answers = (folder_ / "answers").string();
+  const std::string command = "python3 " + (folder_ / "driver.py").string() + " " + script.string() + " " +
+                              (folder_ / "list").string() + " > " + answers;
+  ASSERT_EQ(std::system(command.c_str()), 0) << command;
+
+  std::ifstream in(answers);
+  std::string answer;
+  int valid = 0;
+  for (const Case& one : cases) {
+    ASSERT_TRUE(std::getline(in, answer)) << "the verifier gave fewer answers than there are plans";
+    const Graph& graph = one.loaded.graph;
+    const std::string shown = one.graph_text + one.plan_text + answer;
+    const Json said = answer.starts_with("{") ? Json::parse(answer) : Json();
+    // The verifier accepts a plan that leaves ops out and says so; to Remat it is broken.
+    const bool expected = said.is_object() && said.at("all_ops").get<bool>();
+    ASSERT_EQ(check_record(graph, one.plan).empty(), expected) << shown;
+    if (!expected) continue;
+    ++valid;
+    Plan plan;
+    for (std::int64_t op : one.plan.steps) plan.steps.push_back(OpId(op));
+    const Simulation cost = simulate(graph, plan);
+    ASSERT_EQ(cost.peak.count(), said.at("peak").get<std::int64_t>()) << shown;
+    ASSERT_EQ(cost.duration.count(), said.at("duration").get<std::int64_t>()) << shown;
+    ASSERT_EQ(simulate(graph, keep_all_plan(graph)).peak.count(), said.at("keep_all_peak").get<std::int64_t>()) << shown;
+    ASSERT_EQ(graph.base_duration.count(), said.at("base_duration").get<std::int64_t>()) << shown;
+    ASSERT_EQ(floor_bound(graph).peak.count(), said.at("floor").get<std::int64_t>()) << shown;
+  }
+  // Both sides of the agreement are tested.
+  EXPECT_GT(valid, kGraphs * kPlansPerGraph / 4);
+  EXPECT_LT(valid, kGraphs * kPlansPerGraph * 3 / 4 + 1000);
+  RecordProperty("valid_plans", valid);
+}
+
+}  // namespace
+}  // namespace remat
