@@ -41,9 +41,13 @@ LoadedGraph load_and_warn(const std::string& path) {
 void require_writable_folder(const std::string& path) {
   std::filesystem::path folder = std::filesystem::path(path).parent_path();
   if (folder.empty()) folder = ".";
-  if (::access(folder.c_str(), W_OK | X_OK) != 0) {
-    throw InputError("cannot write " + path + ": " + std::strerror(errno));
-  }
+  std::error_code error;
+  const bool is_folder = std::filesystem::is_directory(folder, error);
+  const int number = error                                         ? error.value()
+                     : !is_folder                                  ? ENOTDIR
+                     : ::access(folder.c_str(), W_OK | X_OK) != 0 ? errno
+                                                                   : 0;
+  if (number != 0) throw InputError("cannot write " + path + ": " + std::strerror(number));
 }
 
 void create_folder(const std::string& path) {

@@ -1,0 +1,331 @@
+// The command line as users meet it: the real binary, its output, its exit codes.
+#include <gtest/gtest.h>
+#include <signal.h>
+
+#include <algorithm>
+#include <chrono>
+#include <filesystem>
+#include <fstream>
+#include <set>
+#include <thread>
+
+#include "cli/run_cli.h"
+#include "helpers/graphs.h"
+#include "remat/bounds.h"
+#include "remat/io.h"
+#include "remat/planner.h"
+
+namespace remat {
+namespace {
+
+namespace fs = std::filesystem;
+using testing::CliRun;
+using testing::run_cli;
+
+/// A training chain of 12 layers: keep-all peaks at 13 bytes, 4 are enough, 3 are not.
+class Cli : public ::testing::Test {
+ protected:
+  Cli() { save_graph(chain_, graph_); }
+  void expect_one_line(const CliRun& run, int code, const std::string& line) const {
+    EXPECT_EQ(run.code, code);
+    EXPECT_EQ(run.err, "remat: " + line + "\n");
+  }
+  const testing::TemporaryFolder folder_;
+  const std::string graph_ = folder_ / "chain.json";
+  const Graph chain_ = testing::training_chain(12);
+};
+
+TEST_F(Cli, PlanPrintsItsKeysInSequenceAndWritesAPlanThatChecks) {
+  const CliRun run = run_cli({"plan", graph_, "--budget", "100%", "-o", folder_ / "plan.json"});
+  ASSERT_EQ(run.code, 0) << run.err;
+  EXPECT_EQ(run.err, "");
+  std::size_t at = 0;
+  for (const char* key : {"status", "stopped_by", "planner", "order", "budget", "peak", "keep_all_peak", "duration",
+                          "base_duration", "overhead", "recomputed_ops", "peak_lower_bound", "duration_lower_bound",
+                          "gap", "seconds", "seed"}) {
+    const std::size_t next = run.out.find("\n" + std::string(key) + " = ", at ? at - 1 : 0);
+    if (std::string(key) == "status") {
+      EXPECT_TRUE(run.out.starts_with("status = optimal\n")) << run.out;
+      continue;
+    }
+    ASSERT_NE(next, std::string::npos) << key << " is missing or out of sequence in\n" << run.out;
+    at = next + 1;
+  }
+  EXPECT_EQ(run.value("peak"), "13");
+  EXPECT_EQ(run.value("overhead"), "0");
+  EXPECT_EQ(run.value("plan_file"), folder_ / "plan.json");
+  const CliRun check = run_cli({"check", graph_, folder_ / "plan.json"});
+  EXPECT_EQ(check.code, 0) << check.err;
+  EXPECT_EQ(check.value("valid"), "true");
+  EXPECT_EQ(check.value("peak"), "13");
+}
+
+TEST_F(Cli, PlanMeetsATightBudget) {
+  const CliRun run = run_cli({"plan", graph_, "-b", "6", "--json", "-o", folder_ / "plan.json"});
+  ASSERT_EQ(run.code, 0) << run.err;
+  const auto said = run.json();
+  EXPECT_LE(said.at("peak").get<int>(), 6);
+  EXPECT_GT(said.at("overhead").get<double>(), 0);
+  EXPECT_EQ(said.at("duration").get<int>(), 24 + said.at("recomputed_ops").get<int>());
+  EXPECT_EQ(run_cli({"check", graph_, folder_ / "plan.json", "--budget", "6"}).code, 0);
+}
+
+TEST_F(Cli, ProvedInfeasibleExitsWith2AndNamesABudgetThatWorks) {
+  const CliRun run = run_cli({"plan", graph_, "-b", "2", "--json", "--time-limit", "1s", "-o", folder_ / "plan.json"});
+  EXPECT_EQ(run.code, 2);
+  const auto said = run.json();
+  EXPECT_EQ(said.at("status"), "infeasible");
+  EXPECT_TRUE(said.at("peak").is_null());
+  const auto smallest = said.at("smallest_known_budget").get<int>();
+  EXPECT_NE(run.err.find("remat: proved infeasible: no plan of fixed order fits into 2 bytes"), std::string::npos) << run.err;
+  EXPECT_NE(run.err.find("the smallest budget known to work is " + std::to_string(smallest)), std::string::npos) << run.err;
+  EXPECT_FALSE(fs::exists(folder_ / "plan.json"));
+  EXPECT_EQ(run_cli({"plan", graph_, "-b", std::to_string(smallest), "--time-limit", "2s"}).code, 0)
+      << "the budget it names must work";
+}
+
+TEST_F(Cli, NothingFoundExitsWith3AndNamesTheBestPeak) {
+  const CliRun run = run_cli({"plan", graph_, "-b", "90%", "--planner", "keep_all", "-o", folder_ / "plan.json"});
+  expect_one_line(run, 3,
+                  "no plan within 11 bytes found, nothing proved; the best peak found is 13; " +
+                      (folder_ / "plan.json") + " is not written");
+  EXPECT_EQ(run.value("status"), "unknown");
+  EXPECT_EQ(run.value("best_peak"), "13");
+  EXPECT_EQ(run.value("peak"), "-");
+  EXPECT_FALSE(fs::exists(folder_ / "plan.json"));
+}
+
+TEST_F(Cli, ObjectivePeakGoesWithoutABudget) {
+  const CliRun run = run_cli({"plan", graph_, "--objective", "peak", "--time-limit", "1s", "-o", folder_ / "plan.json"});
+  EXPECT_EQ(run.code, 0) << run.err;
+  EXPECT_EQ(run.value("budget"), "-");
+  EXPECT_LT(std::stoi(run.value("peak")), 13);
+  EXPECT_EQ(run_cli({"check", graph_, folder_ / "plan.json"}).code, 0);
+}
+
+TEST_F(Cli, SameSeedAndWorkLimitGiveTheSamePlan) {
+  for (const char* name : {"a", "b"}) {
+    ASSERT_EQ(run_cli({"plan", graph_, "-b", "6", "--work-limit", "20000", "--seed", "3", "-o", folder_ / name}).code, 0);
+  }
+  EXPECT_EQ(read_file(folder_ / "a"), read_file(folder_ / "b"));
+}
+
+TEST_F(Cli, InfoSaysSizesPeakFloorAndWhatFillsThePeak) {
+  const auto said = run_cli({"info", graph_, "--json"}).json();
+  EXPECT_EQ(said.at("ops"), 24);
+  EXPECT_EQ(said.at("values"), 24);
+  EXPECT_EQ(said.at("edges"), 34);
+  EXPECT_EQ(said.at("keep_all_peak"), 13);
+  EXPECT_EQ(said.at("floor"), floor_bound(chain_).peak.count());
+  EXPECT_EQ(said.at("peak_lower_bound"), best_peak_bound(chain_, OrderMode::kFixed).peak.count());
+  EXPECT_EQ(said.at("largest_at_peak").size(), 10u);
+  EXPECT_EQ(run_cli({"info", graph_, "--json", "--top", "99"}).json().at("largest_at_peak").size(), 13u)
+      << "all instances at the peak fill it";
+}
+
+TEST_F(Cli, InfoSharesAddUpWithResidentInputsAndWorkspace) {
+  save_graph(testing::make_graph({100}, {{.inputs = {0}, .output_bytes = {20}, .duration = 5, .workspace = 7}}, {1}), graph_);
+  const auto said = run_cli({"info", graph_, "--json"}).json();
+  EXPECT_EQ(said.at("keep_all_peak"), 127);
+  EXPECT_EQ(said.at("resident"), 100);
+  std::int64_t sum = 0;
+  for (const auto& row : said.at("at_peak_by_kind")) sum += row.at("bytes").get<std::int64_t>();
+  EXPECT_EQ(sum, 127);
+}
+
+TEST_F(Cli, CheckNamesTheFirstBrokenRuleWithStepAndNumbers) {
+  PlanRecord plan;
+  for (int i = 0; i < 24; ++i) plan.steps.push_back(i);
+  std::swap(plan.steps[3], plan.steps[4]);
+  save_plan(plan, folder_ / "swapped.json");
+  const CliRun run = run_cli({"check", graph_, folder_ / "swapped.json"});
+  expect_one_line(run, 1,
+                  (folder_ / "swapped.json") +
+                      ": rule input_ready: step 3: op 4 'op4' reads value 3, but its producer op 3 'op3' has not run");
+  EXPECT_EQ(run.value("valid"), "false");
+  EXPECT_EQ(run.value("rule"), "input_ready");
+  EXPECT_EQ(run.value("step"), "3");
+}
+
+TEST_F(Cli, CheckFindsAFalseClaim) {
+  PlanRecord plan;
+  for (int i = 0; i < 24; ++i) plan.steps.push_back(i);
+  plan.peak = Bytes(12);
+  save_plan(plan, folder_ / "false.json");
+  expect_one_line(run_cli({"check", graph_, folder_ / "false.json"}), 1,
+                  (folder_ / "false.json") + ": peak: the plan says 12, recomputed 13");
+  plan.peak.reset();
+  save_plan(plan, folder_ / "true.json");
+  expect_one_line(run_cli({"check", graph_, folder_ / "true.json", "--budget", "12"}), 1,
+                  (folder_ / "true.json") + ": rule budget: step 12: memory 13 is over the budget 12");
+}
+
+TEST_F(Cli, CompareShowsEveryPlannerAndWritesTheirPlans) {
+  const CliRun run = run_cli({"compare", graph_, "-b", "6", "--time-limit", "1s", "--json", "--out-dir", folder_ / "plans"});
+  ASSERT_EQ(run.code, 0) << run.err;
+  std::set<std::string> shown;
+  const auto said = run.json();
+  for (const auto& row : said.at("planners")) {
+    const std::string name = row.at("planner");
+    shown.insert(name);
+    const std::string path = folder_ / "plans/" + name + ".json";
+    const bool fits = row.at("over_budget") == "no";
+    EXPECT_EQ(fs::exists(path), fits) << name;
+    if (fits) {
+      EXPECT_EQ(run_cli({"check", graph_, path}).code, 0) << name;
+    }
+    if (row.at("status") == "not run") {
+      EXPECT_NE(row.at("note"), "") << name;
+    }
+  }
+  for (const PlannerInfo& planner : planners()) EXPECT_TRUE(shown.contains(std::string(planner.name))) << planner.name;
+}
+
+TEST_F(Cli, ComparePrintsATable) {
+  const CliRun run = run_cli({"compare", graph_, "-b", "12", "--planners", "keep_all,auto"});
+  EXPECT_EQ(run.code, 0);
+  EXPECT_NE(run.out.find("\n  planner   status"), std::string::npos) << run.out;
+  EXPECT_NE(run.out.find("\n  keep_all  unknown"), std::string::npos) << run.out;
+  EXPECT_NE(run.out.find("yes"), std::string::npos) << "a plan over the budget is marked\n" << run.out;
+}
+
+TEST_F(Cli, ConvertWritesRematGraphFromNodeLink) {
+  std::ofstream(folder_ / "in") << R"({"nodes":[{"id":"a","cost_ram":3,"cost_cpu":1}],"links":[]})";
+  const CliRun run = run_cli({"convert", folder_ / "in", "-o", folder_ / "out"});
+  EXPECT_EQ(run.code, 0) << run.err;
+  EXPECT_EQ(run.value("input_format"), "node-link");
+  const LoadedGraph read = load_graph(folder_ / "out");
+  EXPECT_EQ(read.format, GraphFormat::kRematGraph);
+  EXPECT_EQ(read.graph, load_graph(folder_ / "in").graph);
+}
+
+TEST_F(Cli, PlannersListsTheRegistry) {
+  const auto rows = run_cli({"planners", "--json"}).json().at("planners");
+  ASSERT_EQ(rows.size(), planners().size());
+  EXPECT_EQ(rows.front().at("name"), planners().front().name);
+}
+
+TEST_F(Cli, VersionAndHelpGoToStandardOutput) {
+  EXPECT_EQ(run_cli({"--version"}).out.substr(0, 6), "remat ");
+  const CliRun help = run_cli({"plan", "--help"});
+  EXPECT_EQ(help.code, 0);
+  EXPECT_NE(help.out.find("--budget"), std::string::npos);
+  EXPECT_EQ(help.err, "");
+}
+
+TEST_F(Cli, WrongUsageExitsWith64AndOneLine) {
+  const std::string forms =
+      "is not an amount of memory: write bytes (6442450944), bytes with a unit (6GiB, 800MB) or a share of the "
+      "keep-all peak (75%)";
+  expect_one_line(run_cli({}), 64, "A subcommand is required (see 'remat --help')");
+  const CliRun command = run_cli({"plam"});
+  EXPECT_EQ(command.code, 64);
+  EXPECT_TRUE(command.err.starts_with("remat: unknown command 'plam'; known: plan, info, check, ")) << command.err;
+  expect_one_line(run_cli({"plan"}), 64, "GRAPH is required (see 'remat plan --help')");
+  expect_one_line(run_cli({"plan", graph_}), 64, "--budget is required (only --objective peak goes without)");
+  expect_one_line(run_cli({"plan", graph_, "-b", "abc"}), 64, "budget 'abc' " + forms);
+  expect_one_line(run_cli({"plan", graph_, "-b", "1e400"}), 64, "budget '1e400' " + forms);
+  expect_one_line(run_cli({"plan", graph_, "-b", "-1GiB"}), 64, "budget '-1GiB' is negative");
+  expect_one_line(run_cli({"plan", graph_, "-b", "0"}), 64, "budget '0' is 0 bytes: a budget must be positive");
+  expect_one_line(run_cli({"plan", graph_, "-b", "9", "--order", "loose"}), 64,
+                  "--order: loose not in {fixed,free} (see 'remat plan --help')");
+  expect_one_line(run_cli({"plan", graph_, "-b", "9", "--time-limit", "soon"}), 64,
+                  "time limit 'soon' is not a time: write 10s, 500ms, 2m or 1h");
+  expect_one_line(run_cli({"plan", graph_, "-b", "9", "--set", "k"}), 64, "--set 'k' is not KEY=VALUE");
+  const CliRun option = run_cli({"plan", graph_, "-b", "9", "--planner", "keep_all", "--set", "k=1"});
+  expect_one_line(option, 64, "planner keep_all has no option 'k'; it has none");
+  const CliRun unknown = run_cli({"plan", graph_, "-b", "9", "--planner", "magic"});
+  EXPECT_EQ(unknown.code, 64);
+  EXPECT_TRUE(unknown.err.starts_with("remat: unknown planner 'magic'; known: keep_all, ")) << unknown.err;
+}
+
+TEST_F(Cli, BudgetsAbove100PercentAreFine) { EXPECT_EQ(run_cli({"plan", graph_, "-b", "120 %"}).value("budget"), "15"); }
+
+TEST_F(Cli, BadInputExitsWith1AndOneLine) {
+  const std::string bad = folder_ / "bad";
+  std::ofstream(bad) << "{\"format\":\"remat.graph\"";
+  expect_one_line(run_cli({"info", bad}), 1,
+                  bad + ":1:23: not valid JSON: syntax error while parsing object - unexpected end of input; expected '}'");
+  expect_one_line(run_cli({"info", folder_ / "none"}), 1, "cannot read " + (folder_ / "none") + ": No such file or directory");
+  expect_one_line(run_cli({"info", folder_.path().string()}), 1, "cannot read " + folder_.path().string() + ": Is a directory");
+  expect_one_line(run_cli({"check", graph_, graph_}), 1,
+                  graph_ + ":1:23: 'format': found 'remat.graph' instead of 'remat.plan'");
+}
+
+TEST_F(Cli, NamesWithLineBreaksStayOnOneLine) {
+  std::ofstream(folder_ / "bad") << R"({"format":"remat.graph","version":1,"values":[],)"
+                                    R"("ops":[{"name":"two\nlines","duration":1,"inputs":[4],"outputs":[]}]})";
+  expect_one_line(run_cli({"info", folder_ / "bad"}), 1,
+                  (folder_ / "bad") + ": op 0 'two lines': input 4 is not one of the 0 values");
+}
+
+TEST_F(Cli, WarnsOfUnknownKeysOnStandardError) {
+  std::ofstream(folder_ / "odd") << R"({"format":"remat.graph","version":1,"values":[],"colour":1,)"
+                                    R"("ops":[{"name":"a","duration":1,"inputs":[],"outputs":[]}]})";
+  const CliRun run = run_cli({"info", folder_ / "odd"});
+  expect_one_line(run, 0, "warning: " + (folder_ / "odd") + ": ignored unknown keys: colour");
+  EXPECT_EQ(run.value("ops"), "1");
+}
+
+TEST_F(Cli, OutputThatCannotBeWrittenExitsWith1) {
+  expect_one_line(run_cli({"convert", graph_, "-o", "/dev/full"}), 1, "cannot write /dev/full: No space left on device");
+  expect_one_line(run_cli({"plan", graph_, "-b", "100%", "-o", "/dev/full"}), 1,
+                  "cannot write /dev/full: No space left on device");
+  const std::string under = graph_ + "/plan.json", missing = folder_ / "no/plan.json";
+  expect_one_line(run_cli({"plan", graph_, "-b", "100%", "-o", under}), 1, "cannot write " + under + ": Not a directory");
+  expect_one_line(run_cli({"plan", graph_, "-b", "100%", "-o", missing}), 1,
+                  "cannot write " + missing + ": No such file or directory");
+  expect_one_line(run_cli({"info", graph_}, "/dev/full"), 1, "cannot write to standard output");
+}
+
+/// A graph and budget that keep a planner busy for minutes.
+class LongRun : public Cli {
+ protected:
+  LongRun() {
+    Random random(8);
+    const testing::RandomShape shape{.min_ops = 3000,
+                                     .max_ops = 3000,
+                                     .max_values = 4000,
+                                     .never_recompute = false,
+                                     .after = false};
+    graph = testing::random_graph(random, shape);
+    save_graph(graph, graph_);
+  }
+  static bool has_search() {
+    return std::any_of(planners().begin(), planners().end(), [](const auto& p) { return p.name == "search"; });
+  }
+  std::vector<std::string> command() const {
+    return {"plan", graph_, "-b", "70%", "--planner", "search", "--time-limit", "120s", "--json", "-o", folder_ / "plan.json"};
+  }
+  Graph graph;
+};
+
+TEST_F(LongRun, TheFirstInterruptEndsItWithTheBestPlanSoFar) {
+  if (!has_search()) GTEST_SKIP() << "no registered planner runs until its time limit";
+  testing::RunningCli running(command());
+  std::this_thread::sleep_for(std::chrono::seconds(2));
+  const auto before = std::chrono::steady_clock::now();
+  running.signal(SIGINT);
+  const CliRun run = running.wait();
+  EXPECT_LT(std::chrono::steady_clock::now() - before, std::chrono::seconds(10));
+  ASSERT_TRUE(run.code == 0 || run.code == 3) << run.code << run.err;
+  EXPECT_EQ(run.json().at("stopped_by"), "interrupted");
+  EXPECT_EQ(fs::exists(folder_ / "plan.json"), run.code == 0);
+  if (run.code == 0) {
+    EXPECT_EQ(run_cli({"check", graph_, folder_ / "plan.json"}).code, 0);
+  }
+}
+
+TEST_F(LongRun, ProgressIsALiveLineOnATerminalOnly) {
+  if (!has_search()) GTEST_SKIP() << "no registered planner runs until its time limit";
+  auto arguments = command();
+  arguments[7] = "1s";
+  testing::RunningCli on_terminal(arguments, true);
+  const CliRun live = on_terminal.wait();
+  EXPECT_NE(live.err.find("\r\033[K"), std::string::npos) << live.err;
+  EXPECT_NE(live.err.find(" s"), std::string::npos) << live.err;
+  EXPECT_EQ(run_cli(arguments).err, "");
+}
+
+}  // namespace
+}  // namespace remat

@@ -1,0 +1,55 @@
+// Runs the real binary and keeps what it says.
+#pragma once
+
+#include <sys/types.h>
+
+#include <filesystem>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
+
+namespace remat::testing {
+
+struct CliRun {
+  int code = -1;  ///< exit code, or 128 + signal
+  std::string out, err;
+  nlohmann::json json() const { return nlohmann::json::parse(out); }
+  /// The value of a `key = value` line, or "(none)".
+  std::string value(const std::string& key) const;
+};
+
+/// Runs `remat` with the arguments and waits. Standard output goes to `out_path` where one is given.
+CliRun run_cli(const std::vector<std::string>& arguments, const std::string& out_path = "");
+
+/// A `remat` that is still running.
+class RunningCli {
+ public:
+  /// With `terminal`, standard error is a pseudo-terminal.
+  explicit RunningCli(const std::vector<std::string>& arguments, bool terminal = false);
+  ~RunningCli();
+  RunningCli(const RunningCli&) = delete;
+  RunningCli& operator=(const RunningCli&) = delete;
+  void signal(int number) const;
+  CliRun wait();
+
+ private:
+  std::filesystem::path folder_;
+  pid_t pid_ = -1;
+  int terminal_ = -1;
+};
+
+/// An empty folder that goes with the test.
+class TemporaryFolder {
+ public:
+  TemporaryFolder();
+  ~TemporaryFolder();
+  TemporaryFolder(const TemporaryFolder&) = delete;
+  TemporaryFolder& operator=(const TemporaryFolder&) = delete;
+  std::string operator/(const std::string& name) const { return (path_ / name).string(); }
+  const std::filesystem::path& path() const { return path_; }
+
+ private:
+  std::filesystem::path path_;
+};
+
+}  // namespace remat::testing
