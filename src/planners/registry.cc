@@ -4,6 +4,7 @@
 #include "planners/auto/auto.h"
 #include "planners/greedy/greedy.h"
 #include "planners/keep_all/keep_all.h"
+#include "planners/search/search.h"
 #include "planners/tw_remat/tw_remat.h"
 #include "remat/error.h"
 #include "remat/planner.h"
@@ -15,6 +16,7 @@ std::span<const PlannerInfo> planners() {
       keep_all::info(),
       greedy::info(),
       tw_remat::info(),
+      search::info(),
       automatic::info(),
   };
   return kPlanners;

@@ -1,0 +1,173 @@
+#include "planners/search/annealer.h"
+
+#include <algorithm>
+#include <bit>
+#include <cmath>
+
+namespace remat::search {
+namespace {
+
+constexpr std::int64_t kBatch = 64;  // moves between looks at limits, temperature and price
+constexpr double kPriceStep = 1.005;
+constexpr std::int64_t kWorkPerMove = 8;
+
+/// -ln(u) for u in (0, 1), by basic arithmetic only: the same on every machine, to about 1e-6.
+double minus_log(double u) {
+  const auto bits = std::bit_cast<std::uint64_t>(u);
+  int exponent = static_cast<int>(bits >> 52) - 1022;
+  double m = std::bit_cast<double>((bits & 0xfffffffffffffULL) | 0x3fe0000000000000ULL);  // [0.5, 1)
+  if (m < 0.70710678118654752) {
+    m *= 2;
+    --exponent;
+  }
+  const double t = (m - 1) / (m + 1);
+  const double t2 = t * t;
+  const double series = t * (2 + t2 * (2.0 / 3 + t2 * (2.0 / 5 + t2 * (2.0 / 7 + t2 * (2.0 / 9)))));
+  return -(series + exponent * 0.69314718055994531);
+}
+
+std::vector<Use> all_uses(const TrackerGraph& graph) {
+  std::vector<Use> uses;
+  for (OpId op : graph.duration.ids()) {
+    for (BundleId b : graph.inputs[op]) {
+      if (graph.recomputable(graph.producer[b])) uses.push_back({op, b});
+    }
+  }
+  return uses;
+}
+
+/// a^(1/n) steps without pow: kept here so that plans do not depend on the C library.
+double geometric(double from, double to, double fraction) {
+  // 2^x by squaring of a short series; x = fraction * log2(to / from).
+  const double ratio = to / from;
+  double log_ratio = -minus_log(ratio < 1 ? ratio : 1 / ratio);
+  if (ratio >= 1) log_ratio = -log_ratio;
+  double x = log_ratio * fraction / 64;
+  double e = 1 + x * (1 + x / 2 * (1 + x / 3 * (1 + x / 4)));
+  for (int i = 0; i < 6; ++i) e *= e;
+  return from * e;
+}
+
+}  // namespace
+
+Annealer::Annealer(const TrackerGraph& graph, OrderMode order, const Options& options, std::uint64_t seed)
+    : graph_(&graph), options_(options), state_(graph, order, seed), moves_(make_moves(options, order)) {
+  state_.uses = all_uses(graph);
+  for (const auto& move : moves_) total_weight_ += move->weight();
+  double sum = 0;
+  std::int64_t count = 0;
+  for (OpId op : graph.graph->ops()) {
+    if (!graph.recomputable(op)) continue;
+    sum += static_cast<double>(graph.duration[op]);
+    ++count;
+  }
+  mean_recomputation_ = std::max(1e-9, count > 0 ? sum / static_cast<double>(count) : 1);
+}
+
+void Annealer::set_budget(Bytes budget) {
+  budget_ = budget;
+  best_.reset();
+  closest_.reset();
+  unsaved_ = false;
+}
+
+void Annealer::begin(const Plan& plan) {
+  settle_best();
+  state_.tracker.reset(plan, budget_);
+  if (state_.price == 0 || !options_.adapt) guess_price();
+  if (state_.tracker.excess() == 0 && (!best_ || state_.tracker.duration() < best_->duration)) {
+    unsaved_ = true;
+    settle_best();
+  }
+  keep_closest();
+}
+
+/// All excess of the keep-all plan is worth a tenth of its duration: off by some factor, which adaptation
+/// corrects within some thousand moves.
+void Annealer::guess_price() {
+  const auto excess = static_cast<double>(state_.tracker.excess());
+  const double duration = std::max(1.0, static_cast<double>(graph_->graph->base_duration.count()));
+  if (excess > 0) state_.price = (options_.adapt ? 0.1 : 10.0) * duration / excess;
+}
+
+void Annealer::settle_best() {
+  if (!unsaved_) return;
+  best_ = Found{state_.tracker.plan(), state_.tracker.duration(), state_.tracker.peak_units()};
+  unsaved_ = false;
+}
+
+void Annealer::keep_closest() {
+  if (best_ || unsaved_) return;
+  const std::int64_t peak = state_.tracker.peak_units();
+  if (!closest_ || peak < closest_->peak) closest_ = Found{state_.tracker.plan(), state_.tracker.duration(), peak};
+}
+
+Move& Annealer::draw_move() {
+  auto at = state_.random.below(total_weight_);
+  for (const auto& move : moves_) {
+    at -= move->weight();
+    if (at < 0) return *move;
+  }
+  return *moves_.back();
+}
+
+void Annealer::try_move() {
+  Tracker& tracker = state_.tracker;
+  Move& move = draw_move();
+  ++move.statistics.drawn;
+  state_.threshold = temperature_ * minus_log(state_.random.unit() + 0x1.0p-54);
+  if (!move.propose(state_)) {
+    tracker.rollback();
+    return;
+  }
+  if (options_.trim) tracker.trim();
+  ++move.statistics.proposed;
+  const Change change = tracker.change();
+  if (change.excess >= StepBlocks::kNever || state_.cost(change) > state_.threshold) {
+    tracker.rollback();
+    return;
+  }
+  const bool fits = tracker.excess() + change.excess == 0;
+  const std::int64_t duration = tracker.duration() + change.duration;
+  if (unsaved_ && (!fits || duration > tracker.duration())) {
+    // The best plan is about to be left: it is copied first, and this one move is lost.
+    tracker.rollback();
+    settle_best();
+    return;
+  }
+  tracker.commit();
+  ++move.statistics.taken;
+  if (fits && (unsaved_ || !best_ || duration < best_->duration)) unsaved_ = true;
+}
+
+void Annealer::cycle(std::int64_t moves, double hot, double cold, Limits& limits) {
+  const auto seconds = limits.seconds_left();
+  const auto work = limits.work_left();
+  const double begun = limits.seconds();
+  const std::int64_t work_begun = limits.work();
+  double done = 0;
+  for (std::int64_t i = 0; i < moves && total_weight_ > 0; i += kBatch) {
+    done = static_cast<double>(i) / static_cast<double>(moves);
+    if (seconds) done = std::max(done, (limits.seconds() - begun) / std::max(1e-9, *seconds));
+    if (work) done = std::max(done, static_cast<double>(limits.work() - work_begun) / static_cast<double>(std::max<std::int64_t>(1, *work)));
+    temperature_ = mean_recomputation_ * geometric(hot, cold, std::min(1.0, done));
+    for (std::int64_t k = 0; k < kBatch; ++k) try_move();
+    moves_done_ += kBatch;
+    if (options_.adapt) state_.price *= state_.tracker.excess() > 0 ? kPriceStep : 1 / kPriceStep;
+    if (limits.spend(kBatch * kWorkPerMove)) break;
+  }
+  settle_best();
+  keep_closest();
+}
+
+void Annealer::add_statistics(Counters& counters) const {
+  counters.emplace_back("moves", moves_done_);
+  for (const auto& move : moves_) {
+    const std::string name(move->name());
+    counters.emplace_back(name + ".drawn", move->statistics.drawn);
+    counters.emplace_back(name + ".proposed", move->statistics.proposed);
+    counters.emplace_back(name + ".taken", move->statistics.taken);
+  }
+}
+
+}  // namespace remat::search

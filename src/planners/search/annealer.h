@@ -1,0 +1,65 @@
+// Simulated annealing over the sequence of steps, in cycles.
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <vector>
+
+#include "planners/search/moves.h"
+#include "planners/search/state.h"
+#include "remat/limits.h"
+#include "remat/planner.h"
+
+namespace remat::search {
+
+/// A plan with what it costs in the tracker's numbers.
+struct Found {
+  Plan plan;
+  std::int64_t duration = 0;
+  std::int64_t peak = 0;  ///< units
+};
+
+/// One thread's search: a state, its moves, and the best plans seen.
+class Annealer {
+ public:
+  Annealer(const TrackerGraph& graph, OrderMode order, const Options& options, std::uint64_t seed);
+
+  /// Forgets best and closest plan; the next `begin` uses this budget.
+  void set_budget(Bytes budget);
+  /// Continues from a valid plan, which also counts as seen.
+  void begin(const Plan& plan);
+  /// Cools from `hot` to `cold` (in mean recomputations) over about `moves` moves, sooner where the limits
+  /// come first.
+  void cycle(std::int64_t moves, double hot, double cold, Limits& limits);
+
+  /// The fastest plan within the budget, if any was seen.
+  const std::optional<Found>& best() const { return best_; }
+  /// The plan with the smallest peak among those looked at while none was within the budget.
+  const std::optional<Found>& closest() const { return closest_; }
+  std::int64_t moves_done() const { return moves_done_; }
+  double price() const { return state_.price; }
+  void set_price(double price) { state_.price = price; }
+  void add_statistics(Counters& counters) const;
+
+ private:
+  void try_move();
+  Move& draw_move();
+  void settle_best();
+  void keep_closest();
+  void guess_price();
+
+  const TrackerGraph* graph_;
+  Options options_;
+  State state_;
+  std::vector<std::unique_ptr<Move>> moves_;
+  int total_weight_ = 0;
+  double mean_recomputation_ = 1;
+  double temperature_ = 0;
+  Bytes budget_;
+  std::int64_t best_duration_ = 0;  ///< of best, or of the committed state where that is better
+  bool unsaved_ = false;            ///< the committed state is better than best_
+  std::optional<Found> best_, closest_;
+  std::int64_t moves_done_ = 0;
+};
+
+}  // namespace remat::search

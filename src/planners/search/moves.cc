@@ -1,0 +1,261 @@
+#include "planners/search/moves.h"
+
+#include <algorithm>
+
+namespace remat::search {
+namespace {
+
+constexpr int kMaxChain = 24;
+constexpr int kEraseCandidates = 6;
+constexpr int kInsertCandidates = 8;
+
+OccId random_recomputation(State& state) {
+  const auto& all = state.tracker.recomputations();
+  if (all.empty()) return OccId::none();
+  return all[static_cast<std::size_t>(state.random.below(std::ssize(all)))];
+}
+
+/// A random run of `op`: mostly the last, which is where gaps are.
+OccId random_run(State& state, OpId op) {
+  OccId occ = state.tracker.last(op);
+  while (state.tracker.prev_run(occ) && state.random.chance(0.4)) occ = state.tracker.prev_run(occ);
+  return occ;
+}
+
+/// Recomputes inputs of `op` that are dead at the place, deepest first, each with `chance`; then `op`.
+class Chain {
+ public:
+  Chain(State& state, OccId before, double chance) : state_(state), before_(before), chance_(chance) {}
+
+  void insert(OpId op) {
+    Tracker& tracker = state_.tracker;
+    ++length_;
+    for (BundleId b : tracker.graph().inputs[op]) {
+      const OpId producer = tracker.graph().producer[b];
+      if (length_ >= kMaxChain || !tracker.graph().recomputable(producer)) continue;
+      const auto at = tracker.key(before_);
+      const OccId made = tracker.newest_before(producer, at);
+      if (tracker.pending(made) || tracker.key(tracker.last_reader(made, b)) >= at) continue;
+      if (chance_ < 1 && !state_.random.chance(chance_)) continue;
+      insert(producer);
+    }
+    tracker.insert(op, before_);
+  }
+
+ private:
+  State& state_;
+  OccId before_;
+  double chance_;
+  int length_ = 0;
+};
+
+/// Where in the gap (cut, reader] to put the recomputation.
+OccId place_in_gap(State& state, OpId op, OccId cut, OccId reader) {
+  Tracker& tracker = state.tracker;
+  const auto draw = state.random.below(4);
+  if (draw < 2) return reader;
+  const auto lo = tracker.key(cut) + 1;
+  const auto hi = tracker.key(reader);
+  if (draw == 2) return tracker.blocks().at_or_after(static_cast<Tracker::Key>(state.random.between(lo, hi)));
+  // Up to where all of its own inputs are still alive.
+  auto until = hi;
+  OccId last = reader;
+  for (BundleId b : tracker.graph().inputs[op]) {
+    const OccId made = tracker.newest_before(tracker.graph().producer[b], hi);
+    const OccId end = tracker.last_reader(made, b);
+    if (tracker.key(end) < until) {
+      until = tracker.key(end);
+      last = end;
+    }
+  }
+  if (last == reader) return reader;
+  return until < lo ? tracker.next(cut) : tracker.next(last);
+}
+
+}  // namespace
+
+bool insert_for_random_use(State& state, double limit) {
+  Tracker& tracker = state.tracker;
+  const Use use = state.uses[static_cast<std::size_t>(state.random.below(std::ssize(state.uses)))];
+  const OpId op = tracker.graph().producer[use.bundle];
+  if (static_cast<double>(tracker.graph().duration[op]) > limit) return false;
+  const OccId reader = random_run(state, use.reader);
+  const auto at = tracker.key(reader);
+  const OccId made = tracker.newest_before(op, at);
+  const OccId cut = tracker.last_reader_before(made, use.bundle, at);
+  if (tracker.next(cut) == reader) return false;
+  const OccId before = place_in_gap(state, op, cut, reader);
+  const auto draw = state.random.below(8);
+  Chain(state, before, draw < 5 ? 1.0 : draw < 7 ? 0.5 : 0.0).insert(op);
+  return true;
+}
+
+namespace {
+
+class InsertChain : public Move {
+ public:
+  InsertChain() : Move("insert_chain", 30) {}
+  bool propose(State& state) override {
+    const double limit = state.threshold + state.price * static_cast<double>(state.tracker.excess());
+    return insert_for_random_use(state, limit) && static_cast<double>(state.tracker.pending_duration()) <= limit;
+  }
+};
+
+class Erase : public Move {
+ public:
+  Erase() : Move("erase", 20) {}
+  bool propose(State& state) override {
+    const OccId occ = random_recomputation(state);
+    if (!occ) return false;
+    state.tracker.erase(occ);
+    return true;
+  }
+};
+
+/// The first step that reads any instance made by `occ`, or none.
+OccId first_reader(const Tracker& tracker, OccId occ) {
+  OccId best;
+  for (BundleId b : tracker.graph().bundles(tracker.op(occ))) {
+    const OccId reader = tracker.first_reader(occ, b);
+    if (reader && (!best || tracker.key(reader) < tracker.key(best))) best = reader;
+  }
+  return best;
+}
+
+class Shift : public Move {
+ public:
+  Shift() : Move("shift", 20) {}
+  bool propose(State& state) override {
+    Tracker& tracker = state.tracker;
+    const OccId occ = random_recomputation(state);
+    if (!occ) return false;
+    const OccId before = target(state, occ);
+    if (!before || before == occ || tracker.next(occ) == before || !tracker.shiftable(occ, before)) return false;
+    tracker.shift(occ, before);
+    return true;
+  }
+
+ private:
+  static OccId target(State& state, OccId occ) {
+    Tracker& tracker = state.tracker;
+    const OccId reader = first_reader(tracker, occ);
+    if (!reader) return OccId::none();
+    const auto draw = state.random.below(4);
+    if (draw == 0) return reader;
+    const auto here = tracker.key(occ);
+    if (draw == 1) {  // a few steps to either side
+      const auto lo = std::max<std::int64_t>(tracker.key(tracker.begin_occ()) + 1, here - 16);
+      const auto hi = std::min<std::int64_t>(tracker.key(reader), here + 17);
+      return tracker.blocks().at_or_after(static_cast<Tracker::Key>(state.random.between(lo, hi)));
+    }
+    if (draw == 2) {  // anywhere since the run before
+      const auto lo = tracker.key(tracker.prev_run(occ)) + 1;
+      return tracker.blocks().at_or_after(static_cast<Tracker::Key>(state.random.between(lo, tracker.key(reader))));
+    }
+    // Right behind the last step that reads one of its inputs anyway.
+    OccId best;
+    for (BundleId b : tracker.graph().inputs[tracker.op(occ)]) {
+      const OccId made = tracker.newest_before(tracker.graph().producer[b], here);
+      const OccId end = tracker.last_reader(made, b);
+      const OccId other = end == occ ? tracker.last_reader_before(made, b, here) : end;
+      if (!best || tracker.key(other) < tracker.key(best)) best = other;
+    }
+    return best && best != tracker.end_occ() ? tracker.next(best) : OccId::none();
+  }
+};
+
+/// Tries `attempts` draws of `edit` on top of what is pending and keeps the cheapest; false where none works.
+template <class Draw, class Edit>
+bool keep_best(State& state, int attempts, Draw&& draw, Edit&& edit) {
+  Tracker& tracker = state.tracker;
+  const Tracker::Mark mark = tracker.mark();
+  double best_cost = 0;
+  OccId best;
+  for (int i = 0; i < attempts; ++i) {
+    const OccId candidate = draw();
+    if (!candidate || candidate == best) continue;
+    edit(candidate);
+    const double cost = state.pending_cost();
+    tracker.rollback(mark);
+    if (!best || cost < best_cost) {
+      best = candidate;
+      best_cost = cost;
+    }
+  }
+  if (!best) return false;
+  edit(best);
+  return true;
+}
+
+class InsertErase : public Move {
+ public:
+  InsertErase() : Move("insert_erase", 15) {}
+  bool propose(State& state) override {
+    Tracker& tracker = state.tracker;
+    if (tracker.recomputations().empty() || !insert_for_random_use(state, 1e300)) return false;
+    return keep_best(
+        state, kEraseCandidates,
+        [&] {
+          const OccId occ = random_recomputation(state);
+          return tracker.pending(occ) || !tracker.present(occ) ? OccId::none() : occ;
+        },
+        [&](OccId occ) {
+          tracker.erase(occ);
+          tracker.trim();
+        });
+  }
+};
+
+class EraseInsert : public Move {
+ public:
+  EraseInsert() : Move("erase_insert", 15) {}
+  bool propose(State& state) override {
+    Tracker& tracker = state.tracker;
+    const OccId occ = random_recomputation(state);
+    if (!occ) return false;
+    tracker.erase(occ);
+    tracker.trim();
+    // A candidate is remembered by the state of the generator that made it.
+    const Tracker::Mark mark = tracker.mark();
+    Random best_draw = state.random;
+    double best_cost = state.pending_cost();
+    bool found = false;
+    for (int i = 0; i < kInsertCandidates; ++i) {
+      const Random draw = state.random;
+      const double room = best_cost - state.cost({tracker.pending_duration(), -tracker.excess()});
+      if (insert_for_random_use(state, room)) {
+        const double cost = state.pending_cost();
+        if (cost < best_cost) {
+          best_cost = cost;
+          best_draw = draw;
+          found = true;
+        }
+      }
+      tracker.rollback(mark);
+    }
+    if (!found) return true;
+    const Random now = state.random;
+    state.random = best_draw;
+    insert_for_random_use(state, 1e300);
+    state.random = now;
+    return true;
+  }
+};
+
+}  // namespace
+
+std::vector<std::unique_ptr<Move>> make_moves(const Options& options, OrderMode order) {
+  std::vector<std::unique_ptr<Move>> moves;
+  if (options.insert_chain) moves.push_back(std::make_unique<InsertChain>());
+  if (options.erase) moves.push_back(std::make_unique<Erase>());
+  if (options.shift) moves.push_back(std::make_unique<Shift>());
+  if (options.insert_erase) moves.push_back(std::make_unique<InsertErase>());
+  if (options.erase_insert) moves.push_back(std::make_unique<EraseInsert>());
+  if (order == OrderMode::kFree && options.window) {
+    moves.push_back(make_window_move());
+    moves.push_back(make_slide_move());
+  }
+  return moves;
+}
+
+}  // namespace remat::search

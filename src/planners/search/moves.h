@@ -1,0 +1,48 @@
+// Moves behind one contract.
+#pragma once
+
+#include <memory>
+#include <string_view>
+#include <vector>
+
+#include "planners/search/state.h"
+#include "remat/planner.h"
+
+namespace remat::search {
+
+/// A move makes pending edits on the tracker. The annealer evaluates them exactly (`Tracker::change`), and
+/// applies them (`commit`) or takes them back (`rollback`).
+class Move {
+ public:
+  explicit Move(std::string_view name, int weight) : name_(name), weight_(weight) {}
+  virtual ~Move() = default;
+
+  /// Leaves edits pending and returns true, or returns false where the draw offers nothing to try; what is
+  /// pending then is taken back by the caller.
+  virtual bool propose(State& state) = 0;
+
+  std::string_view name() const { return name_; }
+  int weight() const { return weight_; }  ///< share of the draws
+
+  struct Statistics {
+    std::int64_t drawn = 0, proposed = 0, taken = 0;
+  };
+  Statistics statistics;
+
+ private:
+  std::string_view name_;
+  int weight_;
+};
+
+/// The moves that the options allow and the order mode supports.
+std::vector<std::unique_ptr<Move>> make_moves(const Options& options, OrderMode order);
+
+/// Free order: moves of first runs; see window.cc.
+std::unique_ptr<Move> make_window_move();
+std::unique_ptr<Move> make_slide_move();
+
+/// Inserts a recomputation of a random use's value somewhere in the gap before the use. False where the
+/// draw has no gap or may not be recomputed. `limit`: gives up where the duration alone is over it.
+bool insert_for_random_use(State& state, double limit);
+
+}  // namespace remat::search

@@ -1,0 +1,56 @@
+// What one searching thread works on, and the objective that its moves are judged by.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "plan/tracker.h"
+#include "remat/random.h"
+
+namespace remat::search {
+
+/// Every technique that can be switched off (`--set NAME=off`), and the few numbers that can be set.
+struct Options {
+  bool insert_chain = true;   ///< insert a recomputation together with its dead predecessors
+  bool erase = true;          ///< erase a recomputation
+  bool shift = true;          ///< move a recomputation to another place
+  bool insert_erase = true;   ///< insert one, then erase the best of several others
+  bool erase_insert = true;   ///< erase one, then insert the best of several others
+  bool window = true;         ///< free order: reorder steps inside a window
+  bool trim = true;           ///< drop what nobody reads after every move
+  bool restart = true;        ///< some cycles begin from a start plan and not from the best
+  bool adapt = true;          ///< the price of excess follows feasibility
+  bool constructive = true;   ///< begin from constructive low-memory plans where keep-all is over the budget
+  bool tighten = true;        ///< objective peak, and budgets not met yet: lower the budget step by step
+  double hot = 2.0;           ///< temperature at the start of a cycle, in mean recomputations
+  double cold = 0.01;         ///< and at its end
+  std::int64_t cycle = 100;   ///< moves per op in the first cycle
+  double growth = 1.3;        ///< each cycle is longer than the last by this factor
+};
+
+/// A place where an instance is read: op `reader` reads `bundle`.
+struct Use {
+  OpId reader;
+  BundleId bundle;
+};
+
+/// One thread's sequence with its own random numbers. Cost = duration + price * excess.
+struct State {
+  State(const TrackerGraph& graph, OrderMode order, std::uint64_t seed) : tracker(graph, order), random(seed) {}
+
+  double cost(const Change& change) const {
+    return static_cast<double>(change.duration) + price * static_cast<double>(change.excess);
+  }
+  /// Cost of all pending edits.
+  double pending_cost() { return cost(tracker.change()); }
+
+  Tracker tracker;
+  Random random;
+  double price = 0;
+  /// A move is taken where its cost is at most this: drawn anew for every move from the temperature, so
+  /// that moves can give up early.
+  double threshold = 0;
+  std::vector<Use> uses;  ///< all of them, the pseudo step at the end included
+};
+
+}  // namespace remat::search
