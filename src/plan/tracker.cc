@@ -76,6 +76,7 @@ Plan Tracker::plan() const {
 }
 
 OccId Tracker::last_reader_before(OccId occ, BundleId bundle, Key before) const {
+  ticks_ += 1 + std::ssize(graph_->readers[bundle]) / 4;
   OccId best = occ;
   Key best_key = key(occ);
   for (OpId reader : graph_->readers[bundle]) {
@@ -256,6 +257,7 @@ void Tracker::add_delta(OccId after, OccId upto, std::int64_t units) {
 
 OccId Tracker::insert(OpId op, OccId before) {
   evaluated_ = false;
+  ticks_ += 10;
   const OccId c = new_occ(op);
   const std::int64_t memory = blocks_.memory(before) - graph_->own[op_[before]] + graph_->own[op];
   blocks_.insert_before(c, before, memory);
@@ -291,6 +293,7 @@ OccId Tracker::insert(OpId op, OccId before) {
 
 void Tracker::erase(OccId c) {
   evaluated_ = false;
+  ticks_ += 10;
   const OpId op = op_[c];
   const Key at = key(c);
   const OccId pred = prev(c);
@@ -402,6 +405,8 @@ Change Tracker::change() {
   }
   change_ = change;
   evaluated_ = true;
+  ticks_ += 2 + std::ssize(edges_);
+  if (!edges_.empty()) ticks_ += (edges_.back().key - edges_.front().key) / (4 * StepBlocks::kCapacity);
   return change;
 }
 
@@ -414,6 +419,7 @@ void Tracker::commit() {
     if (units == 0 || edges_[i].key == edges_[i + 1].key) continue;
     blocks_.add(edges_[i].key, edges_[i + 1].key, units);
   }
+  ticks_ += 4 + 4 * std::ssize(edges_);
   duration_ += total.duration;
   excess_ += total.excess;
   finish_log();
@@ -451,6 +457,7 @@ void Tracker::finish_log() {
 
 void Tracker::rollback(const Mark& mark) {
   evaluated_ = false;
+  ticks_ += 2 * static_cast<std::int64_t>(log_.size() - mark.log);
   while (log_.size() > mark.log) {
     const LogEntry entry = log_.back();
     log_.pop_back();

@@ -112,6 +112,8 @@ class Tracker {
   void commit();
   void rollback(const Mark& mark);
   void rollback() { rollback(Mark()); }
+  /// Everything done so far, counted in some ten nanoseconds: deterministic, for work limits.
+  std::int64_t ticks() const { return ticks_; }
   /// True for steps inserted since the last commit.
   bool pending(OccId occ) const { return committed_at_[occ] == 0; }
 
@@ -183,6 +185,7 @@ class Tracker {
   bool evaluated_ = false;  ///< true while change_ and edges_ describe the pending edits
   std::vector<OccId> touched_;
   std::int64_t commits_ = 0;
+  mutable std::int64_t ticks_ = 0;
 };
 
 }  // namespace remat

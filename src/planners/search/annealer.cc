@@ -9,7 +9,8 @@ namespace {
 
 constexpr std::int64_t kBatch = 64;  // moves between looks at limits, temperature and price
 constexpr double kPriceStep = 1.005;
-constexpr std::int64_t kWorkPerMove = 8;
+constexpr std::int64_t kTicksPerMove = 5;  // the draw
+constexpr std::int64_t kTicksPerUnit = 10;
 
 /// -ln(u) for u in (0, 1), by basic arithmetic only: the same on every machine, to about 1e-6.
 double minus_log(double u) {
@@ -151,10 +152,11 @@ void Annealer::cycle(std::int64_t moves, double hot, double cold, Limits& limits
     if (seconds) done = std::max(done, (limits.seconds() - begun) / std::max(1e-9, *seconds));
     if (work) done = std::max(done, static_cast<double>(limits.work() - work_begun) / static_cast<double>(std::max<std::int64_t>(1, *work)));
     temperature_ = mean_recomputation_ * geometric(hot, cold, std::min(1.0, done));
+    const std::int64_t ticks = state_.tracker.ticks();
     for (std::int64_t k = 0; k < kBatch; ++k) try_move();
     moves_done_ += kBatch;
     if (options_.adapt) state_.price *= state_.tracker.excess() > 0 ? kPriceStep : 1 / kPriceStep;
-    if (limits.spend(kBatch * kWorkPerMove)) break;
+    if (limits.spend((kBatch * kTicksPerMove + state_.tracker.ticks() - ticks) / kTicksPerUnit)) break;
   }
   settle_best();
   keep_closest();

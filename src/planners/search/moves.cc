@@ -22,31 +22,42 @@ OccId random_run(State& state, OpId op) {
   return occ;
 }
 
-/// Recomputes inputs of `op` that are dead at the place, deepest first, each with `chance`; then `op`.
+/// The ops to run, in order, so that `op` can run just before a step without prolonging what is dead there:
+/// its dead inputs' producers, theirs, and so on, each taken with `chance`; `op` itself comes last. Nothing
+/// is edited. False where their duration alone is over the limit.
 class Chain {
  public:
-  Chain(State& state, OccId before, double chance) : state_(state), before_(before), chance_(chance) {}
+  Chain(State& state, OccId before, double chance, double limit)
+      : state_(state), tracker_(state.tracker), at_(tracker_.key(before)), chance_(chance), room_(limit) {
+    state.chain.clear();
+  }
 
-  void insert(OpId op) {
-    Tracker& tracker = state_.tracker;
-    ++length_;
-    for (BundleId b : tracker.graph().inputs[op]) {
-      const OpId producer = tracker.graph().producer[b];
-      if (length_ >= kMaxChain || !tracker.graph().recomputable(producer)) continue;
-      const auto at = tracker.key(before_);
-      const OccId made = tracker.newest_before(producer, at);
-      if (tracker.pending(made) || tracker.key(tracker.last_reader(made, b)) >= at) continue;
+  bool collect(OpId op) {
+    room_ -= static_cast<double>(tracker_.graph().duration[op]);
+    if (room_ < 0) return false;
+    ++depth_;
+    for (BundleId b : tracker_.graph().inputs[op]) {
+      const OpId producer = tracker_.graph().producer[b];
+      if (!tracker_.graph().recomputable(producer)) continue;
+      const OccId made = tracker_.newest_before(producer, at_);
+      if (tracker_.key(tracker_.last_reader(made, b)) >= at_) continue;
+      if (depth_ + std::ssize(state_.chain) >= kMaxChain) continue;
       if (chance_ < 1 && !state_.random.chance(chance_)) continue;
-      insert(producer);
+      if (std::ranges::find(state_.chain, producer) != state_.chain.end()) continue;
+      if (!collect(producer)) return false;
     }
-    tracker.insert(op, before_);
+    --depth_;
+    state_.chain.push_back(op);
+    return true;
   }
 
  private:
   State& state_;
-  OccId before_;
+  Tracker& tracker_;
+  Tracker::Key at_;
   double chance_;
-  int length_ = 0;
+  double room_;
+  std::int64_t depth_ = 0;
 };
 
 /// Where in the gap (cut, reader] to put the recomputation.
@@ -86,7 +97,9 @@ bool insert_for_random_use(State& state, double limit) {
   if (tracker.next(cut) == reader) return false;
   const OccId before = place_in_gap(state, op, cut, reader);
   const auto draw = state.random.below(8);
-  Chain(state, before, draw < 5 ? 1.0 : draw < 7 ? 0.5 : 0.0).insert(op);
+  const double chance = draw < 5 ? 1.0 : draw < 7 ? 0.5 : 0.0;
+  if (!Chain(state, before, chance, limit).collect(op)) return false;
+  for (OpId run : state.chain) tracker.insert(run, before);
   return true;
 }
 
@@ -97,7 +110,7 @@ class InsertChain : public Move {
   InsertChain() : Move("insert_chain", 30) {}
   bool propose(State& state) override {
     const double limit = state.threshold + state.price * static_cast<double>(state.tracker.excess());
-    return insert_for_random_use(state, limit) && static_cast<double>(state.tracker.pending_duration()) <= limit;
+    return insert_for_random_use(state, limit);
   }
 };
 
@@ -164,46 +177,48 @@ class Shift : public Move {
   }
 };
 
-/// Tries `attempts` draws of `edit` on top of what is pending and keeps the cheapest; false where none works.
-template <class Draw, class Edit>
-bool keep_best(State& state, int attempts, Draw&& draw, Edit&& edit) {
-  Tracker& tracker = state.tracker;
-  const Tracker::Mark mark = tracker.mark();
-  double best_cost = 0;
-  OccId best;
-  for (int i = 0; i < attempts; ++i) {
-    const OccId candidate = draw();
-    if (!candidate || candidate == best) continue;
-    edit(candidate);
-    const double cost = state.pending_cost();
-    tracker.rollback(mark);
-    if (!best || cost < best_cost) {
-      best = candidate;
-      best_cost = cost;
-    }
-  }
-  if (!best) return false;
-  edit(best);
-  return true;
-}
-
 class InsertErase : public Move {
  public:
   InsertErase() : Move("insert_erase", 15) {}
   bool propose(State& state) override {
     Tracker& tracker = state.tracker;
-    if (tracker.recomputations().empty() || !insert_for_random_use(state, 1e300)) return false;
-    return keep_best(
-        state, kEraseCandidates,
-        [&] {
-          const OccId occ = random_recomputation(state);
-          return tracker.pending(occ) || !tracker.present(occ) ? OccId::none() : occ;
-        },
-        [&](OccId occ) {
-          tracker.erase(occ);
-          tracker.trim();
-        });
+    double saved = 0;
+    candidates_.clear();
+    for (int i = 0; i < kEraseCandidates; ++i) {
+      const OccId occ = random_recomputation(state);
+      if (!occ) return false;
+      saved = std::max(saved, static_cast<double>(tracker.graph().duration[tracker.op(occ)]));
+      candidates_.push_back(occ);
+    }
+    // What reads nothing else goes with an erased step, so somewhat more than its own time may be saved.
+    const double limit = state.threshold + state.price * static_cast<double>(tracker.excess()) + 2 * saved;
+    return insert_for_random_use(state, limit) && erase_best(state);
   }
+
+ private:
+  bool erase_best(State& state) {
+    Tracker& tracker = state.tracker;
+    const Tracker::Mark mark = tracker.mark();
+    double best_cost = 0;
+    OccId best;
+    for (const OccId occ : candidates_) {
+      if (occ == best) continue;
+      tracker.erase(occ);
+      tracker.trim();
+      const double cost = state.pending_cost();
+      if (!best || cost < best_cost) {
+        best = occ;
+        best_cost = cost;
+      }
+      tracker.rollback(mark);
+    }
+    if (best_cost > state.threshold) return false;
+    tracker.erase(best);
+    tracker.trim();
+    return true;
+  }
+
+  std::vector<OccId> candidates_;
 };
 
 class EraseInsert : public Move {

@@ -22,9 +22,9 @@ struct Options {
   bool adapt = true;          ///< the price of excess follows feasibility
   bool constructive = true;   ///< begin from constructive low-memory plans where keep-all is over the budget
   bool tighten = true;        ///< objective peak, and budgets not met yet: lower the budget step by step
-  double hot = 2.0;           ///< temperature at the start of a cycle, in mean recomputations
+  double hot = 0.7;           ///< temperature at the start of a cycle, in mean recomputations
   double cold = 0.01;         ///< and at its end
-  std::int64_t cycle = 100;   ///< moves per op in the first cycle
+  std::int64_t cycle = 300;   ///< moves per op in the first cycle
   double growth = 1.3;        ///< each cycle is longer than the last by this factor
 };
 
@@ -50,6 +50,7 @@ struct State {
   /// A move is taken where its cost is at most this: drawn anew for every move from the temperature, so
   /// that moves can give up early.
   double threshold = 0;
+  std::vector<OpId> chain;  ///< scratch: ops of the chain that is being tried
   std::vector<Use> uses;  ///< all of them, the pseudo step at the end included
 };
 
