@@ -1,0 +1,18 @@
+"""Train PyTorch models within a byte budget."""
+from __future__ import annotations
+
+from .api import fit
+from .errors import PlanNotFoundError, UnsupportedModelError
+from .measure import measure_peak
+from .options import Options
+from .report import ModelReport, PlanReport
+
+__all__ = [
+    "ModelReport",
+    "Options",
+    "PlanNotFoundError",
+    "PlanReport",
+    "UnsupportedModelError",
+    "fit",
+    "measure_peak",
+]

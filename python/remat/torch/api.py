@@ -1,0 +1,112 @@
+"""Fit a model into a byte budget; capture a step as a graph."""
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from torch.utils._pytree import tree_leaves, tree_map
+
+from .backend import Session
+from .capture import storage_bytes
+from .measure import measure_peak, tensor_storages, trace_allocations
+from .options import Options
+
+
+def fit(
+    model: torch.nn.Module,
+    sample_inputs: Any,
+    budget: int | str,
+    *,
+    loss: Callable[[Any], torch.Tensor] | None = None,
+    **options: Any,
+) -> torch.nn.Module:
+    """The model, trained within a byte budget: same class, same parameters, same `state_dict`, other memory.
+
+    sample_inputs: what the model is called with: a tensor, a tuple of positional or a dict of keyword arguments. The
+        step is captured, profiled and planned for their shapes now; other shapes at their first call.
+    budget: bytes for the whole step (parameters, buffers, inputs, gradients, activations, temporaries): a number,
+        "6GiB", or "60%" of what keeping everything would need.
+    loss: what the caller computes from the model's outputs, if that is not part of the model: its memory is measured
+        and counted. A model that returns its loss needs none.
+    options: see `remat.torch.Options`; the likeliest is `reserve=` (bytes of optimizer state).
+
+    The result's attribute `remat` holds the report: predicted peak, overhead, bounds, the plan itself.
+    Raises InfeasibleError if the budget is proved impossible (with the floor and the smallest budget known to work),
+    PlanNotFoundError if none was found, UnsupportedModelError if the step cannot be planned.
+    """
+    session = Session(Options.from_mapping({"budget": budget, **options}))
+    session.outside = lambda args: _bytes_outside(model, args)
+    fitted = copy.copy(model)
+    fitted.__dict__["remat"] = session.report
+    fitted.compile(backend=session, dynamic=False)
+    _prepare(model, fitted, sample_inputs, session, loss)
+    return fitted
+
+
+def _bytes_outside(model: torch.nn.Module, args: Sequence[torch.Tensor]) -> int:
+    """Bytes of the model's tensors (and their gradients) that a graph with these inputs does not read."""
+    inside = tensor_storages([a for a in args if isinstance(a, torch.Tensor)])
+    return sum(size for address, size in tensor_storages(model).items() if address not in inside)
+
+
+def call_with(model: Callable[..., Any], sample_inputs: Any) -> Any:
+    """Call the model with a tensor, a tuple of positional or a mapping of keyword arguments."""
+    if isinstance(sample_inputs, Mapping):
+        return model(**sample_inputs)
+    if isinstance(sample_inputs, (tuple, list)):
+        return model(*sample_inputs)
+    return model(sample_inputs)
+
+
+@contextmanager
+def _untouched(model: torch.nn.Module) -> Iterator[None]:
+    """Buffers and generators as they were before."""
+    buffers = [(buffer, buffer.detach().clone()) for buffer in model.buffers()]
+    devices = range(torch.cuda.device_count()) if torch.cuda.is_initialized() else []
+    with torch.random.fork_rng(devices=devices):
+        try:
+            yield
+        finally:
+            with torch.no_grad():
+                for buffer, before in buffers:
+                    buffer.copy_(before)
+
+
+def _prepare(
+    model: torch.nn.Module,
+    fitted: torch.nn.Module,
+    sample_inputs: Any,
+    session: Session,
+    loss: Callable[[Any], torch.Tensor] | None,
+) -> None:
+    """Compile the model for these inputs without a trace of having run."""
+    if loss is not None:
+        session.loss_workspace = _loss_workspace(model, sample_inputs, loss)
+    with _untouched(model):
+        call_with(fitted, sample_inputs)
+
+
+def _loss_workspace(model: torch.nn.Module, sample_inputs: Any, loss: Callable[[Any], torch.Tensor]) -> int:
+    """Bytes that loss and its backward need at their peak, on top of the outputs and their gradients."""
+    with _untouched(model), torch.no_grad():
+        outputs = call_with(model, sample_inputs)
+    outputs = tree_map(_as_leaf, outputs)
+    leaves = [t for t in tree_leaves(outputs) if isinstance(t, torch.Tensor) and t.requires_grad]
+    if any(t.device.type != "cpu" for t in leaves):
+        device = leaves[0].device
+        before = torch.cuda.memory_allocated(device)
+        top = measure_peak(lambda: loss(outputs).backward(), device=device) - before
+    else:
+        with trace_allocations() as trace:
+            loss(outputs).backward()
+        top = trace.rise()[0]
+    return max(0, top - sum(storage_bytes(t.grad) for t in leaves if t.grad is not None))
+
+
+def _as_leaf(item: Any) -> Any:
+    if isinstance(item, torch.Tensor):
+        return item.detach().requires_grad_(item.is_floating_point() or item.is_complex())
+    return item

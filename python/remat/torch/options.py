@@ -1,0 +1,64 @@
+"""What a user can ask for, checked once."""
+from __future__ import annotations
+
+import difflib
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import Any
+
+import remat
+
+
+@dataclass(frozen=True)
+class Options:
+    """Options of `torch.compile(model, backend="remat", options={...})` and of `remat.torch.fit`.
+
+    budget: bytes for the whole step: parameters, buffers, inputs, gradients, activations, temporaries. A number,
+        "6GiB", or "60%" of the peak of keeping everything.
+    reserve: bytes of the budget for what the step does not see (optimizer state, a loss computed outside the model).
+    accumulate: are there gradients already when a step starts? None looks at each call, and plans once for each case.
+    planner, order, time_limit (seconds), work_limit, seed, threads: as in `remat.plan`.
+    plan: carry out this plan instead of planning: a `remat.Plan`, a list of op indices, or the path of a plan file.
+    loss_workspace: bytes that computing the loss outside the model needs on top of its gradient.
+    max_shapes: how many input shapes are planned for before a warning, one by one.
+    """
+
+    budget: int | str
+    reserve: int | str = 0
+    accumulate: bool | None = None
+    planner: str = "auto"
+    order: str = "fixed"
+    time_limit: float = 10.0
+    work_limit: int | None = None
+    seed: int = 0
+    threads: int = 1
+    plan: Any = None
+    loss_workspace: int | str = 0
+    max_shapes: int = 16
+
+    @classmethod
+    def from_mapping(cls, given: Mapping[str, Any] | None) -> Options:
+        """Raises BudgetError without a budget, ValueError for an unknown option, TypeError for a wrong type."""
+        given = dict(given or {})
+        known = [f.name for f in fields(cls)]
+        for name in given:
+            if name not in known:
+                close = difflib.get_close_matches(name, known, 1)
+                hint = f"; did you mean {close[0]!r}?" if close else f"; known options: {', '.join(known)}"
+                raise ValueError(f"remat: unknown option {name!r}{hint}")
+        if given.get("budget") is None:
+            raise remat.BudgetError('remat: a budget is needed, for example options={"budget": "6GiB"}')
+        options = cls(**given)
+        # Bad sizes are errors now, not after minutes of profiling; any peak will do to read a percentage.
+        remat.parse_bytes(options.budget, keep_all_peak=1 << 40)
+        for name in ("reserve", "loss_workspace"):
+            options.size(name)
+        if options.plan is not None and not isinstance(options.plan, (str, Path, remat.Plan, list, tuple)):
+            raise TypeError(f"remat: plan must be a Plan, a path or a list of op indices, not {type(options.plan).__name__}")
+        return options
+
+    def size(self, name: str) -> int:
+        """`reserve` or `loss_workspace` in bytes."""
+        value = getattr(self, name)
+        return 0 if value == 0 else remat.parse_bytes(value)

@@ -1,0 +1,175 @@
+"""Time and workspace of every op of a step, measured on the user's device with tensors made for the purpose.
+
+Each op runs alone on tensors of the shapes, strides and types of the step, so that profiling never needs more memory
+than the largest op, and a step that does not fit the device can still be profiled. Ops that are identical (target,
+shapes, types, strides, other arguments) are measured once.
+"""
+from __future__ import annotations
+
+import statistics
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import fx
+from torch.utils._pytree import tree_map
+
+from .capture import StepGraph, tensors_of
+from .errors import UnsupportedModelError
+from .measure import trace_allocations
+
+_REPEATS = 3
+
+
+@dataclass(frozen=True)
+class Cost:
+    """duration in ns; workspace in bytes on top of the op's inputs and outputs."""
+
+    duration: int
+    workspace: int
+
+
+Progress = Callable[[int, int], None]
+
+
+def profile_step(
+    step: StepGraph,
+    *,
+    cache: dict[str, Cost] | None = None,
+    progress: Progress | None = None,
+) -> int:
+    """Fill in duration and workspace of every op; returns how many distinct ops were measured.
+
+    cache: costs by signature, read and added to.
+    progress: called with (measured so far, to measure).
+    """
+    cache = {} if cache is None else cache
+    signatures = {i: signature(op.node) for i, op in enumerate(step.ops) if op.node is not None}
+    todo: dict[str, fx.Node] = {}
+    for index, key in signatures.items():
+        if key not in cache:
+            todo.setdefault(key, step.ops[index].node)
+    with _undisturbed():
+        for done, (key, node) in enumerate(todo.items()):
+            cache[key] = measure_op(node)
+            if progress is not None:
+                progress(done + 1, len(todo))
+    for index, key in signatures.items():
+        step.ops[index].duration = cache[key].duration
+        step.ops[index].workspace = cache[key].workspace
+    return len(todo)
+
+
+def signature(node: fx.Node) -> str:
+    """What makes two nodes the same op: target, types, shapes, strides, devices and all other arguments."""
+
+    def describe(arg: Any) -> Any:
+        if isinstance(arg, fx.Node):
+            return describe(arg.meta.get("val"))
+        if isinstance(arg, torch.Tensor):
+            return f"{arg.dtype}{tuple(arg.shape)}{tuple(arg.stride())}{arg.device}"
+        if isinstance(arg, (tuple, list)):
+            return [describe(a) for a in arg]
+        if isinstance(arg, dict):
+            return {k: describe(v) for k, v in arg.items()}
+        return repr(arg)
+
+    return f"{node.target} {describe(node.args)} {describe(node.kwargs)}"
+
+
+class _undisturbed:
+    """No gradients, no autocast, and the generators as they were afterwards."""
+
+    def __enter__(self) -> None:
+        self._no_grad = torch.no_grad()
+        self._no_grad.__enter__()
+        self._no_autocast = torch._C._DisableAutocast()
+        self._no_autocast.__enter__()
+        devices = range(torch.cuda.device_count()) if torch.cuda.is_initialized() else []
+        self._fork = torch.random.fork_rng(devices=devices)
+        self._fork.__enter__()
+
+    def __exit__(self, *exc: Any) -> None:
+        self._fork.__exit__(*exc)
+        self._no_autocast.__exit__(*exc)
+        self._no_grad.__exit__(*exc)
+
+
+def measure_op(node: fx.Node) -> Cost:
+    """Median time of three runs after a first one, and the exact workspace of that first one."""
+    made: dict[fx.Node, Any] = {}
+
+    def argument(arg: Any) -> Any:
+        if isinstance(arg, fx.Node):
+            if arg not in made:
+                made[arg] = tree_map(_stand_in, arg.meta.get("val"))
+            return made[arg]
+        return arg
+
+    args, kwargs = fx.map_arg(node.args, argument), fx.map_arg(node.kwargs, argument)
+    tensors = [t for value in made.values() for t in tensors_of(value)] or tensors_of(node.meta.get("val"))
+    device = tensors[0].device if tensors else torch.device("cpu")
+
+    def run() -> Any:
+        return node.target(*args, **kwargs)
+
+    try:
+        if device.type == "cuda":
+            return _measure_cuda(run, device)
+        return _measure_cpu(run)
+    except torch.cuda.OutOfMemoryError:
+        raise
+    except Exception as error:
+        raise UnsupportedModelError(f"{node.name} ({node.target}) could not be measured alone: {error}") from error
+
+
+def _stand_in(val: Any) -> Any:
+    """A real tensor like a traced one: small positive numbers, zeros for integers (valid as any index), all true."""
+    if not isinstance(val, torch.Tensor):
+        return val
+    span = 1 + sum((size - 1) * stride for size, stride in zip(val.shape, val.stride())) if val.numel() else 0
+    flat = torch.empty(span, dtype=val.dtype, device=val.device)
+    if val.dtype is torch.bool:
+        flat.fill_(True)
+    elif val.dtype.is_floating_point and val.dtype.itemsize > 1:
+        flat.uniform_(0.25, 0.75)
+    elif val.dtype.is_complex:
+        torch.view_as_real(flat).uniform_(0.25, 0.75)
+    else:
+        flat.zero_()
+    return flat.as_strided(val.shape, val.stride())
+
+
+def _measure_cpu(run: Callable[[], Any]) -> Cost:
+    run()  # the first call creates primitives and caches
+    with trace_allocations() as trace:
+        result = run()
+    top, level = trace.rise()
+    del result
+    times = []
+    for _ in range(_REPEATS):
+        start = time.perf_counter_ns()
+        run()
+        times.append(time.perf_counter_ns() - start)
+    return Cost(int(statistics.median(times)), top - level)
+
+
+def _measure_cuda(run: Callable[[], Any], device: torch.device) -> Cost:
+    run()  # the first call loads kernels and creates library handles
+    torch.cuda.synchronize(device)
+    torch.cuda.reset_peak_memory_stats(device)
+    result = run()
+    torch.cuda.synchronize(device)
+    workspace = torch.cuda.max_memory_allocated(device) - torch.cuda.memory_allocated(device)
+    del result
+    times = []
+    for _ in range(_REPEATS):
+        start, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
+        start.record()
+        run()
+        end.record()
+        end.synchronize()
+        times.append(start.elapsed_time(end))
+    return Cost(int(statistics.median(times) * 1e6), workspace)

@@ -1,0 +1,95 @@
+"""What was planned for a model, in numbers."""
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+
+@dataclass
+class PlanReport:
+    """One planned graph. Bytes unless named otherwise; seconds are wall clock.
+
+    predicted_peak: of the whole step, resident tensors and `reserve` included; comparable with `budget`.
+    keep_all_peak: the same without any recomputation.
+    overhead: extra time by the measured durations, as a fraction.
+    """
+
+    name: str
+    graph: Any
+    plan: Any
+    status: str
+    planner: str
+    budget: int
+    reserve: int
+    predicted_peak: int
+    keep_all_peak: int
+    overhead: float
+    peak_lower_bound: int
+    duration_lower_bound: int
+    ops: int
+    recomputed_steps: int
+    distinct_ops: int
+    existing_gradients: int
+    seconds: dict[str, float] = field(default_factory=dict)
+
+    def __str__(self) -> str:
+        lines = [
+            f"graph = {self.name}",
+            f"ops = {self.ops}",
+            f"status = {self.status}",
+            f"planner = {self.planner}",
+            f"budget = {self.budget}",
+            f"reserve = {self.reserve}",
+            f"predicted_peak = {self.predicted_peak}",
+            f"keep_all_peak = {self.keep_all_peak}",
+            f"overhead = {self.overhead:.4f}",
+            f"recomputed_steps = {self.recomputed_steps}",
+            f"peak_lower_bound = {self.peak_lower_bound}",
+            f"duration_lower_bound = {self.duration_lower_bound}",
+        ]
+        lines += [f"{name}_seconds = {value:.2f}" for name, value in self.seconds.items()]
+        return "\n".join(lines)
+
+
+@dataclass
+class ModelReport:
+    """All that was planned for a model: one part per graph (more than one after a graph break or for several shapes)."""
+
+    parts: list[PlanReport] = field(default_factory=list)
+
+    def _largest(self) -> PlanReport:
+        if not self.parts:
+            raise RuntimeError("nothing was planned yet: run a training step first")
+        return max(self.parts, key=lambda part: part.predicted_peak)
+
+    @property
+    def predicted_peak(self) -> int:
+        """Highest predicted peak of any part, in bytes."""
+        return self._largest().predicted_peak
+
+    @property
+    def keep_all_peak(self) -> int:
+        return self._largest().keep_all_peak
+
+    @property
+    def overhead(self) -> float:
+        return self._largest().overhead
+
+    @property
+    def peak_lower_bound(self) -> int:
+        return self._largest().peak_lower_bound
+
+    @property
+    def budget(self) -> int:
+        return self._largest().budget
+
+    @property
+    def plan(self) -> Any:
+        return self._largest().plan
+
+    @property
+    def graph(self) -> Any:
+        return self._largest().graph
+
+    def __str__(self) -> str:
+        return "\n\n".join(str(part) for part in self.parts) or "nothing planned yet"

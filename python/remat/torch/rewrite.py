@@ -1,0 +1,289 @@
+"""Carry out a plan: the forward and the backward graph, every step of the plan a node, in plan order.
+
+An argument reads the newest instance of its value. Whatever the backward half reads and has not computed itself is a
+saved tensor. Views are emitted again beside their readers, so that storages, not views, are saved.
+"""
+from __future__ import annotations
+
+import operator
+from collections import Counter
+from collections.abc import Callable, Sequence
+from contextlib import nullcontext
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import fx
+from torch._functorch._aot_autograd.descriptors import SavedForBackwardsAOTOutput, SavedForBackwardsNoVcCheckAOTOutput
+from torch._functorch.partitioners import _is_tangent
+from torch._guards import detect_fake_mode
+from torch.fx.graph import _BoxedCodeGen
+
+from .capture import RNG_STATE_BYTES, Op, StepGraph, output_node, tensors_of
+from .errors import UnsupportedModelError
+
+aten = torch.ops.aten
+
+
+@dataclass
+class Halves:
+    """The two graphs of a plan.
+
+    rng_state_bytes: bytes of the generator states that the backward half replays, on top of the plan's peak.
+    """
+
+    forward: fx.GraphModule
+    backward: fx.GraphModule
+    rng_state_bytes: int
+
+
+def run_and_save_rng(target: Callable[..., Any], device: str, *args: Any, **kwargs: Any) -> tuple[torch.Tensor, Any]:
+    """Run a random op; also the generator's state from before it."""
+    state = torch.cuda.get_rng_state(device) if device.startswith("cuda") else torch.get_rng_state()
+    return state, target(*args, **kwargs)
+
+
+def run_with_rng(state: torch.Tensor, target: Callable[..., Any], device: str, *args: Any, **kwargs: Any) -> Any:
+    """Run a random op from a saved state; the generator goes on as if nothing had happened."""
+    if device.startswith("cuda"):
+        now = torch.cuda.get_rng_state(device)
+        torch.cuda.set_rng_state(state, device)
+        try:
+            return target(*args, **kwargs)
+        finally:
+            torch.cuda.set_rng_state(now, device)
+    now = torch.get_rng_state()
+    torch.set_rng_state(state)
+    try:
+        return target(*args, **kwargs)
+    finally:
+        torch.set_rng_state(now)
+
+
+def rewrite(step: StepGraph, steps: Sequence[int]) -> Halves:
+    """The forward and backward graph that run `steps` (op indices, one occurrence of the loss among them)."""
+    return _Rewriter(step, steps).run()
+
+
+def boxed(gm: fx.GraphModule) -> Callable[[list[Any]], Any]:
+    """A callable that takes its arguments in a list, empties it, and frees every tensor at its last read."""
+    gm.graph.set_codegen(_BoxedCodeGen())
+    gm.recompile()
+    forward = gm.forward
+
+    def run(args: list[Any]) -> Any:
+        return forward(args)
+
+    run._boxed_call = True  # type: ignore[attr-defined]
+    return run
+
+
+class _Half:
+    """One graph under construction: the nodes in it that hold the newest instances.
+
+    inputs: placeholders of the joint graph -> placeholders here.
+    made: node of an op, its getitems, placeholders and constants of the joint graph -> node here.
+    views: view in the joint graph -> (instance of its storage, node here).
+    states: random op -> node here that holds the generator's state from before its first run.
+    """
+
+    def __init__(self) -> None:
+        self.graph = fx.Graph()
+        self.inputs: dict[fx.Node, fx.Node] = {}
+        self.made: dict[fx.Node, fx.Node] = {}
+        self.views: dict[fx.Node, tuple[int, fx.Node]] = {}
+        self.states: dict[int, fx.Node] = {}
+
+    def placeholder(self, node: fx.Node) -> None:
+        new = self.graph.placeholder(node.name)
+        new.meta = dict(node.meta)
+        self.inputs[node] = self.made[node] = new
+
+
+class _Rewriter:
+    def __init__(self, step: StepGraph, steps: Sequence[int]) -> None:
+        self.step = step
+        self.steps = list(steps)
+        self.half = self.forward = _Half()
+        self.backward = _Half()
+        self.instance = [0] * len(step.values)
+        self.runs = Counter(self.steps)
+        # Getitems of each op, in the order of the joint graph.
+        self.parts: dict[int, list[fx.Node]] = {}
+        for node, index in step.op_of.items():
+            if node.target is operator.getitem:
+                self.parts.setdefault(index, []).append(node)
+        # Node of the forward half -> placeholder in the backward half.
+        self.saved: dict[fx.Node, fx.Node] = {}
+        self.clones = self._clones_needed()
+        self.fake_mode = detect_fake_mode([n.meta.get("val") for n in step.gm.graph.nodes])
+        self.no_check = {
+            step.value_of[n]
+            for n in step.gm.graph.nodes
+            if n.meta.get("saved_tensor_with_no_vc_check", False) and n in step.value_of
+        }
+
+    def run(self) -> Halves:
+        step = self.step
+        cut = self.steps.index(step.loss)
+        placeholders = step.gm.graph.find_nodes(op="placeholder")
+        tangents = [n for n in placeholders if _is_tangent(n)]
+        for node in placeholders:
+            (self.backward if _is_tangent(node) else self.forward).placeholder(node)
+        for index in self.steps[:cut]:
+            self._emit(index)
+        outputs = [self._fetch(n) if isinstance(n, fx.Node) else n for n in step.forward_outputs]
+        self.half = self.backward
+        for index in self.steps[cut + 1 :]:
+            self._emit(index)
+        gradients = [self._fetch(n) if isinstance(n, fx.Node) else n for n in step.backward_outputs]
+        return self._finish(outputs, gradients, tangents)
+
+    def _clones_needed(self) -> set[int]:
+        """Clones of overwritten buffers that some step reads after the overwriting; the others are not made."""
+        step = self.step
+        written: dict[int, int] = {}
+        needed: set[int] = set()
+        for index in self.steps:
+            op = step.ops[index]
+            needed.update(written[v] for v in op.inputs if v in written)
+            if op.overwrites is not None and op.overwrites in step.clone_of_buffer:
+                clone = step.clone_of_buffer[op.overwrites]
+                written[step.ops[clone].outputs[0]] = clone
+        return needed
+
+    def _emit(self, index: int) -> None:
+        op, half = self.step.ops[index], self.half
+        if op.clone_of is not None:
+            if index in self.clones:
+                # From here on every reader of the buffer sees the clone.
+                half.made[op.clone_of] = self._call(aten.clone.default, (half.inputs[op.clone_of],), {}, op.clone_of)
+            return
+        node = op.node
+        if node is None:
+            raise AssertionError("the loss boundary runs once, between the halves")
+        if op.overwrites is not None:
+            # The write itself goes to the buffer, never to its clone.
+            args = (half.inputs[op.overwrites], *fx.map_arg(node.args[1:], self._fetch))
+            half.made[node] = self._call(node.target, args, fx.map_arg(node.kwargs, self._fetch), node)
+            return
+        args, kwargs = fx.map_arg(node.args, self._fetch), fx.map_arg(node.kwargs, self._fetch)
+        half.made[node] = result = self._run_op(index, op, node, args, kwargs)
+        for part in self.parts.get(index, ()):
+            half.made[part] = self._call(operator.getitem, (result, part.args[1]), {}, part)
+        for value in op.outputs:
+            self.instance[value] += 1
+
+    def _run_op(self, index: int, op: Op, node: fx.Node, args: Any, kwargs: Any) -> fx.Node:
+        if not op.random or self.runs[index] == 1:
+            return self._call(node.target, args, kwargs, node)
+        device = tensors_of(node.meta["val"])[0].device
+        if not self._has_state(index):
+            call = self._call(run_and_save_rng, (node.target, str(device), *args), kwargs, None)
+            state = self._call(operator.getitem, (call, 0), {}, None)
+            with self.fake_mode:
+                state.meta["val"] = torch.empty(RNG_STATE_BYTES[device.type], dtype=torch.uint8)
+            self.half.states[index] = state
+            return self._call(operator.getitem, (call, 1), {}, node)
+        return self._call(run_with_rng, (self._state(index), node.target, str(device), *args), kwargs, node)
+
+    def _has_state(self, index: int) -> bool:
+        return index in self.forward.states or index in self.backward.states
+
+    def _state(self, index: int) -> fx.Node:
+        if index not in self.half.states:
+            self.half.states[index] = self._save(self.forward.states[index])
+        return self.half.states[index]
+
+    def _call(self, target: Any, args: Any, kwargs: Any, origin: fx.Node | None) -> fx.Node:
+        new = self.half.graph.call_function(target, tuple(args), kwargs)
+        if origin is not None:
+            new.meta = dict(origin.meta)
+        return new
+
+    def _fetch(self, node: fx.Node) -> Any:
+        """The node of the current half that holds what `node` of the joint graph stands for, now."""
+        half, step = self.half, self.step
+        if node.op == "get_attr":
+            if node not in half.made:
+                half.made[node] = half.graph.get_attr(node.target)
+                half.made[node].meta = dict(node.meta)
+            return half.made[node]
+        if node.op == "placeholder" and isinstance(node.meta.get("val"), (int, float, bool)):
+            return node.meta["val"]
+        if node.op == "placeholder" or node in step.op_of:
+            if node not in half.made:
+                if half is self.forward:
+                    raise AssertionError(f"{node.name} is read before any step made it")
+                if isinstance(node.meta.get("val"), (tuple, list)):
+                    raise UnsupportedModelError(f"the tuple {node.name} is read as a whole across the loss")
+                half.made[node] = self._save(self.forward.made[node])
+            return half.made[node]
+        return self._view(node)
+
+    def _view(self, node: fx.Node) -> fx.Node:
+        """A view (or a getitem of a tuple of views), emitted again if its storage has a newer instance."""
+        value = self.step.value_of.get(node)
+        now = self.instance[value] if value is not None else sum(self.instance[v] for v in self._shown(node))
+        known = self.half.views.get(node)
+        if known is not None and known[0] == now:
+            return known[1]
+        args, kwargs = fx.map_arg(node.args, self._fetch), fx.map_arg(node.kwargs, self._fetch)
+        new = self._call(node.target, args, kwargs, node)
+        self.half.views[node] = (now, new)
+        return new
+
+    def _shown(self, node: fx.Node) -> set[int]:
+        return {self.step.value_of[n] for n in node.all_input_nodes if n in self.step.value_of}
+
+    def _save(self, made: fx.Node) -> fx.Node:
+        """A tensor that the forward half hands to the backward half."""
+        if made not in self.saved:
+            graph = self.backward.graph
+            head = next(iter(graph.nodes), None)
+            with graph.inserting_before(head) if head is not None else nullcontext():
+                # A name that no op has: generated code reads arguments by it.
+                new = graph.placeholder(f"saved_{len(self.saved)}")
+            new.meta = dict(made.meta)
+            self.saved[made] = new
+        return self.saved[made]
+
+    def _finish(self, outputs: list[Any], gradients: list[Any], tangents: list[fx.Node]) -> Halves:
+        """Outputs in the order the autograd runtime wants: checked saved tensors first, then those without check."""
+        step = self.step
+        origin = {made: node for node, made in self.forward.made.items()}
+        unchecked = [n for n in self.saved if step.value_of.get(origin.get(n)) in self.no_check]
+        checked = [n for n in self.saved if n not in set(unchecked)]
+        for made in self.saved:
+            made.meta["saved_tensor_with_no_vc_check"] = made in set(unchecked)
+        saved = checked + unchecked
+        # Placeholders of the backward: saved tensors, then tangents.
+        _place_first(
+            self.backward.graph, [self.saved[n] for n in saved] + [self.backward.inputs[n] for n in tangents]
+        )
+        output = output_node(step.gm)
+        descriptions = list(output.meta["desc"]) if "desc" in output.meta else [None] * (len(outputs) + len(gradients))
+        forward_out = self.forward.graph.output((*outputs, *saved))
+        forward_out.meta["desc"] = [
+            *descriptions[: step.num_forward_outputs],
+            *(SavedForBackwardsAOTOutput(i) for i in range(len(checked))),
+            *(SavedForBackwardsNoVcCheckAOTOutput(i) for i in range(len(checked), len(saved))),
+        ]
+        backward_out = self.backward.graph.output(tuple(gradients))
+        backward_out.meta["desc"] = descriptions[step.num_forward_outputs :]
+        rng_bytes = sum(
+            RNG_STATE_BYTES[tensors_of(op.node.meta["val"])[0].device.type]
+            for i, op in enumerate(step.ops)
+            if op.random and op.node is not None and self.runs[i] > 1
+        )
+        for graph in (self.forward.graph, self.backward.graph):
+            graph.lint()
+        return Halves(fx.GraphModule(step.gm, self.forward.graph), fx.GraphModule(step.gm, self.backward.graph), rng_bytes)
+
+
+def _place_first(graph: fx.Graph, order: Sequence[fx.Node]) -> None:
+    """Move placeholders to the head of a graph, in this order."""
+    for node in reversed(order):
+        head = next(iter(graph.nodes))
+        if head is not node:
+            head.prepend(node)
