@@ -1,7 +1,7 @@
 """Train PyTorch models within a byte budget."""
 from __future__ import annotations
 
-from .api import fit
+from .api import capture, fit
 from .errors import PlanNotFoundError, UnsupportedModelError
 from .measure import measure_peak
 from .options import Options
@@ -13,6 +13,7 @@ __all__ = [
     "PlanNotFoundError",
     "PlanReport",
     "UnsupportedModelError",
+    "capture",
     "fit",
     "measure_peak",
 ]

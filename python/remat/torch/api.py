@@ -9,10 +9,14 @@ from typing import Any
 import torch
 from torch.utils._pytree import tree_leaves, tree_map
 
+import remat
+
 from .backend import Session
-from .capture import storage_bytes
+from .capture import StepGraph, storage_bytes
+from .errors import UnsupportedModelError
 from .measure import measure_peak, tensor_storages, trace_allocations
 from .options import Options
+from .profile import profile_step
 
 
 def fit(
@@ -44,6 +48,32 @@ def fit(
     fitted.compile(backend=session, dynamic=False)
     _prepare(model, fitted, sample_inputs, session, loss)
     return fitted
+
+
+def capture(
+    model: torch.nn.Module, sample_inputs: Any, *, loss: Callable[[Any], torch.Tensor] | None = None, **options: Any
+) -> remat.Graph:
+    """One training step of the model as a graph, with times and workspaces measured on this machine.
+
+    The graph can be saved and planned elsewhere; `fit(..., plan=path)` then carries the plan out. sample_inputs, loss
+    and options as in `fit`. Nothing is kept for a backward, so a step that does not fit the device can be captured.
+    Raises UnsupportedModelError if the step is broken into several graphs or needs no gradients.
+    """
+    captured: list[StepGraph] = []
+    session = Session(Options.from_mapping({"budget": "100%", **options}), captured)
+    session.outside = lambda args: _bytes_outside(model, args)
+    copied = copy.copy(model)
+    copied.compile(backend=session, dynamic=False)
+    _prepare(model, copied, sample_inputs, session, loss)
+    if not captured:
+        raise UnsupportedModelError("capture: nothing in this model requires a gradient")
+    if len(captured) > 1:
+        raise UnsupportedModelError(
+            f"capture: the model is broken into {len(captured)} graphs (TORCH_LOGS=graph_breaks says where); "
+            "only a model in one piece is one graph"
+        )
+    profile_step(captured[0])
+    return remat.Graph.from_dict(captured[0].to_dict())
 
 
 def _bytes_outside(model: torch.nn.Module, args: Sequence[torch.Tensor]) -> int:

@@ -35,10 +35,13 @@ class Session:
     """What the graphs of one compiled model share: options, measured costs, reports.
 
     outside: bytes that are resident during the step and belong to no graph (parameters the graphs do not read).
+    captured: where steps go instead of being planned, if they are only to be captured.
     """
 
-    def __init__(self, options: Options) -> None:
+    def __init__(self, options: Options, captured: list[StepGraph] | None = None) -> None:
         self.options = options
+        self.captured = captured
+        self.given: Any = None
         self.costs: dict[str, Cost] = {}
         self.report = ModelReport()
         self.regions: list[Region] = []
@@ -66,6 +69,10 @@ def remat_backend(
         session.given = options
         _sessions[id(options)] = session
     return session(gm, example_inputs)
+
+
+class _CapturedOnly(Exception):
+    """Leaves AOTAutograd when a step is captured but not to be run."""
 
 
 class Region:
@@ -116,16 +123,20 @@ class Region:
             with _disable_current_modes():
                 return self._partition(joint, num_fwd_outputs, existing, args, start)
 
-        with functorch_config.patch(donated_buffer=False):
-            variant = aot_module_simplified(
-                self.gm,
-                list(args),
-                fw_compiler=_compile_boxed,
-                bw_compiler=_compile_boxed,
-                inference_compiler=_compile_boxed,
-                partition_fn=partition,
-                keep_inference_input_mutations=True,
-            )
+        try:
+            with functorch_config.patch(donated_buffer=False):
+                variant = aot_module_simplified(
+                    self.gm,
+                    list(args),
+                    fw_compiler=_compile_boxed,
+                    bw_compiler=_compile_boxed,
+                    inference_compiler=_compile_boxed,
+                    partition_fn=partition,
+                    keep_inference_input_mutations=True,
+                )
+        except _CapturedOnly:
+            # Nothing to run backwards: go on without keeping anything.
+            return torch.no_grad()(self.gm)
         self.variants[key] = variant
         return variant
 
@@ -138,6 +149,9 @@ class Region:
         step.add_resident("existing gradients", existing)
         step.add_resident("outside the graph", session.outside(args))
         captured = time.perf_counter()
+        if session.captured is not None:
+            session.captured.append(step)
+            raise _CapturedOnly
         with _progress_line() as show:
             distinct = profile_step(step, cache=session.costs, progress=lambda i, n: show(f"profiling op {i}/{n}"))
             profiled = time.perf_counter()
