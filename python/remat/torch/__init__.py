@@ -2,7 +2,7 @@
 from __future__ import annotations
 
 from .api import capture, fit
-from .errors import PlanNotFoundError, UnsupportedModelError
+from .errors import UnsupportedModelError
 from .measure import measure_peak
 from .options import Options
 from .report import ModelReport, PlanReport
@@ -10,7 +10,6 @@ from .report import ModelReport, PlanReport
 __all__ = [
     "ModelReport",
     "Options",
-    "PlanNotFoundError",
     "PlanReport",
     "UnsupportedModelError",
     "capture",

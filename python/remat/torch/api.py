@@ -39,7 +39,7 @@ def fit(
 
     The result's attribute `remat` holds the report: predicted peak, overhead, bounds, the plan itself.
     Raises InfeasibleError if the budget is proved impossible (with the floor and the smallest budget known to work),
-    PlanNotFoundError if none was found, UnsupportedModelError if the step cannot be planned.
+    NoPlanError if none was found, UnsupportedModelError if the step cannot be planned.
     """
     session = Session(Options.from_mapping({"budget": budget, **options}))
     session.outside = lambda args: _bytes_outside(model, args)

@@ -10,7 +10,7 @@ import sys
 import time
 from collections.abc import Callable, Sequence
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, NoReturn
 from weakref import WeakValueDictionary
 
 import torch
@@ -22,7 +22,6 @@ from torch.utils._python_dispatch import _disable_current_modes
 import remat
 
 from .capture import RNG_STATE_BYTES, StepGraph, capture_step, storage_bytes, tensors_of
-from .errors import PlanNotFoundError
 from .options import Options
 from .profile import Cost, profile_step
 from .report import ModelReport, PlanReport
@@ -179,7 +178,7 @@ def make_plan(
 ) -> tuple[PlanReport, list[int]]:
     """Plan a graph within the budget, or check the plan that was given.
 
-    Raises InfeasibleError when the budget is proved impossible, PlanNotFoundError when nothing was found.
+    Raises InfeasibleError when the budget is proved impossible, NoPlanError when nothing was found.
     """
     reserve = options.size("reserve")
     states = sum(_rng_bytes(op) for op in step.ops)
@@ -193,31 +192,38 @@ def make_plan(
     target = graph.keep_all_peak if keep_all <= budget else budget - fixed
     if target <= 0:
         raise remat.InfeasibleError(
-            f"budget of {budget} bytes leaves nothing after a reserve of {reserve} bytes", graph.floor + reserve, keep_all
+            f"the budget of {budget} bytes leaves nothing after a reserve of {reserve} bytes",
+            floor=graph.floor + reserve, smallest_known=keep_all,
         )
     result = remat.plan(
         graph, budget=target, planner=options.planner, order=options.order, time_limit=options.time_limit,
         work_limit=options.work_limit, seed=options.seed, threads=options.threads,
     )
     if result.plan is None:
-        best = None if result.best_peak is None else result.best_peak + fixed
-        text = f"the smallest budget known to work is {best} bytes" if best else "no budget is known to work"
-        if result.status == "infeasible":
-            floor = max(graph.floor, result.peak_lower_bound) + reserve
-            raise remat.InfeasibleError(
-                f"budget of {budget} bytes is impossible: no plan goes below {floor} bytes; {text}", floor, best
-            )
-        raise PlanNotFoundError(
-            f"no plan within {budget} bytes found in {result.seconds:.1f} s (planner {result.planner}, stopped by "
-            f"{result.stopped_by}); {text}",
-            best,
-        )
+        _raise_no_plan(result, graph, budget, reserve, fixed)
     steps = list(result.plan.steps)
     report = _report(step, graph, steps, budget, reserve, result.peak)
     report.plan, report.status, report.planner, report.overhead = result.plan, result.status, result.planner, result.overhead
     report.peak_lower_bound = result.peak_lower_bound + reserve
     report.duration_lower_bound = result.duration_lower_bound
     return report, steps
+
+
+def _raise_no_plan(result: Any, graph: remat.Graph, budget: int, reserve: int, fixed: int) -> NoReturn:
+    """In bytes of the whole step, reserve included: the numbers of the result are those of the graph alone."""
+    floor = result.peak_lower_bound + reserve
+    best = min(graph.keep_all_peak + reserve, result.best_peak + fixed if result.best_peak else graph.keep_all_peak + fixed)
+    known = f"smallest budget known to work: {best}"
+    if result.status == "infeasible":
+        raise remat.InfeasibleError(
+            f"the budget of {budget} bytes is impossible: no plan of this step goes below {floor} bytes; {known}",
+            floor=floor, smallest_known=best,
+        )
+    raise remat.NoPlanError(
+        f"no plan within the budget of {budget} bytes was found in {result.seconds:.1f} s (stopped by "
+        f"{result.stopped_by}); none goes below {floor}; {known}",
+        floor=floor, smallest_known=best,
+    )
 
 
 def _rng_bytes(op: Any) -> int:
@@ -245,13 +251,12 @@ def _given_plan(
     step: StepGraph, graph: remat.Graph, options: Options, budget: int, reserve: int
 ) -> tuple[PlanReport, list[int]]:
     plan = options.plan
-    if isinstance(plan, (list, tuple)):
-        plan = remat.Plan(list(plan))
-    elif not isinstance(plan, remat.Plan):
+    if not isinstance(plan, (list, tuple, remat.Plan)):
         plan = remat.load_plan(str(plan))
-    checked = remat.check(graph, plan)
-    steps = list(plan.steps)
-    report = _report(step, graph, steps, budget, reserve, checked.peak)
+    # The plan was made for another measurement of this step: take its steps, and check and cost them anew.
+    steps = list(plan.steps) if isinstance(plan, remat.Plan) else list(plan)
+    plan = remat.Plan(graph, steps, plan.order if isinstance(plan, remat.Plan) else options.order)
+    report = _report(step, graph, steps, budget, reserve, plan.peak)
     report.plan = plan
     if report.predicted_peak > budget:
         raise remat.PlanError(f"the given plan needs {report.predicted_peak} bytes, the budget is {budget}")

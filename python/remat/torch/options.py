@@ -39,14 +39,14 @@ class Options:
 
     @classmethod
     def from_mapping(cls, given: Mapping[str, Any] | None) -> Options:
-        """Raises BudgetError without a budget, ValueError for an unknown option, TypeError for a wrong type."""
+        """Raises BudgetError without a budget, UsageError for an option that does not exist or cannot be."""
         given = dict(given or {})
         known = [f.name for f in fields(cls)]
         for name in given:
             if name not in known:
                 close = difflib.get_close_matches(name, known, 1)
                 hint = f"; did you mean {close[0]!r}?" if close else f"; known options: {', '.join(known)}"
-                raise ValueError(f"remat: unknown option {name!r}{hint}")
+                raise remat.UsageError(f"remat: unknown option {name!r}{hint}")
         if given.get("budget") is None:
             raise remat.BudgetError('remat: a budget is needed, for example options={"budget": "6GiB"}')
         options = cls(**given)
@@ -55,7 +55,7 @@ class Options:
         for name in ("reserve", "loss_workspace"):
             options.size(name)
         if options.plan is not None and not isinstance(options.plan, (str, Path, remat.Plan, list, tuple)):
-            raise TypeError(f"remat: plan must be a Plan, a path or a list of op indices, not {type(options.plan).__name__}")
+            raise remat.UsageError(f"remat: plan must be a Plan, a path or a list of op indices, not {type(options.plan).__name__}")
         return options
 
     def size(self, name: str) -> int:

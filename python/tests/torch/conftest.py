@@ -1,0 +1,23 @@
+"""Needs the extra `torch`; without it these tests are skipped, with that reason."""
+
+from __future__ import annotations
+
+import logging
+import os
+
+import pytest
+
+# The allocator warns about blocks that are older than a measurement.
+os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")
+torch = pytest.importorskip("torch", reason="PyTorch is not installed (pip install remat[torch])")
+
+# Pytest would keep every line of the compiler's own trace.
+logging.getLogger("torch.__trace").propagate = False
+
+
+@pytest.fixture(autouse=True)
+def fresh_compiler():
+    """Every test compiles anew."""
+    torch._dynamo.reset()
+    yield
+    torch._dynamo.reset()

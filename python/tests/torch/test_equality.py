@@ -1,0 +1,92 @@
+"""Planned training is eager training, bit for bit, within the budget."""
+
+from __future__ import annotations
+
+import copy
+
+import pytest
+import torch
+from models import CASES, Case, case
+from plans import random_plan, segment_plan
+from training import step_peak, train
+
+import remat
+import remat.torch
+
+
+@pytest.fixture(scope="module")
+def eager():
+    """Traces of eager training by case, made once."""
+    made = {}
+
+    def get(c: Case):
+        if c.name not in made:
+            model, inputs = c.build()
+            made[c.name] = train(model, inputs)
+        return made[c.name]
+
+    return get
+
+
+@pytest.mark.parametrize(("c", "budget"), [(c, b) for c in CASES for b in c.budgets], ids=lambda x: getattr(x, "name", x))
+def test_three_accumulating_steps_equal_eager_and_keep_the_budget(eager, c: Case, budget: str) -> None:
+    model, inputs = c.build()
+    fitted = remat.torch.fit(model, inputs, budget)
+    assert eager(c).differences(train(fitted, inputs)) == []
+    for part in fitted.remat.parts:
+        assert part.predicted_peak <= part.budget
+        assert (part.recomputed_steps > 0) == (part.predicted_peak < part.keep_all_peak)
+    with_gradients = fitted.remat.parts[-1]
+    assert with_gradients.existing_gradients > 0
+    measured = step_peak(fitted, inputs)
+    assert measured <= with_gradients.budget
+    assert measured == pytest.approx(with_gradients.predicted_peak, rel=0.01)
+    model.zero_grad()
+    measured = step_peak(fitted, inputs)
+    assert measured <= fitted.remat.parts[0].budget
+    assert measured == pytest.approx(fitted.remat.parts[0].predicted_peak, rel=0.01)
+
+
+@pytest.mark.parametrize("c", CASES, ids=lambda c: c.name)
+def test_a_budget_of_everything_recomputes_nothing_and_needs_no_more_than_eager(c: Case) -> None:
+    model, inputs = c.build()
+    eager_peak = step_peak(copy.deepcopy(model), inputs)
+    fitted = remat.torch.fit(model, inputs, "100%")
+    assert fitted.remat.parts[0].recomputed_steps == 0
+    assert step_peak(fitted, inputs) <= 1.001 * eager_peak
+
+
+@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("name", ["conv_net", "encoder"])
+def test_random_plans_with_recomputation_anywhere_equal_eager(eager, name: str, seed: int) -> None:
+    c = case(name)
+    model, inputs = c.build()
+    graph = remat.torch.capture(model, inputs, accumulate=False)
+    plan = random_plan(graph, seed)
+    assert len(plan) > 1.2 * graph.num_ops
+    fitted = remat.torch.fit(model, inputs, 1 << 40, plan=list(plan.steps), accumulate=False)
+    assert eager(c).differences(train(fitted, inputs)) == []
+    model.zero_grad()
+    assert step_peak(fitted, inputs) == pytest.approx(fitted.remat.predicted_peak, rel=0.01)
+
+
+@pytest.mark.parametrize("name", ["mlp", "gpt"])
+def test_segment_plans_run_with_the_peak_that_the_simulator_says(eager, name: str) -> None:
+    c = case(name)
+    model, inputs = c.build()
+    graph = remat.torch.capture(model, inputs, accumulate=False)
+    plan = segment_plan(graph, 4)
+    assert plan.peak < 0.9 * graph.keep_all_peak
+    fitted = remat.torch.fit(model, inputs, 1 << 40, plan=plan, accumulate=False)
+    assert eager(c).differences(train(fitted, inputs)) == []
+    model.zero_grad()
+    assert step_peak(fitted, inputs) == pytest.approx(plan.peak, rel=0.005)
+
+
+def test_a_different_seed_gives_different_masks_so_that_equality_means_something() -> None:
+    model, inputs = case("encoder").build()
+    fitted = remat.torch.fit(model, inputs, "70%")
+    torch.manual_seed(1)
+    first = fitted(*inputs)
+    torch.manual_seed(2)
+    assert not first.equal(fitted(*inputs))
