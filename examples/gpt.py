@@ -1,4 +1,5 @@
 """A small GPT, written plainly: what `train_gpt.py` trains."""
+
 from __future__ import annotations
 
 from dataclasses import dataclass
@@ -30,7 +31,9 @@ class Attention(nn.Module):
         batch, length, width = x.shape
         q, k, v = self.project_in(x).split(width, dim=2)
         q, k, v = (t.view(batch, length, self.heads, width // self.heads).transpose(1, 2) for t in (q, k, v))
-        y = F.scaled_dot_product_attention(q, k, v, is_causal=True, dropout_p=self.dropout if self.training else 0.0)
+        y = F.scaled_dot_product_attention(
+            q, k, v, is_causal=True, dropout_p=self.dropout if self.training else 0.0
+        )
         return self.project_out(y.transpose(1, 2).reshape(batch, length, width))
 
 

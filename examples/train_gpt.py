@@ -1,9 +1,11 @@
 #!/usr/bin/env python3
 """Train a GPT of 10 million parameters twice: as PyTorch does it, and within 60 % of the memory that took.
 
-Same seed, same data, dropout 0.1, 20 steps each. The text is the source code of Python's own standard library, which
-every machine with Python has. Ends with exit code 1 if the budget was exceeded or a single loss or gradient differs.
+Same seed, same data, dropout 0.1, 20 steps each. The text is the source code of Python's own standard
+library, which every machine with Python has. Ends with exit code 1 if the budget was exceeded or a single
+loss or gradient differs.
 """
+
 from __future__ import annotations
 
 import argparse
@@ -13,15 +15,14 @@ import os
 import statistics
 import sys
 import time
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
-os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")  # the allocator warns about blocks older than a measurement
-
-import torch
+# The allocator warns about blocks that are older than a measurement.
+os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")
 
 import remat.torch
+import torch
 from gpt import GPT, Config
 
 
@@ -47,6 +48,26 @@ class Run:
         return statistics.median(self.seconds)
 
 
+class TrainingStep:
+    """Forward, backward, optimizer: the same code for both runs."""
+
+    def __init__(
+        self,
+        model: torch.nn.Module,
+        optimizer: torch.optim.Optimizer,
+        tokens: torch.Tensor,
+        targets: torch.Tensor,
+    ) -> None:
+        self.model, self.optimizer, self.tokens, self.targets = model, optimizer, tokens, targets
+        self.loss = float("nan")
+
+    def __call__(self) -> None:
+        loss = self.model(self.tokens, self.targets)
+        loss.backward()
+        self.optimizer.step()
+        self.loss = loss.item()
+
+
 def load_text() -> torch.Tensor:
     """About two million characters of Python, as numbers below 128."""
     sources = sorted(Path(os.__file__).parent.glob("*.py"))
@@ -54,7 +75,9 @@ def load_text() -> torch.Tensor:
     return torch.frombuffer(bytearray(b if b < 128 else 63 for b in data), dtype=torch.uint8)
 
 
-def batches(text: torch.Tensor, steps: int, size: int, context: int) -> list[tuple[torch.Tensor, torch.Tensor]]:
+def batches(
+    text: torch.Tensor, steps: int, size: int, context: int
+) -> list[tuple[torch.Tensor, torch.Tensor]]:
     generator = torch.Generator().manual_seed(0)
     starts = torch.randint(len(text) - context - 1, (steps, size), generator=generator).tolist()
     windows = [torch.stack([text[s : s + context + 1] for s in row]).long() for row in starts]
@@ -72,8 +95,12 @@ def say(text: str, end: str = "\n") -> None:
     print(text, end=end, flush=True)
 
 
-def train(name: str, data: list[tuple[torch.Tensor, torch.Tensor]], config: Config, budget: int | None = None) -> Run:
-    """Train from seed 0. With a budget, the model is fitted into it first; the rest of the code does not change."""
+def train(
+    name: str, data: list[tuple[torch.Tensor, torch.Tensor]], config: Config, budget: int | None = None
+) -> Run:
+    """Train from seed 0. With a budget, the model is fitted into it first; the rest of the code does not
+    change.
+    """
     run = Run(name)
     torch.manual_seed(0)
     model = GPT(config)
@@ -91,18 +118,11 @@ def train(name: str, data: list[tuple[torch.Tensor, torch.Tensor]], config: Conf
     torch.manual_seed(1)
     for number, (tokens, targets) in enumerate(data, 1):
         optimizer.zero_grad()
-        result: list[torch.Tensor] = []
-
-        def step() -> None:
-            loss = model(tokens, targets)
-            loss.backward()
-            optimizer.step()
-            result.append(loss.detach())
-
+        step = TrainingStep(model, optimizer, tokens, targets)
         start = time.perf_counter()
         run.peaks.append(remat.torch.measure_peak(step, resident=[model, optimizer, tokens, targets]))
         run.seconds.append(time.perf_counter() - start)
-        run.losses.append(result[0].item())
+        run.losses.append(step.loss)
         run.gradients.append(fingerprint(model))
         line = f"  {name}: step {number:2}/{len(data)}   loss {run.losses[-1]:.4f}   {run.seconds[-1]:.2f} s"
         if sys.stdout.isatty():
@@ -124,14 +144,18 @@ def summary(eager: Run, planned: Run, budget: int) -> bool:
     say(f"  measured peak, eager       {megabytes(eager.peak)}")
     say(f"  budget                     {megabytes(budget)}   {100 * budget / eager.peak:.0f} % of eager")
     say(f"  predicted peak, planned    {megabytes(planned.predicted)}")
-    say(f"  measured peak, planned     {megabytes(planned.peak)}   {'within the budget' if within else 'OVER THE BUDGET'}")
+    verdict = "within the budget" if within else "OVER THE BUDGET"
+    say(f"  measured peak, planned     {megabytes(planned.peak)}   {verdict}")
     say(f"  step time, eager           {eager.step_time:8.2f} s")
     ratio = planned.step_time / eager.step_time - 1
-    say(f"  step time, planned         {planned.step_time:8.2f} s    {100 * ratio:+.0f} % "
-        f"(the plan's own estimate: {100 * planned.overhead:+.0f} %)")
+    say(
+        f"  step time, planned         {planned.step_time:8.2f} s    {100 * ratio:+.0f} % "
+        f"(the plan's own estimate: {100 * planned.overhead:+.0f} %)"
+    )
     say(f"  profiling and planning     {planned.planning:8.2f} s    once")
     say(f"  losses equal bit for bit       {'yes' if same_losses else 'NO'}   ({len(eager.losses)} steps)")
-    say(f"  gradients equal bit for bit    {'yes' if same_gradients else 'NO'}   (every parameter, every step)")
+    answer = "yes" if same_gradients else "NO"
+    say(f"  gradients equal bit for bit    {answer}   (every parameter, every step)")
     return within and same_losses and same_gradients
 
 
@@ -139,17 +163,22 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--steps", type=int, default=20, help="training steps of each run (20)")
     parser.add_argument("--batch", type=int, default=4, help="sequences per step (4)")
-    parser.add_argument("--percent", type=float, default=60, help="budget in percent of the measured eager peak (60)")
+    parser.add_argument(
+        "--percent", type=float, default=60, help="budget in percent of the measured eager peak (60)"
+    )
     options = parser.parse_args()
     config = Config()
     data = batches(load_text(), options.steps, options.batch, config.context)
     parameters = sum(p.numel() for p in GPT(config).parameters())
-    say(f"GPT: {config.layers} layers, {parameters / 1e6:.1f} M parameters, dropout {config.dropout}, "
-        f"{options.batch} x {config.context} characters a step, {torch.get_num_threads()} threads")
+    say(
+        f"GPT: {config.layers} layers, {parameters / 1e6:.1f} M parameters, dropout {config.dropout}, "
+        f"{options.batch} x {config.context} characters a step, {torch.get_num_threads()} threads"
+    )
     eager = train("eager  ", data, config)
     gc.collect()
     budget = int(eager.peak * options.percent / 100)
-    say(f"  eager needed {megabytes(eager.peak).strip()} at its peak; now the same within {megabytes(budget).strip()}")
+    needed, allowed = megabytes(eager.peak).strip(), megabytes(budget).strip()
+    say(f"  eager needed {needed} at its peak; now the same within {allowed}")
     try:
         planned = train("planned", data, config, budget)
     except remat.RematError as error:

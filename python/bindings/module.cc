@@ -3,7 +3,7 @@
 
 NB_MODULE(_core, m) {
   // Caches of other packages (PyTorch's compiled graphs) hold graphs and plans until the process ends: no leak of ours.
-  nb::set_leak_warnings(false);
+  nanobind::set_leak_warnings(false);
   m.doc() = "The C++ core of remat. Use it through the package `remat`.";
   remat::python::bind_errors(m);
   remat::python::bind_graph(m);

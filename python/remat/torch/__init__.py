@@ -1,4 +1,5 @@
 """Train PyTorch models within a byte budget."""
+
 from __future__ import annotations
 
 from .api import capture, fit

@@ -1,8 +1,9 @@
 """Fit a model into a byte budget; capture a step as a graph."""
+
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
@@ -14,9 +15,12 @@ import remat
 from .backend import Session
 from .capture import StepGraph, storage_bytes
 from .errors import UnsupportedModelError
-from .measure import measure_peak, tensor_storages, trace_allocations
+from .measure import measure_peak, trace_allocations
 from .options import Options
 from .profile import profile_step
+
+# New shapes are counted and warned about by the session, not by Dynamo.
+_RECOMPILE_LIMIT = 1 << 16
 
 
 def fit(
@@ -29,41 +33,45 @@ def fit(
 ) -> torch.nn.Module:
     """The model, trained within a byte budget: same class, same parameters, same `state_dict`, other memory.
 
-    sample_inputs: what the model is called with: a tensor, a tuple of positional or a dict of keyword arguments. The
-        step is captured, profiled and planned for their shapes now; other shapes at their first call.
-    budget: bytes for the whole step (parameters, buffers, inputs, gradients, activations, temporaries): a number,
-        "6GiB", or "60%" of what keeping everything would need.
-    loss: what the caller computes from the model's outputs, if that is not part of the model: its memory is measured
-        and counted. A model that returns its loss needs none.
+    sample_inputs: what the model is called with: a tensor, a tuple of positional or a dict of keyword
+        arguments. The step is captured, profiled and planned for their shapes now, others at their first
+        call.
+    budget: bytes for the whole step (parameters, buffers, inputs, gradients, activations, temporaries): a
+        number, "6GiB", or "60%" of what keeping everything would need.
+    loss: what the caller computes from the model's outputs, if that is not part of the model: its memory is
+        measured and counted. A model that returns its loss needs none.
     options: see `remat.torch.Options`; the likeliest is `reserve=` (bytes of optimizer state).
 
     The result's attribute `remat` holds the report: predicted peak, overhead, bounds, the plan itself.
-    Raises InfeasibleError if the budget is proved impossible (with the floor and the smallest budget known to work),
-    NoPlanError if none was found, UnsupportedModelError if the step cannot be planned.
+    Raises InfeasibleError if the budget is proved impossible (with the floor and the smallest budget known to
+    work), NoPlanError if none was found, UnsupportedModelError if the step cannot be planned.
     """
-    session = Session(Options.from_mapping({"budget": budget, **options}))
-    session.outside = lambda args: _bytes_outside(model, args)
+    session = Session(Options.from_mapping({"budget": budget, **options}), model)
     fitted = copy.copy(model)
     fitted.__dict__["remat"] = session.report
-    fitted.compile(backend=session, dynamic=False)
+    _compile(fitted, session)
     _prepare(model, fitted, sample_inputs, session, loss)
     return fitted
 
 
 def capture(
-    model: torch.nn.Module, sample_inputs: Any, *, loss: Callable[[Any], torch.Tensor] | None = None, **options: Any
+    model: torch.nn.Module,
+    sample_inputs: Any,
+    *,
+    loss: Callable[[Any], torch.Tensor] | None = None,
+    **options: Any,
 ) -> remat.Graph:
     """One training step of the model as a graph, with times and workspaces measured on this machine.
 
-    The graph can be saved and planned elsewhere; `fit(..., plan=path)` then carries the plan out. sample_inputs, loss
-    and options as in `fit`. Nothing is kept for a backward, so a step that does not fit the device can be captured.
-    Raises UnsupportedModelError if the step is broken into several graphs or needs no gradients.
+    The graph can be saved and planned elsewhere; `fit(..., plan=path)` then carries the plan out.
+    sample_inputs, loss and options as in `fit`. Nothing is kept for a backward, so a step that does not fit
+    the device can be captured. Raises UnsupportedModelError if the step is broken into several graphs or
+    needs no gradients.
     """
     captured: list[StepGraph] = []
-    session = Session(Options.from_mapping({"budget": "100%", **options}), captured)
-    session.outside = lambda args: _bytes_outside(model, args)
+    session = Session(Options.from_mapping({"budget": "100%", **options}), model, captured)
     copied = copy.copy(model)
-    copied.compile(backend=session, dynamic=False)
+    _compile(copied, session)
     _prepare(model, copied, sample_inputs, session, loss)
     if not captured:
         raise UnsupportedModelError("capture: nothing in this model requires a gradient")
@@ -76,10 +84,11 @@ def capture(
     return remat.Graph.from_dict(captured[0].to_dict())
 
 
-def _bytes_outside(model: torch.nn.Module, args: Sequence[torch.Tensor]) -> int:
-    """Bytes of the model's tensors (and their gradients) that a graph with these inputs does not read."""
-    inside = tensor_storages([a for a in args if isinstance(a, torch.Tensor)])
-    return sum(size for address, size in tensor_storages(model).items() if address not in inside)
+def _compile(model: torch.nn.Module, session: Session) -> None:
+    """Isolated from other models of the same class: past their common limit Dynamo would silently run
+    eagerly.
+    """
+    model.compile(backend=session, dynamic=False, isolate_recompiles=True, recompile_limit=_RECOMPILE_LIMIT)
 
 
 def call_with(model: Callable[..., Any], sample_inputs: Any) -> Any:
@@ -117,6 +126,13 @@ def _prepare(
         session.loss_workspace = _loss_workspace(model, sample_inputs, loss)
     with _untouched(model):
         call_with(fitted, sample_inputs)
+        if session.captured is None and session.stale:
+            # There are several graphs: now that all are known, plan them together.
+            call_with(fitted, sample_inputs)
+    if session.captured is None and not session.report.parts:
+        raise UnsupportedModelError(
+            "fit: nothing in this model requires a gradient, so there is nothing to plan"
+        )
 
 
 def _loss_workspace(model: torch.nn.Module, sample_inputs: Any, loss: Callable[[Any], torch.Tensor]) -> int:

@@ -1,17 +1,19 @@
-"""The backend for `torch.compile`: every graph is captured, profiled, planned and rewritten at its first call.
+"""The backend for `torch.compile`: every graph is captured, profiled, planned and rewritten at its first
+call.
 
-Dynamo hands over a graph; it is traced by AOTAutograd at the first call with real tensors, because only then it is
-known which gradients exist already and which shapes come. Each combination of shapes is one *variant*.
+Dynamo hands over a graph; AOTAutograd traces it at the first call with real tensors, because only then it is
+known which gradients exist already and which shapes come. Each combination of these is one *variant*.
 """
+
 from __future__ import annotations
 
 import logging
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any, NoReturn
-from weakref import WeakValueDictionary
+from typing import Any
+from weakref import WeakSet, WeakValueDictionary
 
 import torch
 from torch import fx
@@ -21,47 +23,108 @@ from torch.utils._python_dispatch import _disable_current_modes
 
 import remat
 
-from .capture import RNG_STATE_BYTES, StepGraph, capture_step, storage_bytes, tensors_of
+from .capture import StepGraph, capture_step, storage_bytes
+from .measure import tensor_storages
 from .options import Options
+from .planning import Part, part_of, plan_step
 from .profile import Cost, profile_step
-from .report import ModelReport, PlanReport
+from .report import ModelReport
 from .rewrite import boxed, rewrite
 
 log = logging.getLogger("remat.torch")
 
 
 class Session:
-    """What the graphs of one compiled model share: options, measured costs, reports.
+    """What the graphs of one compiled model share: options, measured costs, reports, what is in flight
+    together.
 
-    outside: bytes that are resident during the step and belong to no graph (parameters the graphs do not read).
     captured: where steps go instead of being planned, if they are only to be captured.
+    calls: how many calls of the model are in flight before the first backward, as far as was seen.
+    model: the model, if known: its tensors that a graph does not read are resident all the same.
+    stale: the plans were made before it was known what is in flight together.
     """
 
-    def __init__(self, options: Options, captured: list[StepGraph] | None = None) -> None:
+    def __init__(
+        self,
+        options: Options,
+        model: torch.nn.Module | None = None,
+        captured: list[StepGraph] | None = None,
+    ) -> None:
         self.options = options
+        self.model = model
         self.captured = captured
         self.given: Any = None
         self.costs: dict[str, Cost] = {}
         self.report = ModelReport()
         self.regions: list[Region] = []
-        self.outside: Callable[[Sequence[torch.Tensor]], int] = lambda args: 0
+        self.parts: dict[int, Part] = {}
+        self.calls = options.calls
         self.loss_workspace = options.size("loss_workspace")
+        self.stale = False
+        self._seen: dict[int, int] = {}
 
     def __call__(self, gm: fx.GraphModule, example_inputs: Sequence[Any]) -> Callable[..., Any]:
         region = Region(self, gm, len(self.regions))
         self.regions.append(region)
-        return torch._dynamo.disable(region, reason="remat runs its own graphs")
+        return torch._dynamo.disable(region, reason="remat runs its own graphs")  # type: ignore[no-any-return]
+
+    def outside(self, args: Sequence[Any]) -> int:
+        """Bytes of parameters and their gradients that a graph with these inputs does not read."""
+        inside = tensor_storages([a for a in args if isinstance(a, torch.Tensor)])
+        if self.model is not None:
+            known = tensor_storages(self.model)
+        else:
+            self._seen.update(tensor_storages([a for a in args if isinstance(a, torch.nn.Parameter)]))
+            known = self._seen
+        return sum(size for address, size in known.items() if address not in inside)
+
+    def start_call(self, region: Region) -> None:
+        """Notice calls in flight together; replan all, once none is, if they are more than was planned
+        for.
+        """
+        in_flight = region.in_flight()
+        if in_flight >= self.calls:
+            log.warning(
+                "the model was called %d times before the first backward; the budget is kept for that from "
+                "the next step on (option calls=%d keeps it from the first)",
+                in_flight + 1,
+                in_flight + 1,
+            )
+            self.calls = in_flight + 1
+            self.stale = True
+        if self.stale and not any(r.in_flight() for r in self.regions):
+            self.stale = False
+            self.report.parts.clear()
+            for other in self.regions:
+                other.forget_plans()
+
+    def add_part(self, number: int, part: Part) -> list[Part]:
+        """Register a region's graph; returns those of all other regions."""
+        others = [p for n, p in self.parts.items() if n != number]
+        if number not in self.parts and others:
+            log.warning(
+                "a graph break: the model is %d graphs so far, each planned by itself within the common "
+                "budget, nothing recomputed across the break (TORCH_LOGS=graph_breaks says where it is)",
+                len(others) + 1,
+            )
+            self.stale = True
+        self.parts[number] = part
+        return others
 
 
 _sessions: WeakValueDictionary[int, Session] = WeakValueDictionary()
 
 
 def remat_backend(
-    gm: fx.GraphModule, example_inputs: Sequence[Any], *, options: dict[str, Any] | None = None, mode: str | None = None
+    gm: fx.GraphModule,
+    example_inputs: Sequence[Any],
+    *,
+    options: dict[str, Any] | None = None,
+    mode: str | None = None,
 ) -> Callable[..., Any]:
     """Entry point of the backend named "remat"; `options` are those of `remat.torch.Options`."""
     if mode not in (None, "default"):
-        raise ValueError(f"remat: mode={mode!r} is not supported, only options")
+        raise remat.UsageError(f"remat: mode={mode!r} is not supported, only options")
     session = _sessions.get(id(options)) if options is not None else None
     if session is None or session.given is not options:
         session = Session(Options.from_mapping(options))
@@ -75,7 +138,9 @@ class _CapturedOnly(Exception):
 
 
 class Region:
-    """One graph of Dynamo, with a variant for each combination of input shapes, gradient mode and existing gradients."""
+    """One graph of Dynamo, with a variant for each combination of shapes, gradient mode and existing
+    gradients.
+    """
 
     def __init__(self, session: Session, gm: fx.GraphModule, number: int) -> None:
         self.session = session
@@ -83,48 +148,69 @@ class Region:
         self.number = number
         self.variants: dict[Any, Callable[..., Any]] = {}
         self.__name__ = f"remat_region_{number}"
+        self._contexts: WeakSet[Any] = WeakSet()
 
     def __call__(self, *args: Any) -> Any:
-        key = self._key(args)
+        training = torch.is_grad_enabled()
+        if training:
+            self.session.start_call(self)
+        key = self._key(args, training)
         variant = self.variants.get(key)
         if variant is None:
             variant = self._compile(args, key)
-        return variant(*args)
+        results = variant(*args)
+        if training:
+            self._note_call(results)
+        return results
 
-    def _key(self, args: Sequence[Any]) -> Any:
+    def in_flight(self) -> int:
+        """Calls whose saved tensors are still held, for a backward to come."""
+        return sum(_holds_tensors(context) for context in self._contexts)
+
+    def forget_plans(self) -> None:
+        self.variants = {key: variant for key, variant in self.variants.items() if not key[1]}
+
+    def _note_call(self, results: Any) -> None:
+        for item in results if isinstance(results, (tuple, list)) else (results,):
+            node = item.grad_fn if isinstance(item, torch.Tensor) else None
+            if node is not None and not hasattr(node, "saved_tensors"):  # a view of what the graph returned
+                node = next((n for n, _ in node.next_functions if hasattr(n, "saved_tensors")), None)
+            if node is not None:
+                self._contexts.add(node)
+                return
+
+    def _key(self, args: Sequence[Any], training: bool) -> Any:
         shapes = tuple(
             (arg.shape, arg.stride(), arg.requires_grad) if isinstance(arg, torch.Tensor) else arg
             for arg in args
             if not isinstance(arg, torch.nn.Parameter)
         )
-        training = torch.is_grad_enabled()
         return shapes, training, self._existing_gradients(args) if training else 0
 
     def _existing_gradients(self, args: Sequence[Any]) -> int:
         """Bytes of the gradients that this step will add to."""
         leaves = [a for a in args if isinstance(a, torch.Tensor) and a.requires_grad and a.is_leaf]
         accumulate = self.session.options.accumulate
-        if accumulate is False:
-            return 0
-        if accumulate:
-            return sum(storage_bytes(a) for a in leaves)
-        return sum(storage_bytes(a.grad) for a in leaves if a.grad is not None)
+        if accumulate is None:
+            return sum(storage_bytes(a.grad) for a in leaves if a.grad is not None)
+        return sum(storage_bytes(a) for a in leaves) if accumulate else 0
 
     def _compile(self, args: Sequence[Any], key: Any) -> Callable[..., Any]:
-        limit = self.session.options.max_shapes
-        if len(self.variants) == limit:
-            log.warning("graph %d has met %d combinations of input shapes; each further one is planned anew",
-                        self.number, limit)
-        existing = key[-1]
+        if len(self.variants) == self.session.options.max_shapes:
+            log.warning(
+                "graph %d has met %d combinations of input shapes; each further one is planned anew",
+                self.number,
+                len(self.variants),
+            )
         start = time.perf_counter()
 
         def partition(joint: fx.GraphModule, joint_inputs: Any, *, num_fwd_outputs: int, **_: Any) -> Any:
             with _disable_current_modes():
-                return self._partition(joint, num_fwd_outputs, existing, args, start)
+                return self._partition(joint, num_fwd_outputs, key[-1], args, start)
 
         try:
             with functorch_config.patch(donated_buffer=False):
-                variant = aot_module_simplified(
+                variant: Callable[..., Any] = aot_module_simplified(
                     self.gm,
                     list(args),
                     fw_compiler=_compile_boxed,
@@ -134,13 +220,18 @@ class Region:
                     keep_inference_input_mutations=True,
                 )
         except _CapturedOnly:
-            # Nothing to run backwards: go on without keeping anything.
+            # Nothing is to run backwards: go on without keeping anything.
             return torch.no_grad()(self.gm)
         self.variants[key] = variant
         return variant
 
     def _partition(
-        self, joint: fx.GraphModule, num_forward_outputs: int, existing: int, args: Sequence[Any], start: float
+        self,
+        joint: fx.GraphModule,
+        num_forward_outputs: int,
+        existing: int,
+        args: Sequence[Any],
+        start: float,
     ) -> tuple[fx.GraphModule, fx.GraphModule]:
         session, options = self.session, self.session.options
         step = capture_step(joint, num_forward_outputs, name=f"step_{self.number}")
@@ -152,10 +243,13 @@ class Region:
             session.captured.append(step)
             raise _CapturedOnly
         with _progress_line() as show:
-            distinct = profile_step(step, cache=session.costs, progress=lambda i, n: show(f"profiling op {i}/{n}"))
+            distinct = profile_step(
+                step, cache=session.costs, progress=lambda i, n: show(f"profiling op {i}/{n}")
+            )
             profiled = time.perf_counter()
             graph = remat.Graph.from_dict(step.to_dict())
-            report, steps = make_plan(step, graph, options, lambda text: show(text))
+            others = session.add_part(self.number, part_of(step, graph, existing, session.calls))
+            report, steps = plan_step(step, graph, options, others, session.calls, existing, show)
         report.distinct_ops = distinct
         report.existing_gradients = existing
         halves = rewrite(step, steps)
@@ -167,100 +261,23 @@ class Region:
         session.report.parts.append(report)
         log.info(
             "%s: %d ops, peak %d -> %d bytes (budget %d), overhead %.1f %%, %d steps recomputed, %.1f s",
-            report.name, report.ops, report.keep_all_peak, report.predicted_peak, report.budget,
-            100 * report.overhead, report.recomputed_steps, sum(report.seconds.values()),
+            report.name,
+            report.ops,
+            report.keep_all_peak,
+            report.predicted_peak,
+            report.budget,
+            100 * report.overhead,
+            report.recomputed_steps,
+            sum(report.seconds.values()),
         )
         return halves.forward, halves.backward
 
 
-def make_plan(
-    step: StepGraph, graph: remat.Graph, options: Options, show: Callable[[str], None] = lambda text: None
-) -> tuple[PlanReport, list[int]]:
-    """Plan a graph within the budget, or check the plan that was given.
-
-    Raises InfeasibleError when the budget is proved impossible, NoPlanError when nothing was found.
-    """
-    reserve = options.size("reserve")
-    states = sum(_rng_bytes(op) for op in step.ops)
-    fixed = reserve + states
-    budget = remat.parse_bytes(options.budget, keep_all_peak=graph.keep_all_peak + fixed)
-    if options.plan is not None:
-        return _given_plan(step, graph, options, budget, reserve)
-    show("planning")
-    keep_all = graph.keep_all_peak + reserve
-    # Saved generator states count only where something is recomputed.
-    target = graph.keep_all_peak if keep_all <= budget else budget - fixed
-    if target <= 0:
-        raise remat.InfeasibleError(
-            f"the budget of {budget} bytes leaves nothing after a reserve of {reserve} bytes",
-            floor=graph.floor + reserve, smallest_known=keep_all,
-        )
-    result = remat.plan(
-        graph, budget=target, planner=options.planner, order=options.order, time_limit=options.time_limit,
-        work_limit=options.work_limit, seed=options.seed, threads=options.threads,
-    )
-    if result.plan is None:
-        _raise_no_plan(result, graph, budget, reserve, fixed)
-    steps = list(result.plan.steps)
-    report = _report(step, graph, steps, budget, reserve, result.peak)
-    report.plan, report.status, report.planner, report.overhead = result.plan, result.status, result.planner, result.overhead
-    report.peak_lower_bound = result.peak_lower_bound + reserve
-    report.duration_lower_bound = result.duration_lower_bound
-    return report, steps
-
-
-def _raise_no_plan(result: Any, graph: remat.Graph, budget: int, reserve: int, fixed: int) -> NoReturn:
-    """In bytes of the whole step, reserve included: the numbers of the result are those of the graph alone."""
-    floor = result.peak_lower_bound + reserve
-    best = min(graph.keep_all_peak + reserve, result.best_peak + fixed if result.best_peak else graph.keep_all_peak + fixed)
-    known = f"smallest budget known to work: {best}"
-    if result.status == "infeasible":
-        raise remat.InfeasibleError(
-            f"the budget of {budget} bytes is impossible: no plan of this step goes below {floor} bytes; {known}",
-            floor=floor, smallest_known=best,
-        )
-    raise remat.NoPlanError(
-        f"no plan within the budget of {budget} bytes was found in {result.seconds:.1f} s (stopped by "
-        f"{result.stopped_by}); none goes below {floor}; {known}",
-        floor=floor, smallest_known=best,
-    )
-
-
-def _rng_bytes(op: Any) -> int:
-    return RNG_STATE_BYTES[tensors_of(op.node.meta["val"])[0].device.type] if op.random else 0
-
-
-def _report(
-    step: StepGraph, graph: remat.Graph, steps: Sequence[int], budget: int, reserve: int, peak: int
-) -> PlanReport:
-    runs: dict[int, int] = {}
-    for index in steps:
-        runs[index] = runs.get(index, 0) + 1
-    base = sum(op.duration for op in step.ops)
-    cost = sum(step.ops[index].duration for index in steps)
-    return PlanReport(
-        name=step.name, graph=graph, plan=None, status="given", planner="given", budget=budget, reserve=reserve,
-        predicted_peak=peak + reserve + sum(_rng_bytes(op) for i, op in enumerate(step.ops) if runs.get(i, 0) > 1),
-        keep_all_peak=graph.keep_all_peak + reserve, overhead=(cost - base) / max(1, base),
-        peak_lower_bound=graph.floor + reserve, duration_lower_bound=base, ops=len(step.ops),
-        recomputed_steps=len(steps) - len(step.ops), distinct_ops=0, existing_gradients=0,
-    )
-
-
-def _given_plan(
-    step: StepGraph, graph: remat.Graph, options: Options, budget: int, reserve: int
-) -> tuple[PlanReport, list[int]]:
-    plan = options.plan
-    if not isinstance(plan, (list, tuple, remat.Plan)):
-        plan = remat.load_plan(str(plan))
-    # The plan was made for another measurement of this step: take its steps, and check and cost them anew.
-    steps = list(plan.steps) if isinstance(plan, remat.Plan) else list(plan)
-    plan = remat.Plan(graph, steps, plan.order if isinstance(plan, remat.Plan) else options.order)
-    report = _report(step, graph, steps, budget, reserve, plan.peak)
-    report.plan = plan
-    if report.predicted_peak > budget:
-        raise remat.PlanError(f"the given plan needs {report.predicted_peak} bytes, the budget is {budget}")
-    return report, steps
+def _holds_tensors(context: Any) -> bool:
+    try:
+        return len(context.saved_tensors) > 0
+    except RuntimeError:  # freed by the backward
+        return False
 
 
 def _compile_boxed(gm: fx.GraphModule, example_inputs: Sequence[Any]) -> Callable[[list[Any]], Any]:
@@ -268,7 +285,7 @@ def _compile_boxed(gm: fx.GraphModule, example_inputs: Sequence[Any]) -> Callabl
 
 
 @contextmanager
-def _progress_line() -> Any:
+def _progress_line() -> Iterator[Callable[[str], None]]:
     """Shows one line on a terminal once more than a second has passed, and clears it."""
     start = time.perf_counter()
     width = 0

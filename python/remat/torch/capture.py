@@ -1,10 +1,12 @@
 """From the joint graph of PyTorch (forward and backward in one fx graph) to a Remat graph.
 
-Values are storages: a view, a `getitem` or a `detach` is contracted into the storage it shows, and emitted again beside
-its readers when a plan is carried out (rewrite.py). The backward half cannot start before the caller has computed the
-loss: the *loss boundary* is an op of its own that reads the forward's outputs and makes the tangents, and it is where a
-plan is cut into two graphs.
+Values are storages: a view, a `getitem` or a `detach` is contracted into the storage it shows, and emitted
+again beside its readers when a plan is carried out (rewrite.py). The backward half cannot start before the
+caller has computed the
+loss: the *loss boundary* is an op of its own that reads the forward's outputs and makes the tangents, and it
+is where a plan is cut into two graphs.
 """
+
 from __future__ import annotations
 
 import operator
@@ -66,7 +68,8 @@ class StepGraph:
 
     value_of: the storage that each tensor node shows (views and placeholders too).
     op_of: the op that makes each node that is not a view (an op's own node and its getitems).
-    clone_of_buffer: for each placeholder that the step overwrites, the op that clones it for recomputed readers.
+    clone_of_buffer: for each placeholder that the step overwrites, the op that clones it for recomputed
+    readers.
     """
 
     gm: fx.GraphModule
@@ -184,7 +187,11 @@ def module_path(node: fx.Node) -> str:
         return ""
     path = str(list(stack.values())[-1][0])
     path = re.sub(r"^L\['(self|fn|mod)'\]\.?", "", path)
-    path = re.sub(r"_modules\['([^']+)'\]|\['([^']+)'\]|\[(\d+)\]", lambda m: "." + next(g for g in m.groups() if g), path)
+    path = re.sub(
+        r"_modules\['([^']+)'\]|\['([^']+)'\]|\[(\d+)\]",
+        lambda m: "." + next(g for g in m.groups() if g),
+        path,
+    )
     return re.sub(r"\.+", ".", path).strip(".")
 
 
@@ -237,7 +244,9 @@ class _Contraction:
             elif _is_primal(node):
                 primals.append(node)
             else:
-                raise UnsupportedModelError(f"the step takes an input of a kind that is not supported: {node.name}")
+                raise UnsupportedModelError(
+                    f"the step takes an input of a kind that is not supported: {node.name}"
+                )
             val = node.meta.get("val")
             if isinstance(val, (torch.SymInt, torch.SymFloat, torch.SymBool)):
                 raise UnsupportedModelError(f"input {node.name} is a symbolic size; plans need static shapes")
@@ -246,8 +255,8 @@ class _Contraction:
     def _schedule(self) -> tuple[list[fx.Node], list[fx.Node]]:
         """The nodes of the forward and of the backward half, each in the order of the graph itself.
 
-        The joint graph lists nodes that depend on no tangent early even if only the backward reads them; here they
-        come right before their first reader, or nothing would be left to save at the loss.
+        The joint graph lists nodes that depend on no tangent early even if only the backward reads them; here
+        they come right before their first reader, or nothing would be left to save at the loss.
         """
         outputs = output_node(self.step.gm).args[0]
         tainted: set[fx.Node] = set()
@@ -261,7 +270,11 @@ class _Contraction:
             if n.op == "call_function"
             and n not in tainted
             and n.target is not operator.getitem
-            and (is_random(n) or is_mutable(n) or (not may_run_twice(n) and tensors_of(n.meta.get("val")) == []))
+            and (
+                is_random(n)
+                or is_mutable(n)
+                or (not may_run_twice(n) and tensors_of(n.meta.get("val")) == [])
+            )
         ]
         in_forward = _ancestors(roots)
         if in_forward & tainted:
@@ -323,8 +336,16 @@ class _Contraction:
             self.step.values.append(Value(f"clone_{buffer.name}", storage_bytes(buffer.meta["val"])))
             self.step.clone_of_buffer[buffer] = len(self.step.ops)
             self.step.ops.append(
-                Op(f"clone_{buffer.name}", None, "remat.clone", "forward", [self.step.value_of[buffer]], [value],
-                   recompute=False, clone_of=buffer)
+                Op(
+                    f"clone_{buffer.name}",
+                    None,
+                    "remat.clone",
+                    "forward",
+                    [self.step.value_of[buffer]],
+                    [value],
+                    recompute=False,
+                    clone_of=buffer,
+                )
             )
 
     def _inputs_of(self, node: fx.Node) -> list[int]:
@@ -363,15 +384,19 @@ class _Contraction:
             self._add_write(node, phase)
             return
         if is_mutable(node):
-            raise UnsupportedModelError(f"{node.name} ({node.target}) changes a tensor in place inside the step")
+            raise UnsupportedModelError(
+                f"{node.name} ({node.target}) changes a tensor in place inside the step"
+            )
         tensors = tensors_of(val)
         shown = [self._value_at(t) for t in tensors]
-        if not tensors or all(s is None for s in shown) and not _returns_alias(node):
+        if not tensors or (all(s is None for s in shown) and not _returns_alias(node)):
             self._add_op(node, phase, val)
         elif _returns_alias(node) or all(s is not None for s in shown):
             self._add_view(node, val, shown)
         else:
-            raise UnsupportedModelError(f"{node.name} ({node.target}) returns new memory together with that of an input")
+            raise UnsupportedModelError(
+                f"{node.name} ({node.target}) returns new memory together with that of an input"
+            )
 
     def _add_view(self, node: fx.Node, val: Any, shown: list[int | None]) -> None:
         bases = [self.step.value_of[n] for n in node.all_input_nodes if n in self.step.value_of]
@@ -380,19 +405,32 @@ class _Contraction:
             raise UnsupportedModelError(f"{node.name} ({node.target}) is a view of nothing that is known")
         for value in shown:
             if value is not None and value not in bases:
-                raise UnsupportedModelError(f"{node.name} ({node.target}) shows memory that is none of its inputs'")
+                raise UnsupportedModelError(
+                    f"{node.name} ({node.target}) shows memory that is none of its inputs'"
+                )
         if isinstance(val, torch.Tensor):
             self.step.value_of[node] = bases[0] if shown[0] is None else shown[0]
         else:
             self.elements[node] = [
-                (self._value_at(t) if self._value_at(t) is not None else bases[0]) if isinstance(t, torch.Tensor) else None
+                (self._value_at(t) if self._value_at(t) is not None else bases[0])
+                if isinstance(t, torch.Tensor)
+                else None
                 for t in val
             ]
 
     def _add_op(self, node: fx.Node, phase: str, val: Any) -> None:
         step = self.step
-        op = Op(node.name, node, str(node.target), phase, self._inputs_of(node), [],
-                recompute=may_run_twice(node), random=is_random(node), module=module_path(node))
+        op = Op(
+            node.name,
+            node,
+            str(node.target),
+            phase,
+            self._inputs_of(node),
+            [],
+            recompute=may_run_twice(node),
+            random=is_random(node),
+            module=module_path(node),
+        )
         if not tensors_of(val):
             op.recompute = False
         index = len(step.ops)
@@ -440,13 +478,28 @@ class _Contraction:
         after = [step.clone_of_buffer[buffer]] if buffer in step.clone_of_buffer else []
         step.op_of[node] = len(step.ops)
         step.ops.append(
-            Op(node.name, node, str(node.target), phase, sorted(set(inputs)), [], recompute=False, overwrites=buffer,
-               after=after, module=module_path(node))
+            Op(
+                node.name,
+                node,
+                str(node.target),
+                phase,
+                sorted(set(inputs)),
+                [],
+                recompute=False,
+                overwrites=buffer,
+                after=after,
+                module=module_path(node),
+            )
         )
 
     def _add_loss(self, tangents: Sequence[fx.Node]) -> None:
         step = self.step
-        reads = [v for n in step.forward_outputs if isinstance(n, fx.Node) and n in step.value_of for v in self._leaves(n)]
+        reads = [
+            v
+            for n in step.forward_outputs
+            if isinstance(n, fx.Node) and n in step.value_of
+            for v in self._leaves(n)
+        ]
         step.loss = len(step.ops)
         writes = []
         for node in tangents:
@@ -457,11 +510,23 @@ class _Contraction:
                 writes.append(value)
             step.value_of[node] = value
         after = [i for i, op in enumerate(step.ops) if op.node is not None and not op.outputs]
-        step.ops.append(Op("loss", None, "remat.loss", "loss", list(dict.fromkeys(reads)), writes, recompute=False,
-                           after=after))
+        step.ops.append(
+            Op(
+                "loss",
+                None,
+                "remat.loss",
+                "loss",
+                list(dict.fromkeys(reads)),
+                writes,
+                recompute=False,
+                after=after,
+            )
+        )
 
     def _kept(self, tangents: Sequence[fx.Node]) -> list[int]:
-        """User outputs and gradients; tangents too, which the autograd engine holds until the backward returns."""
+        """User outputs and gradients; tangents too, which the autograd engine holds until the backward
+        returns.
+        """
         step = self.step
         kept: dict[int, None] = {}
         for node in [*step.forward_outputs, *step.backward_outputs, *tangents]:

@@ -1,4 +1,5 @@
 """What can go wrong between a PyTorch model and a plan."""
+
 from __future__ import annotations
 
 import remat
@@ -6,4 +7,3 @@ import remat
 
 class UnsupportedModelError(remat.RematError):
     """The step contains something that cannot be planned; the message names the operation."""
-

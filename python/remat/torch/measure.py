@@ -1,4 +1,5 @@
 """Exact memory of the allocator: what a call really needs at its peak."""
+
 from __future__ import annotations
 
 import gc
@@ -9,7 +10,13 @@ from typing import Any
 
 import torch
 from torch._C._autograd import _disable_profiler, _enable_profiler, _prepare_profiler
-from torch._C._profiler import ProfilerActivity, ProfilerConfig, ProfilerState, RecordScope, _ExperimentalConfig
+from torch._C._profiler import (
+    ProfilerActivity,
+    ProfilerConfig,
+    ProfilerState,
+    RecordScope,
+    _ExperimentalConfig,
+)
 from torch._subclasses.fake_tensor import FakeTensor
 from torch.utils._pytree import tree_leaves
 
@@ -17,8 +24,8 @@ from torch.utils._pytree import tree_leaves
 class AllocatorTrace:
     """The CPU allocator's events of one window, in order: (address, bytes), bytes negative for a free.
 
-    The profiler reports the frees of blocks that were allocated in this window or in an earlier one; frees of other
-    blocks it does not know.
+    The profiler reports the frees of blocks that were allocated in this window or in an earlier one; frees of
+    other blocks it does not know.
     """
 
     def __init__(self) -> None:
@@ -39,8 +46,8 @@ class AllocatorTrace:
     def rise(self, known: dict[int, int] | None = None) -> tuple[int, int]:
         """Highest and last level of the allocated bytes relative to the start.
 
-        `known` maps the addresses of blocks that were alive and counted at the start to their bytes: their frees are
-        subtracted, frees of all other earlier blocks are ignored.
+        `known` maps the addresses of blocks that were alive and counted at the start to their bytes: their
+        frees are subtracted, frees of all other earlier blocks are ignored.
         """
         alive = dict(known or {})
         level = top = 0
@@ -120,18 +127,25 @@ def measure_peak(
 ) -> int:
     """Peak bytes allocated on `device` while `fn()` runs, everything that is alive at the start included.
 
-    On the CPU this follows the allocator's own events and is exact for all memory that PyTorch allocates; memory that
-    MKL or oneDNN take for themselves does not show. On CUDA it is `torch.cuda.max_memory_allocated`.
+    On the CPU this follows the allocator's own events and is exact for all memory that PyTorch allocates;
+    memory that MKL or oneDNN take for themselves does not show. On CUDA it is
+    `torch.cuda.max_memory_allocated`.
 
-    resident: the tensors, modules, optimizers (or containers of them) to count as alive at the start, with their
+    resident: the tensors, modules, optimizers (or containers of them) to count as alive at the start, with
+    their
         gradients; None counts every tensor of the process that Python can see. CPU only.
-    warmup: calls of `fn` before the measured one. On the CPU, blocks older than the first of them that `fn` frees are
+    warmup: calls of `fn` before the measured one. On the CPU, blocks older than the first of them that `fn`
+    frees are
         counted to the end, since the allocator does not report their going; with a call before, none is.
     """
-    device = torch.device(device or ("cuda" if torch.cuda.is_available() and torch.cuda.is_initialized() else "cpu"))
+    device = torch.device(
+        device or ("cuda" if torch.cuda.is_available() and torch.cuda.is_initialized() else "cpu")
+    )
     if device.type == "cuda":
         if resident is not None:
-            raise ValueError("measure_peak: `resident` has no meaning on CUDA, whose allocator counts everything")
+            raise ValueError(
+                "measure_peak: `resident` has no meaning on CUDA, whose allocator counts everything"
+            )
         for _ in range(warmup):
             fn()
         torch.cuda.synchronize(device)

@@ -1,4 +1,5 @@
 """What a user can ask for, checked once."""
+
 from __future__ import annotations
 
 import difflib
@@ -14,19 +15,24 @@ import remat
 class Options:
     """Options of `torch.compile(model, backend="remat", options={...})` and of `remat.torch.fit`.
 
-    budget: bytes for the whole step: parameters, buffers, inputs, gradients, activations, temporaries. A number,
-        "6GiB", or "60%" of the peak of keeping everything.
-    reserve: bytes of the budget for what the step does not see (optimizer state, a loss computed outside the model).
-    accumulate: are there gradients already when a step starts? None looks at each call, and plans once for each case.
+    budget: bytes for the whole step: parameters, buffers, inputs, gradients, activations, temporaries. A
+        number, "6GiB", or "60%" of the peak of keeping everything.
+    reserve: bytes of the budget for what the step does not see, such as optimizer state.
+    accumulate: are there gradients already when a step starts? None looks at each call, and plans once for
+        each of the two cases.
+    calls: how many calls of the model come before the first backward. More are noticed, and planned for from
+        the next step on.
     planner, order, time_limit (seconds), work_limit, seed, threads: as in `remat.plan`.
-    plan: carry out this plan instead of planning: a `remat.Plan`, a list of op indices, or the path of a plan file.
+    plan: carry out this plan instead of planning: a `remat.Plan`, a list of op indices, or the path of a
+        file.
     loss_workspace: bytes that computing the loss outside the model needs on top of its gradient.
-    max_shapes: how many input shapes are planned for before a warning, one by one.
+    max_shapes: how many combinations of input shapes are planned for without a warning.
     """
 
     budget: int | str
     reserve: int | str = 0
     accumulate: bool | None = None
+    calls: int = 1
     planner: str = "auto"
     order: str = "fixed"
     time_limit: float = 10.0
@@ -54,8 +60,14 @@ class Options:
         remat.parse_bytes(options.budget, keep_all_peak=1 << 40)
         for name in ("reserve", "loss_workspace"):
             options.size(name)
+        if not isinstance(options.calls, int) or options.calls < 1:
+            raise remat.UsageError(f"remat: calls must be 1 or more, not {options.calls!r}")
+        if options.order not in ("fixed", "free"):
+            raise remat.UsageError(f'remat: order must be "fixed" or "free", not {options.order!r}')
         if options.plan is not None and not isinstance(options.plan, (str, Path, remat.Plan, list, tuple)):
-            raise remat.UsageError(f"remat: plan must be a Plan, a path or a list of op indices, not {type(options.plan).__name__}")
+            raise remat.UsageError(
+                f"remat: plan must be a Plan, a path or a list of ops, not {type(options.plan).__name__}"
+            )
         return options
 
     def size(self, name: str) -> int:

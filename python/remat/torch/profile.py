@@ -1,9 +1,10 @@
 """Time and workspace of every op of a step, measured on the user's device with tensors made for the purpose.
 
-Each op runs alone on tensors of the shapes, strides and types of the step, so that profiling never needs more memory
-than the largest op, and a step that does not fit the device can still be profiled. Ops that are identical (target,
-shapes, types, strides, other arguments) are measured once.
+Each op runs alone on tensors of the shapes, strides and types of the step, so that profiling never needs more
+memory than the largest op, and a step that does not fit the device can still be profiled. Ops that are
+identical (target, shapes, types, strides, other arguments) are measured once.
 """
+
 from __future__ import annotations
 
 import statistics
@@ -122,14 +123,22 @@ def measure_op(node: fx.Node) -> Cost:
     except torch.cuda.OutOfMemoryError:
         raise
     except Exception as error:
-        raise UnsupportedModelError(f"{node.name} ({node.target}) could not be measured alone: {error}") from error
+        raise UnsupportedModelError(
+            f"{node.name} ({node.target}) could not be measured alone: {error}"
+        ) from error
 
 
 def _stand_in(val: Any) -> Any:
-    """A real tensor like a traced one: small positive numbers, zeros for integers (valid as any index), all true."""
+    """A real tensor like a traced one: small positive numbers, zeros for integers (valid as any index), all
+    true.
+    """
     if not isinstance(val, torch.Tensor):
         return val
-    span = 1 + sum((size - 1) * stride for size, stride in zip(val.shape, val.stride())) if val.numel() else 0
+    span = (
+        1 + sum((size - 1) * stride for size, stride in zip(val.shape, val.stride(), strict=True))
+        if val.numel()
+        else 0
+    )
     flat = torch.empty(span, dtype=val.dtype, device=val.device)
     if val.dtype is torch.bool:
         flat.fill_(True)

@@ -1,4 +1,5 @@
 """What was planned for a model, in numbers."""
+
 from __future__ import annotations
 
 from dataclasses import dataclass, field
@@ -53,7 +54,9 @@ class PlanReport:
 
 @dataclass
 class ModelReport:
-    """All that was planned for a model: one part per graph (more than one after a graph break or for several shapes)."""
+    """All that was planned for a model: one part per graph (more than one after a graph break or for several
+    shapes).
+    """
 
     parts: list[PlanReport] = field(default_factory=list)
 

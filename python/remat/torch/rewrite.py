@@ -1,8 +1,10 @@
 """Carry out a plan: the forward and the backward graph, every step of the plan a node, in plan order.
 
-An argument reads the newest instance of its value. Whatever the backward half reads and has not computed itself is a
-saved tensor. Views are emitted again beside their readers, so that storages, not views, are saved.
+An argument reads the newest instance of its value. Whatever the backward half reads and has not computed
+itself is a saved tensor. Views are emitted again beside their readers, so that storages, not views, are
+saved.
 """
+
 from __future__ import annotations
 
 import operator
@@ -14,7 +16,10 @@ from typing import Any
 
 import torch
 from torch import fx
-from torch._functorch._aot_autograd.descriptors import SavedForBackwardsAOTOutput, SavedForBackwardsNoVcCheckAOTOutput
+from torch._functorch._aot_autograd.descriptors import (
+    SavedForBackwardsAOTOutput,
+    SavedForBackwardsNoVcCheckAOTOutput,
+)
 from torch._functorch.partitioners import _is_tangent
 from torch._guards import detect_fake_mode
 from torch.fx.graph import _BoxedCodeGen
@@ -37,13 +42,17 @@ class Halves:
     rng_state_bytes: int
 
 
-def run_and_save_rng(target: Callable[..., Any], device: str, *args: Any, **kwargs: Any) -> tuple[torch.Tensor, Any]:
+def run_and_save_rng(
+    target: Callable[..., Any], device: str, *args: Any, **kwargs: Any
+) -> tuple[torch.Tensor, Any]:
     """Run a random op; also the generator's state from before it."""
     state = torch.cuda.get_rng_state(device) if device.startswith("cuda") else torch.get_rng_state()
     return state, target(*args, **kwargs)
 
 
-def run_with_rng(state: torch.Tensor, target: Callable[..., Any], device: str, *args: Any, **kwargs: Any) -> Any:
+def run_with_rng(
+    state: torch.Tensor, target: Callable[..., Any], device: str, *args: Any, **kwargs: Any
+) -> Any:
     """Run a random op from a saved state; the generator goes on as if nothing had happened."""
     if device.startswith("cuda"):
         now = torch.cuda.get_rng_state(device)
@@ -140,7 +149,9 @@ class _Rewriter:
         return self._finish(outputs, gradients, tangents)
 
     def _clones_needed(self) -> set[int]:
-        """Clones of overwritten buffers that some step reads after the overwriting; the others are not made."""
+        """Clones of overwritten buffers that some step reads after the overwriting; the others are not
+        made.
+        """
         step = self.step
         written: dict[int, int] = {}
         needed: set[int] = set()
@@ -157,7 +168,9 @@ class _Rewriter:
         if op.clone_of is not None:
             if index in self.clones:
                 # From here on every reader of the buffer sees the clone.
-                half.made[op.clone_of] = self._call(aten.clone.default, (half.inputs[op.clone_of],), {}, op.clone_of)
+                half.made[op.clone_of] = self._call(
+                    aten.clone.default, (half.inputs[op.clone_of],), {}, op.clone_of
+                )
             return
         node = op.node
         if node is None:
@@ -249,7 +262,9 @@ class _Rewriter:
         return self.saved[made]
 
     def _finish(self, outputs: list[Any], gradients: list[Any], tangents: list[fx.Node]) -> Halves:
-        """Outputs in the order the autograd runtime wants: checked saved tensors first, then those without check."""
+        """Outputs in the order the autograd runtime wants: checked saved tensors first, then those without
+        check.
+        """
         step = self.step
         origin = {made: node for node, made in self.forward.made.items()}
         unchecked = [n for n in self.saved if step.value_of.get(origin.get(n)) in self.no_check]
@@ -262,7 +277,9 @@ class _Rewriter:
             self.backward.graph, [self.saved[n] for n in saved] + [self.backward.inputs[n] for n in tangents]
         )
         output = output_node(step.gm)
-        descriptions = list(output.meta["desc"]) if "desc" in output.meta else [None] * (len(outputs) + len(gradients))
+        descriptions = (
+            list(output.meta["desc"]) if "desc" in output.meta else [None] * (len(outputs) + len(gradients))
+        )
         forward_out = self.forward.graph.output((*outputs, *saved))
         forward_out.meta["desc"] = [
             *descriptions[: step.num_forward_outputs],
@@ -278,7 +295,11 @@ class _Rewriter:
         )
         for graph in (self.forward.graph, self.backward.graph):
             graph.lint()
-        return Halves(fx.GraphModule(step.gm, self.forward.graph), fx.GraphModule(step.gm, self.backward.graph), rng_bytes)
+        return Halves(
+            fx.GraphModule(step.gm, self.forward.graph),
+            fx.GraphModule(step.gm, self.backward.graph),
+            rng_bytes,
+        )
 
 
 def _place_first(graph: fx.Graph, order: Sequence[fx.Node]) -> None:

@@ -14,6 +14,9 @@ torch = pytest.importorskip("torch", reason="PyTorch is not installed (pip insta
 # Pytest would keep every line of the compiler's own trace.
 logging.getLogger("torch.__trace").propagate = False
 
+# The models are too small for threads to help.
+torch.set_num_threads(1)
+
 
 @pytest.fixture(autouse=True)
 def fresh_compiler():

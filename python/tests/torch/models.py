@@ -11,7 +11,7 @@ import torch
 from torch import nn
 
 sys.path.insert(0, str(Path(__file__).parents[3] / "examples"))
-from gpt import GPT, Config  # noqa: E402
+from gpt import GPT, Config
 
 
 class MLP(nn.Module):
@@ -32,7 +32,11 @@ class ConvNet(nn.Module):
         super().__init__()
         layers: list[nn.Module] = []
         for i in range(depth):
-            layers += [nn.Conv2d(channels if i else 3, channels, 3, padding=1), nn.BatchNorm2d(channels), nn.ReLU()]
+            layers += [
+                nn.Conv2d(channels if i else 3, channels, 3, padding=1),
+                nn.BatchNorm2d(channels),
+                nn.ReLU(),
+            ]
         self.layers = nn.Sequential(*layers)
         self.head = nn.Linear(channels, 10)
 
@@ -72,7 +76,7 @@ def _gpt_inputs() -> tuple[torch.Tensor, ...]:
 
 
 CASES = (
-    Case("mlp", MLP, lambda: (torch.randn(512, 128),), ("100%", "85%", "75%")),
+    Case("mlp", MLP, lambda: (torch.randn(1024, 128),), ("100%", "85%", "75%")),
     Case("conv_net", ConvNet, lambda: (torch.randn(8, 3, 32, 32),), ("100%", "80%", "70%")),
     Case("encoder", Encoder, lambda: (torch.randn(8, 64, 64),)),
     Case("gpt", lambda: GPT(Config(layers=4, width=64, heads=2, context=64)), _gpt_inputs),

@@ -10,8 +10,8 @@ import remat
 def random_plan(graph: remat.Graph, seed: int, extra: float = 1.0, forget: float = 0.3) -> remat.Plan:
     """The graph's ops in order, with random recomputation anywhere (in the forward half too).
 
-    Before each op some values are forgotten at random and computed again with whatever that takes; ops that may run
-    only once are never forgotten. `extra` bounds the added steps as a fraction of the ops.
+    Before each op some values are forgotten at random and computed again with whatever that takes; ops that
+    may run only once are never forgotten. `extra` bounds the added steps as a fraction of the ops.
     """
     rng = random.Random(seed)
     description = graph.to_dict()
@@ -50,7 +50,9 @@ def random_plan(graph: remat.Graph, seed: int, extra: float = 1.0, forget: float
 
 
 def segment_plan(graph: remat.Graph, segments: int) -> remat.Plan:
-    """Keep what crosses from one of equal segments of the forward to the next, compute all else again when needed."""
+    """Keep what crosses from one of equal segments of the forward to the next, compute all else again when
+    needed.
+    """
     description = graph.to_dict()
     ops, given = description["ops"], set(description["inputs"])
     producer = {v: i for i, op in enumerate(ops) for v in op["outputs"]}

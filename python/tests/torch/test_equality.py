@@ -5,13 +5,12 @@ from __future__ import annotations
 import copy
 
 import pytest
+import remat
+import remat.torch
 import torch
 from models import CASES, Case, case
 from plans import random_plan, segment_plan
 from training import step_peak, train
-
-import remat
-import remat.torch
 
 
 @pytest.fixture(scope="module")
@@ -28,7 +27,9 @@ def eager():
     return get
 
 
-@pytest.mark.parametrize(("c", "budget"), [(c, b) for c in CASES for b in c.budgets], ids=lambda x: getattr(x, "name", x))
+@pytest.mark.parametrize(
+    ("c", "budget"), [(c, b) for c in CASES for b in c.budgets], ids=lambda x: getattr(x, "name", x)
+)
 def test_three_accumulating_steps_equal_eager_and_keep_the_budget(eager, c: Case, budget: str) -> None:
     model, inputs = c.build()
     fitted = remat.torch.fit(model, inputs, budget)

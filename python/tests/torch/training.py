@@ -6,9 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
-from torch import nn
-
 from remat.torch import measure_peak
+from torch import nn
 
 
 @dataclass
@@ -22,14 +21,20 @@ class Trace:
 
     def differences(self, other: Trace) -> list[str]:
         """Names of all that is not equal bit for bit."""
-        found = [f"loss {i}" for i, (a, b) in enumerate(zip(self.losses, other.losses, strict=True)) if not a.equal(b)]
+        found = [
+            f"loss {i}"
+            for i, (a, b) in enumerate(zip(self.losses, other.losses, strict=True))
+            if not a.equal(b)
+        ]
         assert self.gradients.keys() == other.gradients.keys()
         assert self.buffers.keys() == other.buffers.keys()
         for name, mine in self.gradients.items():
             theirs = other.gradients[name]
             if (mine is None) != (theirs is None) or (mine is not None and not mine.equal(theirs)):
                 found.append(f"gradient {name}")
-        found += [f"buffer {name}" for name, mine in self.buffers.items() if not mine.equal(other.buffers[name])]
+        found += [
+            f"buffer {name}" for name, mine in self.buffers.items() if not mine.equal(other.buffers[name])
+        ]
         if not self.generator.equal(other.generator):
             found.append("generator state")
         return found

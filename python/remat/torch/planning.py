@@ -1,0 +1,230 @@
+"""Plans for captured steps: one alone, or several that are in flight together."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, NoReturn
+
+import remat
+
+from .capture import RNG_STATE_BYTES, Op, StepGraph, tensors_of
+from .options import Options
+from .report import PlanReport
+
+
+@dataclass
+class Part:
+    """A graph of the model, as far as planning it together with others needs.
+
+    new_gradients: bytes of gradients that its backward makes and nobody adds to existing ones.
+    copies: how many calls of it are in flight at once.
+    """
+
+    graph: remat.Graph
+    loss: int
+    new_gradients: int
+    generator_states: int
+    copies: int = 1
+
+
+def part_of(step: StepGraph, graph: remat.Graph, existing_gradients: int, copies: int) -> Part:
+    loss = step.ops[step.loss]
+    gradients = sum(step.values[v].bytes for v in step.kept if v not in {*loss.inputs, *loss.outputs})
+    states = sum(_state_bytes(op) for op in step.ops)
+    return Part(graph, step.loss, 0 if existing_gradients else gradients, states, copies)
+
+
+def plan_step(
+    step: StepGraph,
+    graph: remat.Graph,
+    options: Options,
+    others: Sequence[Part] = (),
+    copies: int = 1,
+    existing_gradients: int = 0,
+    show: Callable[[str], None] = lambda text: None,
+) -> tuple[PlanReport, list[int]]:
+    """Plan a step within the budget, or check the plan that was given.
+
+    others, copies: what else is in flight at the same time; then all are planned together, and the report's
+    peaks count the saved tensors of all.
+
+    Raises InfeasibleError when the budget is proved impossible, NoPlanError when nothing was found.
+    """
+    reserve = options.size("reserve")
+    mine = part_of(step, graph, existing_gradients, copies)
+    # Saved generator states count only where something is recomputed; they are no part of the graph.
+    fixed = reserve + mine.generator_states
+    budget = remat.parse_bytes(options.budget, keep_all_peak=graph.keep_all_peak + fixed)
+    if options.plan is not None:
+        return _given_plan(step, graph, options, budget, reserve)
+    show("planning")
+    if others or copies > 1:
+        result, beside = _plan_together([mine, *others], options, budget - reserve)
+        reserve += beside
+    else:
+        keep_all = graph.keep_all_peak + reserve <= budget
+        target = graph.keep_all_peak if keep_all else budget - fixed
+        if target <= 0:
+            raise remat.InfeasibleError(
+                f"the budget of {budget} bytes leaves nothing after a reserve of {reserve} bytes",
+                floor=graph.floor + reserve,
+                smallest_known=graph.keep_all_peak + reserve,
+            )
+        result = _plan(graph, target, options)
+        if result.plan is None:
+            _raise_no_plan(result, graph, budget, reserve, fixed)
+    steps = list(result.plan.steps)
+    report = _report(step, graph, steps, budget, reserve, result.plan)
+    report.status, report.planner = result.status, result.planner
+    report.peak_lower_bound = result.peak_lower_bound + reserve
+    report.duration_lower_bound = result.duration_lower_bound
+    return report, steps
+
+
+def _plan(graph: remat.Graph, target: int, options: Options) -> remat.PlanResult:
+    return remat.plan(
+        graph,
+        budget=target,
+        planner=options.planner,
+        order="free" if options.order == "free" else "fixed",
+        time_limit=options.time_limit,
+        work_limit=options.work_limit,
+        seed=options.seed,
+        threads=options.threads,
+    )
+
+
+def saved_bytes(part: Part, plan: remat.Plan) -> int:
+    """Bytes alive at the loss boundary besides what is always resident: what a call in flight holds."""
+    position = list(plan.steps).index(part.loss)
+    return int(plan.memory(part.graph)[position]) - part.graph.resident
+
+
+def _plan_together(parts: Sequence[Part], options: Options, limit: int) -> tuple[remat.PlanResult, int]:
+    """A plan for the first of several parts that fit together, and the bytes that the others hold beside it.
+
+    Every part gets the same fraction of its way from its own floor to keeping everything, the largest (found
+    by bisection) at which each fits beside what all others hold.
+    """
+    resident = max(part.graph.resident for part in parts)
+    smallest: int | None = None
+
+    def attempt(fraction: float) -> tuple[remat.PlanResult, int] | None:
+        nonlocal smallest
+        results, held = [], []
+        for part in parts:
+            low, high = part.graph.floor, part.graph.keep_all_peak
+            result = _plan(part.graph, low + int(fraction * (high - low)), options)
+            if result.plan is None:
+                return None
+            results.append(result)
+            held.append(saved_bytes(part, result.plan) + part.generator_states)
+        total = sum(part.copies * size for part, size in zip(parts, held, strict=True))
+        worst, mine = 0, 0
+        for i, (part, result) in enumerate(zip(parts, results, strict=True)):
+            gradients = sum(p.new_gradients for j, p in enumerate(parts) if j != i or p.copies > 1)
+            beside = total - held[i] + gradients + resident - part.graph.resident
+            worst = max(worst, result.plan.peak + part.generator_states + beside)
+            mine = beside if i == 0 else mine
+        smallest = worst if smallest is None else min(smallest, worst)
+        return (results[0], mine) if worst <= limit else None
+
+    best = attempt(1.0)
+    if best is not None:
+        return best
+    low, high = 0.0, 1.0
+    for _ in range(7):
+        middle = (low + high) / 2
+        found = attempt(middle)
+        if found is not None:
+            best, low = found, middle
+        elif smallest is not None and middle < 0.02:
+            break
+        else:
+            high = middle
+    if best is None:
+        floor = max(part.graph.floor for part in parts)
+        raise remat.NoPlanError(
+            f"no plans for {sum(p.copies for p in parts)} calls in flight together within {limit} bytes were "
+            f"found; none goes below {floor}; smallest budget known to work: {smallest}",
+            floor=floor,
+            smallest_known=smallest or 0,
+        )
+    return best
+
+
+def _raise_no_plan(
+    result: remat.PlanResult, graph: remat.Graph, budget: int, reserve: int, fixed: int
+) -> NoReturn:
+    """In bytes of the whole step, reserve included: the numbers of the result are those of the graph
+    alone.
+    """
+    floor = result.peak_lower_bound + reserve
+    try:
+        result.raise_if_no_plan()
+    except remat.NoPlanError as error:
+        known = min(graph.keep_all_peak + reserve, error.smallest_known + fixed)
+    numbers = f"none goes below {floor} bytes; smallest budget known to work: {known}"
+    if result.status == "infeasible":
+        raise remat.InfeasibleError(
+            f"the budget of {budget} bytes is impossible for this step: {numbers}",
+            floor=floor,
+            smallest_known=known,
+        )
+    raise remat.NoPlanError(
+        f"no plan within the budget of {budget} bytes was found in {result.seconds:.1f} s (stopped by "
+        f"{result.stopped_by}); {numbers}",
+        floor=floor,
+        smallest_known=known,
+    )
+
+
+def _state_bytes(op: Op) -> int:
+    if not op.random or op.node is None:
+        return 0
+    return RNG_STATE_BYTES[tensors_of(op.node.meta["val"])[0].device.type]
+
+
+def _report(
+    step: StepGraph, graph: remat.Graph, steps: Sequence[int], budget: int, reserve: int, plan: remat.Plan
+) -> PlanReport:
+    runs = Counter(steps)
+    states = sum(_state_bytes(op) for i, op in enumerate(step.ops) if runs[i] > 1)
+    return PlanReport(
+        name=step.name,
+        graph=graph,
+        plan=plan,
+        status="given",
+        planner="given",
+        budget=budget,
+        reserve=reserve,
+        predicted_peak=(plan.peak or 0) + reserve + states,
+        keep_all_peak=graph.keep_all_peak + reserve,
+        overhead=plan.overhead or 0.0,
+        peak_lower_bound=graph.floor + reserve,
+        duration_lower_bound=graph.base_duration,
+        ops=len(step.ops),
+        recomputed_steps=len(steps) - len(step.ops),
+        distinct_ops=0,
+        existing_gradients=0,
+    )
+
+
+def _given_plan(
+    step: StepGraph, graph: remat.Graph, options: Options, budget: int, reserve: int
+) -> tuple[PlanReport, list[int]]:
+    """The steps of a plan that was made for another measurement of this step, checked and costed anew."""
+    given: Any = options.plan
+    if not isinstance(given, (list, tuple, remat.Plan)):
+        given = remat.load_plan(str(given))
+    order = given.order if isinstance(given, remat.Plan) else options.order
+    plan = remat.Plan(graph, given.steps if isinstance(given, remat.Plan) else given, order)
+    steps = list(plan.steps)
+    report = _report(step, graph, steps, budget, reserve, plan)
+    if report.predicted_peak > budget:
+        raise remat.PlanError(
+            f"the given plan needs {report.predicted_peak} bytes for this step, the budget is {budget}"
+        )
+    return report, steps
