@@ -1,0 +1,69 @@
+# make demo    trains a GPT within a byte budget and compares it with eager PyTorch
+# make test    everything that tests, C++ and Python
+# make build   the command line at build/remat, and the Python package
+# make check   the fast checks: formats, lints, types, and every snippet of the documentation
+# make format  puts C++ and Python sources into shape
+# make bench   micro benchmarks
+# make sanitize  the C++ tests under the address and undefined-behaviour sanitizers
+# make clean   removes what was built; `make distclean` the virtual environment too
+# All but the last two set up what they need in .venv first.
+PYTHON ?= python3
+# The environment is called by its path, and programs it calls find each other.
+export PATH := $(CURDIR)/.venv/bin:$(PATH)
+# One line a phase; a terminal sees ninja count.
+NINJA := ninja $(shell [ -t 1 ] || echo --quiet)
+
+.DELETE_ON_ERROR:
+.PHONY: demo test test-cpp test-python build check format bench sanitize clean distclean
+
+build: build/build.ninja
+	@echo "build: command line and Python package"
+	@$(NINJA) -C build remat_cli _core_stub
+
+demo: build
+	@.venv/bin/python examples/train_gpt.py
+
+test: test-cpp test-python
+
+test-cpp: build/build.ninja
+	@echo "build: everything"
+	@$(NINJA) -C build
+	@tools/ctest.sh build
+
+test-python: build
+	@echo "test: Python"
+	@.venv/bin/python -m pytest -q python/tests
+
+check: build
+	@.venv/bin/python tools/check.py
+
+format: .venv/ready
+	@.venv/bin/python tools/check.py --fix format
+
+bench: build-bench/build.ninja
+	@echo "build: micro benchmarks"
+	@$(NINJA) -C build-bench
+	@build-bench/bench/micro/remat_bench
+
+sanitize: build-sanitize/build.ninja
+	@echo "build: with sanitizers"
+	@$(NINJA) -C build-sanitize
+	@tools/ctest.sh build-sanitize
+
+clean:
+	@rm -rf build build-bench build-sanitize python/remat/_core* python/remat/bin python/remat/libhighs.so
+
+distclean: clean
+	@rm -rf .venv
+
+.venv/ready: requirements.txt pyproject.toml tools/setup.sh
+	@tools/setup.sh "$(PYTHON)"
+	@touch $@
+
+build/build.ninja: PRESET = release
+build-bench/build.ninja: PRESET = bench
+build-sanitize/build.ninja: PRESET = sanitize
+build/build.ninja build-bench/build.ninja build-sanitize/build.ninja: .venv/ready CMakePresets.json
+	@echo "configure: $(@D)"
+	@cmake --preset $(PRESET) --log-level=WARNING -DPython_EXECUTABLE="$(CURDIR)/.venv/bin/python" >/dev/null
+	@touch $@

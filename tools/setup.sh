@@ -1,0 +1,69 @@
+#!/bin/sh
+# Makes .venv and the C++ libraries that a build needs: `tools/setup.sh [PYTHON]`. Run again, it only adds
+# what is missing. Needs Python 3.10 or newer and a C++20 compiler; never asks for more rights than it has.
+set -eu
+cd "$(dirname "$0")/.."
+python=${1:-python3}
+
+say() { printf 'setup: %s\n' "$1"; }
+fail() {
+  printf 'setup: %s\n' "$1" >&2
+  exit 1
+}
+can_apt() { [ "$(id -u)" = 0 ] && command -v apt-get >/dev/null; }
+# Package lists may be missing or old on a fresh machine: try, update, try again.
+apt_install() {
+  DEBIAN_FRONTEND=noninteractive apt-get install -qq -y --no-install-recommends "$@" >/dev/null 2>&1 ||
+    { apt-get update -qq >/dev/null 2>&1 &&
+      DEBIAN_FRONTEND=noninteractive apt-get install -qq -y --no-install-recommends "$@" >/dev/null 2>&1; }
+}
+
+check_python() {
+  command -v "$python" >/dev/null || fail "there is no $python: install Python 3.10 or newer, or pass PYTHON=..."
+  "$python" -c 'import sys; sys.exit(sys.version_info < (3, 10))' ||
+    fail "$("$python" --version) is too old: Python 3.10 or newer is needed, pass PYTHON=..."
+}
+
+check_compiler() {
+  printf '#include <compare>\n#include <span>\nint main() { return 0 <=> 0 == 0 ? 0 : 1; }\n' |
+    ${CXX:-c++} -std=c++20 -x c++ -fsyntax-only - 2>/dev/null ||
+    fail "${CXX:-c++} is no C++20 compiler: install g++ 11 or clang 14 or newer, or set CXX"
+}
+
+make_venv() {
+  [ -x .venv/bin/python ] && .venv/bin/python -m pip --version >/dev/null 2>&1 && return
+  say "virtual environment .venv"
+  rm -rf .venv
+  "$python" -m venv .venv >/dev/null 2>&1 && return
+  rm -rf .venv
+  package=$("$python" -c 'import sys; print("python%d.%d-venv" % sys.version_info[:2])')
+  if can_apt && { apt_install "$package" || apt_install python3-venv; } && "$python" -m venv .venv; then return; fi
+  rm -rf .venv
+  fail "$python cannot make a virtual environment (no ensurepip): install $package, or pass PYTHON=..."
+}
+
+has_header() { printf '#include <%s>\n' "$1" | ${CXX:-c++} -std=c++20 -x c++ -fsyntax-only - 2>/dev/null; }
+install_libraries() {
+  packages=
+  has_header nlohmann/json.hpp || packages="$packages nlohmann-json3-dev"
+  has_header CLI/CLI.hpp || packages="$packages libcli11-dev"
+  has_header gtest/gtest.h || packages="$packages libgtest-dev"
+  has_header benchmark/benchmark.h || packages="$packages libbenchmark-dev"
+  [ -n "$packages" ] || return 0
+  if can_apt; then
+    say "C++ libraries:$packages"
+    # shellcheck disable=SC2086  # a list of words
+    apt_install $packages && return
+  fi
+  say "not installed, CMake will fetch what it needs:$packages"
+}
+
+check_python
+check_compiler
+make_venv
+say "Python packages of requirements.txt (PyTorch among them: a few minutes the first time)"
+.venv/bin/python -m pip install --quiet --disable-pip-version-check -r requirements.txt
+say "package remat, from this folder"
+.venv/bin/python -m pip install --quiet --disable-pip-version-check --no-build-isolation --no-deps \
+  --config-settings=wheel.cmake=false --config-settings=editable.mode=inplace --editable .
+install_libraries
