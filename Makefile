@@ -11,7 +11,7 @@ PYTHON ?= python3
 # The environment is called by its path, and programs it calls find each other.
 export PATH := $(CURDIR)/.venv/bin:$(PATH)
 # One line a phase; a terminal sees ninja count.
-NINJA := ninja $(shell [ -t 1 ] || echo --quiet)
+NINJA := ninja $(if $(MAKE_TERMOUT),,--quiet)
 
 .DELETE_ON_ERROR:
 .PHONY: demo test test-cpp test-python build check format bench sanitize clean distclean

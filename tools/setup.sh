@@ -62,8 +62,8 @@ check_python
 check_compiler
 make_venv
 say "Python packages of requirements.txt (PyTorch among them: a few minutes the first time)"
-.venv/bin/python -m pip install --quiet --disable-pip-version-check -r requirements.txt
+.venv/bin/python -m pip install -qq --disable-pip-version-check -r requirements.txt
 say "package remat, from this folder"
-.venv/bin/python -m pip install --quiet --disable-pip-version-check --no-build-isolation --no-deps \
+.venv/bin/python -m pip install -qq --disable-pip-version-check --no-build-isolation --no-deps \
   --config-settings=wheel.cmake=false --config-settings=editable.mode=inplace --editable .
 install_libraries

@@ -20,13 +20,15 @@ std::int64_t to_integer(nb::handle object, const std::string& what) {
   if (!index.is_valid()) throw nb::python_error();
   int overflow = 0;
   const long long value = PyLong_AsLongLongAndOverflow(index.ptr(), &overflow);
-  if (overflow != 0) throw InputError(what + ": " + nb::cast<std::string>(nb::str(index)) + " does not fit into 64 bits");
+  if (overflow != 0)
+    throw InputError(what + ": " + nb::cast<std::string>(nb::str(index)) + " does not fit into 64 bits");
   if (value == -1 && PyErr_Occurred()) throw nb::python_error();
   return value;
 }
 
 nb::iterator items_of(nb::handle object, const std::string& what, const char* expected) {
-  if (nb::isinstance<nb::str>(object) || nb::isinstance<nb::dict>(object) || !nb::hasattr(object, "__iter__")) {
+  if (nb::isinstance<nb::str>(object) || nb::isinstance<nb::dict>(object) ||
+      !nb::hasattr(object, "__iter__")) {
     refuse(object, what, expected);
   }
   return nb::iter(object);
@@ -34,7 +36,8 @@ nb::iterator items_of(nb::handle object, const std::string& what, const char* ex
 
 std::vector<std::int64_t> to_integers(nb::handle object, const std::string& what) {
   std::vector<std::int64_t> result;
-  for (nb::handle item : items_of(object, what, "an array of integers")) result.push_back(to_integer(item, what));
+  for (nb::handle item : items_of(object, what, "an array of integers"))
+    result.push_back(to_integer(item, what));
   return result;
 }
 
@@ -68,7 +71,8 @@ std::optional<Bytes> parse_budget_object(nb::handle budget, Bytes reference) {
   }
   const std::int64_t count = with_fault<BudgetFault>([&] { return to_integer(budget, "budget"); });
   if (count <= 0 || count >= kMaxCount) {
-    throw BudgetFault("budget " + std::to_string(count) + " is outside [1, " + std::to_string(kMaxCount) + ")");
+    throw BudgetFault("budget " + std::to_string(count) + " is outside [1, " + std::to_string(kMaxCount) +
+                      ")");
   }
   return Bytes(count);
 }

@@ -30,9 +30,11 @@ BoundPlan load_plan_file(const std::filesystem::path& path) {
 
 std::int64_t parse_bytes(nb::handle budget, std::optional<std::int64_t> keep_all) {
   if (budget.is_none()) throw BudgetFault("budget must be an integer or a str, not None");
-  const bool percent = nb::isinstance<nb::str>(budget) && nb::cast<std::string>(budget).find('%') != std::string::npos;
+  const bool percent =
+      nb::isinstance<nb::str>(budget) && nb::cast<std::string>(budget).find('%') != std::string::npos;
   if (percent && !keep_all) {
-    throw BudgetFault("budget '" + nb::cast<std::string>(budget) + "' needs keep_all_peak, which it is a share of");
+    throw BudgetFault("budget '" + nb::cast<std::string>(budget) +
+                      "' needs keep_all_peak, which it is a share of");
   }
   return parse_budget_object(budget, Bytes(keep_all.value_or(0)))->count();
 }
@@ -41,13 +43,18 @@ std::int64_t parse_bytes(nb::handle budget, std::optional<std::int64_t> keep_all
 
 void bind_files(nb::module_& m) {
   m.def("load_graph", load_graph_file, nb::arg("path"),
-        "Reads a `remat.graph` or node-link file; which of them is seen from its content. Raises GraphError naming\n"
+        nb::sig("def load_graph(path: str | os.PathLike[str]) -> Graph"),
+        "Reads a `remat.graph` or node-link file; which of them is seen from its content. Raises GraphError "
+        "naming\n"
         "file, line and column; what the reader has to say comes as UserWarning.");
   m.def("load_plan", load_plan_file, nb::arg("path"),
-        "Reads a `remat.plan` file. What it says is not checked against a graph: see `check`. Raises PlanError.");
+        nb::sig("def load_plan(path: str | os.PathLike[str]) -> Plan"),
+        "Reads a `remat.plan` file. What it says is not checked against a graph: see `check`. Raises "
+        "PlanError.");
   m.def("parse_bytes", parse_bytes, nb::arg("budget"), nb::arg("keep_all_peak") = nb::none(),
         nb::sig("def parse_bytes(budget: int | str, keep_all_peak: int | None = None) -> int"),
-        "Bytes of \"6442450944\", \"6GiB\", \"800MB\" or, with `keep_all_peak` in bytes, \"75%\". Raises BudgetError.");
+        "Bytes of \"6442450944\", \"6GiB\", \"800MB\" or, with `keep_all_peak` in bytes, \"75%\". Raises "
+        "BudgetError.");
 }
 
 }  // namespace remat::python

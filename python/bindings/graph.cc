@@ -10,8 +10,9 @@ namespace {
 
 OpId checked_op(const Graph& graph, std::int64_t index) {
   if (index < 0 || index >= static_cast<std::int64_t>(graph.num_ops())) {
-    throw nb::index_error(("op " + std::to_string(index) + " is not one of the " + std::to_string(graph.num_ops()) +
-                           " ops").c_str());
+    throw nb::index_error(
+        ("op " + std::to_string(index) + " is not one of the " + std::to_string(graph.num_ops()) + " ops")
+            .c_str());
   }
   return OpId(index);
 }
@@ -19,7 +20,8 @@ OpId checked_op(const Graph& graph, std::int64_t index) {
 ValueId checked_value(const Graph& graph, std::int64_t index) {
   if (index < 0 || index >= static_cast<std::int64_t>(graph.num_values())) {
     throw nb::index_error(("value " + std::to_string(index) + " is not one of the " +
-                           std::to_string(graph.num_values()) + " values").c_str());
+                           std::to_string(graph.num_values()) + " values")
+                              .c_str());
   }
   return ValueId(index);
 }
@@ -44,62 +46,87 @@ nb::str repr(const Graph& graph) {
 }
 
 void bind_sizes(nb::class_<Graph>& graph) {
-  graph
-      .def_prop_ro("name", [](const Graph& g) { return g.name; })
-      .def_prop_ro("time_unit", [](const Graph& g) { return g.time_unit; }, "Unit of all durations, e.g. \"ns\".")
+  graph.def_prop_ro("name", [](const Graph& g) { return g.name; })
+      .def_prop_ro(
+          "time_unit", [](const Graph& g) { return g.time_unit; }, "Unit of all durations, e.g. \"ns\".")
       .def_prop_ro("num_ops", [](const Graph& g) { return g.num_ops(); })
       .def_prop_ro("num_values", [](const Graph& g) { return g.num_values(); })
-      .def_prop_ro("resident", [](const Graph& g) { return g.resident.count(); },
-                   "Bytes of all graph inputs: in memory from start to end.")
-      .def_prop_ro("base_duration", [](const Graph& g) { return g.base_duration.count(); },
-                   "Duration of running every op once.")
-      .def_prop_ro("keep_all_peak", [](const Graph& g) { return keep_all_peak(g).count(); },
-                   "Peak, in bytes, of running every op once in the graph's order: what budgets in percent refer\n"
-                   "to. Simulated on each access, linear in the graph.")
-      .def_prop_ro("floor", [](const Graph& g) { return floor_bound(g).peak.count(); },
-                   "Bytes that no plan can go below: the most that one op, or all kept outputs, need at once.\n"
-                   "Computed on each access, linear in the graph.")
-      .def_prop_ro("hash", [](const Graph& g) { return graph_hash(g); },
-                   "Hex digits over everything that a plan depends on; names do not count.");
+      .def_prop_ro(
+          "resident", [](const Graph& g) { return g.resident.count(); },
+          "Bytes of all graph inputs: in memory from start to end.")
+      .def_prop_ro(
+          "base_duration", [](const Graph& g) { return g.base_duration.count(); },
+          "Duration of running every op once.")
+      .def_prop_ro(
+          "keep_all_peak", [](const Graph& g) { return keep_all_peak(g).count(); },
+          "Peak, in bytes, of running every op once in the graph's order: what budgets in percent refer\n"
+          "to. Simulated on each access, linear in the graph.")
+      .def_prop_ro(
+          "floor", [](const Graph& g) { return floor_bound(g).peak.count(); },
+          "Bytes that no plan can go below: the most that one op, or all kept outputs, need at once.\n"
+          "Computed on each access, linear in the graph.")
+      .def_prop_ro(
+          "hash", [](const Graph& g) { return graph_hash(g); },
+          "Hex digits over everything that a plan depends on; names do not count.");
 }
 
 void bind_columns(nb::class_<Graph>& graph) {
   graph
-      .def_prop_ro("bytes", [](nb::handle_t<Graph> self) { return view_of<Int64Array>(nb::cast<Graph&>(self).bytes, self); },
-                   "Bytes of every value: read-only int64 array of shape (num_values,), a view.")
-      .def_prop_ro("producers",
-                   [](nb::handle_t<Graph> self) { return view_of<Int32Array>(nb::cast<Graph&>(self).producer, self); },
-                   "The op that makes each value, -1 for a graph input: read-only int32 array of shape\n"
-                   "(num_values,), a view.")
-      .def_prop_ro("durations",
-                   [](nb::handle_t<Graph> self) { return view_of<Int64Array>(nb::cast<Graph&>(self).duration, self); },
-                   "Duration of every op: read-only int64 array of shape (num_ops,), a view.")
-      .def_prop_ro("workspaces",
-                   [](nb::handle_t<Graph> self) { return view_of<Int64Array>(nb::cast<Graph&>(self).workspace, self); },
-                   "Workspace of every op in bytes: read-only int64 array of shape (num_ops,), a view.")
-      .def_prop_ro("recomputable", [](const Graph& g) { return flags(g.recomputable); },
-                   "Whether each op may run more than once: bool array of shape (num_ops,), a copy.")
-      .def_prop_ro("inputs", [](const Graph& g) { return indices(g.graph_inputs); },
-                   "Indices of the graph inputs, ascending.")
-      .def_prop_ro("outputs", [](const Graph& g) { return indices(g.graph_outputs); },
-                   "Indices of the kept values, ascending.");
+      .def_prop_ro(
+          "bytes",
+          [](nb::handle_t<Graph> self) { return view_of<Int64Array>(nb::cast<Graph&>(self).bytes, self); },
+          "Bytes of every value: read-only int64 array of shape (num_values,), a view.")
+      .def_prop_ro(
+          "producers",
+          [](nb::handle_t<Graph> self) { return view_of<Int32Array>(nb::cast<Graph&>(self).producer, self); },
+          "The op that makes each value, -1 for a graph input: read-only int32 array of shape\n"
+          "(num_values,), a view.")
+      .def_prop_ro(
+          "durations",
+          [](nb::handle_t<Graph> self) { return view_of<Int64Array>(nb::cast<Graph&>(self).duration, self); },
+          "Duration of every op: read-only int64 array of shape (num_ops,), a view.")
+      .def_prop_ro(
+          "workspaces",
+          [](nb::handle_t<Graph> self) {
+            return view_of<Int64Array>(nb::cast<Graph&>(self).workspace, self);
+          },
+          "Workspace of every op in bytes: read-only int64 array of shape (num_ops,), a view.")
+      .def_prop_ro(
+          "recomputable", [](const Graph& g) { return flags(g.recomputable); },
+          "Whether each op may run more than once: bool array of shape (num_ops,), a copy.")
+      .def_prop_ro(
+          "inputs", [](const Graph& g) { return indices(g.graph_inputs); },
+          "Indices of the graph inputs, ascending.")
+      .def_prop_ro(
+          "outputs", [](const Graph& g) { return indices(g.graph_outputs); },
+          "Indices of the kept values, ascending.");
 }
 
 void bind_entries(nb::class_<Graph>& graph) {
   graph
-      .def("op", [](const Graph& g, std::int64_t op) { return op_of(g, checked_op(g, op)); }, nb::arg("op"),
-           "The op with this index, as a copy. Raises IndexError.")
-      .def("op_name", [](const Graph& g, std::int64_t op) { return std::string(g.op_name[checked_op(g, op)]); },
-           nb::arg("op"))
-      .def("op_inputs", [](const Graph& g, std::int64_t op) { return indices(g.inputs[checked_op(g, op)]); },
-           nb::arg("op"), "Indices of the values that the op reads, ascending.")
-      .def("op_outputs", [](const Graph& g, std::int64_t op) { return indices(g.outputs[checked_op(g, op)]); },
-           nb::arg("op"), "Indices of the values that the op makes, ascending.")
-      .def("value_name",
-           [](const Graph& g, std::int64_t value) { return std::string(g.value_name[checked_value(g, value)]); },
-           nb::arg("value"))
-      .def("readers", [](const Graph& g, std::int64_t value) { return indices(g.readers[checked_value(g, value)]); },
-           nb::arg("value"), "Indices of the ops that read the value, ascending.");
+      .def(
+          "op", [](const Graph& g, std::int64_t op) { return op_of(g, checked_op(g, op)); }, nb::arg("op"),
+          "The op with this index, as a copy. Raises IndexError.")
+      .def(
+          "op_name",
+          [](const Graph& g, std::int64_t op) { return std::string(g.op_name[checked_op(g, op)]); },
+          nb::arg("op"))
+      .def(
+          "op_inputs", [](const Graph& g, std::int64_t op) { return indices(g.inputs[checked_op(g, op)]); },
+          nb::arg("op"), "Indices of the values that the op reads, ascending.")
+      .def(
+          "op_outputs", [](const Graph& g, std::int64_t op) { return indices(g.outputs[checked_op(g, op)]); },
+          nb::arg("op"), "Indices of the values that the op makes, ascending.")
+      .def(
+          "value_name",
+          [](const Graph& g, std::int64_t value) {
+            return std::string(g.value_name[checked_value(g, value)]);
+          },
+          nb::arg("value"))
+      .def(
+          "readers",
+          [](const Graph& g, std::int64_t value) { return indices(g.readers[checked_value(g, value)]); },
+          nb::arg("value"), "Indices of the ops that read the value, ascending.");
 }
 
 }  // namespace
@@ -112,15 +139,22 @@ void bind_graph(nb::module_& m) {
   bind_columns(graph);
   bind_entries(graph);
   graph.def("__repr__", repr)
-      .def("save", [](const Graph& g, const std::filesystem::path& path) { save_graph(g, path); }, nb::arg("path"),
-           "Writes a `remat.graph` file: the whole file, or nothing. Raises RematError.")
-      .def("__eq__", [](const Graph& a, const Graph& b) { return a == b; }, nb::is_operator())
+      .def(
+          "save", [](const Graph& g, const std::filesystem::path& path) { save_graph(g, path); },
+          nb::arg("path"), nb::sig("def save(self, path: str | os.PathLike[str]) -> None"),
+          "Writes a `remat.graph` file: the whole file, or nothing. Raises RematError.")
+      .def(
+          "__eq__", [](const Graph& a, const Graph& b) { return a == b; }, nb::is_operator(),
+          nb::sig("def __eq__(self, other: object, /) -> bool"))
       .def("__hash__", [](const Graph& g) { return nb::hash(nb::str(graph_hash(g).c_str())); })
       .def("__getstate__", [](const Graph& g) { return format_graph(g); })
-      .def("__setstate__",
-           [](Graph& g, const std::string& text) { new (&g) Graph(parse_graph(text, "pickled graph").graph); })
+      .def(
+          "__setstate__",
+          [](Graph& g, const std::string& text) { new (&g) Graph(parse_graph(text, "pickled graph").graph); })
       .def("__copy__", [](nb::handle_t<Graph> self) { return nb::borrow(self); })
-      .def("__deepcopy__", [](nb::handle_t<Graph> self, nb::handle) { return nb::borrow(self); }, nb::arg("memo"));
+      .def(
+          "__deepcopy__", [](nb::handle_t<Graph> self, nb::handle) { return nb::borrow(self); },
+          nb::arg("memo"));
 }
 
 }  // namespace remat::python

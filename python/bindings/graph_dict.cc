@@ -42,8 +42,10 @@ void add_value(GraphBuilder& builder, nb::handle item, std::size_t index, Unknow
   std::string name;
   for (auto [key, value] : dict) {
     const std::string field = to_text(key, place + ": key");
-    if (field == "name") name = to_text(value, place + ": 'name'");
-    else if (field != "bytes") unknown.add("values[]." + field);
+    if (field == "name")
+      name = to_text(value, place + ": 'name'");
+    else if (field != "bytes")
+      unknown.add("values[]." + field);
   }
   builder.add_value(Bytes(to_integer(dict["bytes"], place + ": 'bytes'")), name);
 }
@@ -95,26 +97,27 @@ nb::object get(nb::dict dict, const char* key, nb::object otherwise) {
 Graph from_dict(nb::dict dict) {
   UnknownKeys unknown;
   Graph graph = with_fault<GraphFault>([&] {
-    static const std::set<std::string> kKeys{"format",    "version", "name",   "time_unit",
+    static const std::set<std::string> kKeys{"format", "version", "name",   "time_unit",
                                              "values", "ops",     "inputs", "outputs"};
     check_format(dict);
     for (auto [key, value] : dict) {
       const std::string field = to_text(key, "key");
       if (!kKeys.contains(field)) unknown.add(field);
     }
-    return build_graph(dict["values"], dict["ops"], get(dict, "inputs", nb::list()), get(dict, "outputs", nb::list()),
-                       to_text(get(dict, "name", nb::str("")), "'name'"),
+    return build_graph(dict["values"], dict["ops"], get(dict, "inputs", nb::list()),
+                       get(dict, "outputs", nb::list()), to_text(get(dict, "name", nb::str("")), "'name'"),
                        to_text(get(dict, "time_unit", nb::str("")), "'time_unit'"), unknown);
   });
   unknown.warn();
   return graph;
 }
 
-void init(Graph* self, nb::object values, nb::object ops, nb::object inputs, nb::object outputs, nb::object name,
-          nb::object time_unit) {
+void init(Graph* self, nb::object values, nb::object ops, nb::object inputs, nb::object outputs,
+          nb::object name, nb::object time_unit) {
   UnknownKeys unknown;
   Graph graph = with_fault<GraphFault>([&] {
-    return build_graph(values, ops, inputs, outputs, to_text(name, "'name'"), to_text(time_unit, "'time_unit'"), unknown);
+    return build_graph(values, ops, inputs, outputs, to_text(name, "'name'"),
+                       to_text(time_unit, "'time_unit'"), unknown);
   });
   unknown.warn();
   new (self) Graph(std::move(graph));
@@ -171,16 +174,23 @@ void bind_graph_dict(nb::class_<Graph>& graph) {
   graph
       .def("__init__", init, nb::arg("values"), nb::arg("ops"), nb::arg("inputs") = nb::list(),
            nb::arg("outputs") = nb::list(), nb::arg("name") = "", nb::arg("time_unit") = "ns",
-           nb::sig("def __init__(self, values: Iterable[int | dict[str, Any]], ops: Iterable[Op | dict[str, Any]], "
-                   "inputs: Iterable[int] = (), outputs: Iterable[int] = (), name: str = '', "
+           nb::sig("def __init__(self, values: collections.abc.Iterable[int | dict[str, typing.Any]], ops: "
+                   "collections.abc.Iterable[Op | dict[str, typing.Any]], "
+                   "inputs: collections.abc.Iterable[int] = (), outputs: collections.abc.Iterable[int] = (), "
+                   "name: str = '', "
                    "time_unit: str = 'ns') -> None"),
-           "`values`: bytes of each value, as integers, as a numpy integer array, or as dicts with `bytes` and\n"
-           "`name`. `ops`: in topological order, as Op or as dicts with the keys of the file format. `inputs`,\n"
-           "`outputs`: value indices. Raises GraphError naming op and value, and both numbers where two disagree.")
-      .def_static("from_dict", from_dict, nb::arg("graph"), nb::sig("def from_dict(graph: dict[str, Any]) -> Graph"),
-                  "From the object of a `remat.graph` version 1 file. Raises GraphError; unknown keys give one\n"
-                  "UserWarning.")
-      .def("to_dict", graph_to_dict, nb::sig("def to_dict(self) -> dict[str, Any]"),
+           "`values`: bytes of each value, as integers, as a numpy integer array, or as dicts with `bytes` "
+           "and\n"
+           "`name`. `ops`: in topological order, as Op or as dicts with the keys of the file format. "
+           "`inputs`,\n"
+           "`outputs`: value indices. Raises GraphError naming op and value, and both numbers where two "
+           "disagree.")
+      .def_static(
+          "from_dict", from_dict, nb::arg("graph"),
+          nb::sig("def from_dict(graph: dict[str, typing.Any]) -> Graph"),
+          "From the object of a `remat.graph` version 1 file. Raises GraphError; unknown keys give one\n"
+          "UserWarning.")
+      .def("to_dict", graph_to_dict, nb::sig("def to_dict(self) -> dict[str, typing.Any]"),
            "The object of a `remat.graph` version 1 file; `from_dict` makes an equal graph of it.");
 }
 

@@ -13,7 +13,8 @@ std::vector<std::int64_t> indices(const Row& row) {
 }
 
 /// The position of `word` in `words`.
-std::size_t choose(const std::string& word, std::initializer_list<std::string_view> words, const std::string& what) {
+std::size_t choose(const std::string& word, std::initializer_list<std::string_view> words,
+                   const std::string& what) {
   std::string known;
   for (const std::string_view* at = words.begin(); at != words.end(); ++at) {
     if (*at == word) return static_cast<std::size_t>(at - words.begin());
@@ -48,7 +49,8 @@ void init(BoundOp* self, nb::object name, nb::object duration, nb::object inputs
 }
 
 nb::str repr(const BoundOp& op) {
-  return nb::str("Op({!r}, duration={}, inputs={}, outputs={})").format(op.name, op.duration, op.inputs, op.outputs);
+  return nb::str("Op({!r}, duration={}, inputs={}, outputs={})")
+      .format(op.name, op.duration, op.inputs, op.outputs);
 }
 
 }  // namespace
@@ -59,18 +61,30 @@ std::string op_place(std::size_t index, const std::string& name) {
 
 bool set_field(BoundOp& op, const std::string& field, nb::handle value, const std::string& place) {
   const std::string what = place + ": '" + field + "'";
-  if (field == "name") op.name = to_text(value, what);
-  else if (field == "duration") op.duration = to_integer(value, what);
-  else if (field == "inputs") op.inputs = to_integers(value, what);
-  else if (field == "outputs") op.outputs = to_integers(value, what);
-  else if (field == "workspace") op.workspace = to_integer(value, what);
-  else if (field == "kind") op.kind = to_text(value, what);
-  else if (field == "module") op.module = to_text(value, what);
-  else if (field == "recompute") op.recompute = to_text(value, what);
-  else if (field == "after") op.after = to_integers(value, what);
-  else if (field == "phase") op.phase = to_text(value, what);
-  else if (field == "forward_of") op.forward_of = value.is_none() ? std::nullopt : std::optional(to_op_index(value, what));
-  else return false;
+  if (field == "name")
+    op.name = to_text(value, what);
+  else if (field == "duration")
+    op.duration = to_integer(value, what);
+  else if (field == "inputs")
+    op.inputs = to_integers(value, what);
+  else if (field == "outputs")
+    op.outputs = to_integers(value, what);
+  else if (field == "workspace")
+    op.workspace = to_integer(value, what);
+  else if (field == "kind")
+    op.kind = to_text(value, what);
+  else if (field == "module")
+    op.module = to_text(value, what);
+  else if (field == "recompute")
+    op.recompute = to_text(value, what);
+  else if (field == "after")
+    op.after = to_integers(value, what);
+  else if (field == "phase")
+    op.phase = to_text(value, what);
+  else if (field == "forward_of")
+    op.forward_of = value.is_none() ? std::nullopt : std::optional(to_op_index(value, what));
+  else
+    return false;
   return true;
 }
 
@@ -111,11 +125,15 @@ void bind_op(nb::module_& m) {
   nb::class_<BoundOp>(m, "Op", "One op of a graph, with the field names of the file format.")
       .def("__init__", init, nb::arg("name"), nb::arg("duration"), nb::arg("inputs"), nb::arg("outputs"),
            nb::arg("fields"),
-           nb::sig("def __init__(self, name: str, duration: int, inputs: Sequence[int], outputs: Sequence[int], *, "
+           nb::sig("def __init__(self, name: str, duration: int, inputs: collections.abc.Sequence[int], "
+                   "outputs: collections.abc.Sequence[int], *, "
                    "workspace: int = 0, kind: str = '', module: str = '', recompute: str = 'allowed', "
-                   "after: Sequence[int] = (), phase: str = '', forward_of: int | None = None) -> None"),
-           "`duration` in the graph's time unit, `workspace` in bytes, `inputs` and `outputs` as value indices,\n"
-           "`after` and `forward_of` as op indices; `recompute` is \"allowed\" or \"never\"; `phase` is \"forward\",\n"
+                   "after: collections.abc.Sequence[int] = (), phase: str = '', forward_of: int | None = "
+                   "None) -> None"),
+           "`duration` in the graph's time unit, `workspace` in bytes, `inputs` and `outputs` as value "
+           "indices,\n"
+           "`after` and `forward_of` as op indices; `recompute` is \"allowed\" or \"never\"; `phase` is "
+           "\"forward\",\n"
            "\"loss\", \"backward\", \"update\" or \"\". Raises GraphError for a value of the wrong type.")
       .def_ro("name", &BoundOp::name)
       .def_ro("duration", &BoundOp::duration, "In the graph's time unit.")
@@ -128,7 +146,9 @@ void bind_op(nb::module_& m) {
       .def_ro("after", &BoundOp::after, "Indices of ops that must have run before.")
       .def_ro("phase", &BoundOp::phase)
       .def_ro("forward_of", &BoundOp::forward_of, "Index of the forward op that it differentiates, or None.")
-      .def("__eq__", [](const BoundOp& a, const BoundOp& b) { return a == b; }, nb::is_operator())
+      .def(
+          "__eq__", [](const BoundOp& a, const BoundOp& b) { return a == b; }, nb::is_operator(),
+          nb::sig("def __eq__(self, other: object, /) -> bool"))
       .def("__repr__", repr);
 }
 

@@ -68,55 +68,80 @@ nb::str repr(const BoundPlan& plan) {
 }
 
 void bind_plan_class(nb::module_& m) {
-  nb::class_<BoundPlan>(m, "Plan", "A sequence of steps, each running one op, and what it costs; never changes.")
+  nb::class_<BoundPlan>(m, "Plan",
+                        "A sequence of steps, each running one op, and what it costs; never changes.")
       .def("__init__", init, nb::arg("graph"), nb::arg("steps"), nb::arg("order") = "fixed",
-           nb::sig("def __init__(self, graph: Graph, steps: Iterable[int], order: str = 'fixed') -> None"),
+           nb::sig("def __init__(self, graph: Graph, steps: collections.abc.Iterable[int], order: str = "
+                   "'fixed') -> None"),
            "From op indices; simulated at once. Raises PlanError naming the first broken rule.")
-      .def_prop_ro("steps", [](const BoundPlan& p) { return p.record.steps; }, "The op index of every step, as a list.")
-      .def_prop_ro("peak", [](const BoundPlan& p) { return count_of(p.record.peak); },
-                   "Bytes, graph inputs included; None where a file does not say.")
-      .def_prop_ro("duration", [](const BoundPlan& p) { return count_of(p.record.duration); },
-                   "Sum over all steps, in the graph's time unit; None where a file does not say.")
-      .def_prop_ro("overhead", [](const BoundPlan& p) { return p.record.overhead; },
-                   "Extra duration as a fraction of running every op once; None where a file does not say.")
-      .def_prop_ro("budget", [](const BoundPlan& p) { return count_of(p.record.budget); },
-                   "The budget it was made for in bytes, or None.")
-      .def_prop_ro("order", [](const BoundPlan& p) { return std::string(to_string(p.record.order)); },
-                   "\"fixed\" or \"free\".")
+      .def_prop_ro(
+          "steps", [](const BoundPlan& p) { return p.record.steps; },
+          "The op index of every step, as a list.")
+      .def_prop_ro(
+          "peak", [](const BoundPlan& p) { return count_of(p.record.peak); },
+          "Bytes, graph inputs included; None where a file does not say.")
+      .def_prop_ro(
+          "duration", [](const BoundPlan& p) { return count_of(p.record.duration); },
+          "Sum over all steps, in the graph's time unit; None where a file does not say.")
+      .def_prop_ro(
+          "overhead", [](const BoundPlan& p) { return p.record.overhead; },
+          "Extra duration as a fraction of running every op once; None where a file does not say.")
+      .def_prop_ro(
+          "budget", [](const BoundPlan& p) { return count_of(p.record.budget); },
+          "The budget it was made for in bytes, or None.")
+      .def_prop_ro(
+          "order", [](const BoundPlan& p) { return std::string(to_string(p.record.order)); },
+          "\"fixed\" or \"free\".")
       .def_prop_ro("planner", [](const BoundPlan& p) { return p.record.planner; })
       .def_prop_ro("seed", [](const BoundPlan& p) { return p.record.seed; })
       .def_prop_ro("status", [](const BoundPlan& p) { return p.record.status; })
       .def_prop_ro("graph_name", [](const BoundPlan& p) { return p.record.graph_name; })
       .def_prop_ro("graph_hash", [](const BoundPlan& p) { return p.record.graph_hash; })
       .def_prop_ro("peak_lower_bound", [](const BoundPlan& p) { return count_of(p.record.peak_bound); })
-      .def_prop_ro("duration_lower_bound", [](const BoundPlan& p) { return count_of(p.record.duration_bound); })
-      .def("memory",
-           [](const BoundPlan& p, const Graph& graph) {
-             return array_of<Int64Array>(simulate_plan(graph, checked_plan(graph, p.record.steps, OrderMode::kFree)).memory);
-           },
-           nb::arg("graph"), "Bytes in memory at every step: int64 array of shape (len(steps),). Raises PlanError.")
-      .def("save", [](const BoundPlan& p, const std::filesystem::path& path) { save_plan(p.record, path); },
-           nb::arg("path"), "Writes a `remat.plan` file: the whole file, or nothing. Raises RematError.")
+      .def_prop_ro("duration_lower_bound",
+                   [](const BoundPlan& p) { return count_of(p.record.duration_bound); })
+      .def(
+          "memory",
+          [](const BoundPlan& p, const Graph& graph) {
+            return array_of<Int64Array>(
+                simulate_plan(graph, checked_plan(graph, p.record.steps, OrderMode::kFree)).memory);
+          },
+          nb::arg("graph"),
+          "Bytes in memory at every step: int64 array of shape (len(steps),). Raises PlanError.")
+      .def(
+          "save", [](const BoundPlan& p, const std::filesystem::path& path) { save_plan(p.record, path); },
+          nb::arg("path"), nb::sig("def save(self, path: str | os.PathLike[str]) -> None"),
+          "Writes a `remat.plan` file: the whole file, or nothing. Raises RematError.")
       .def("__len__", [](const BoundPlan& p) { return p.record.steps.size(); })
-      .def("__eq__", [](const BoundPlan& a, const BoundPlan& b) { return format_plan(a.record) == format_plan(b.record); },
-           nb::is_operator())
+      .def(
+          "__eq__",
+          [](const BoundPlan& a, const BoundPlan& b) {
+            return format_plan(a.record) == format_plan(b.record);
+          },
+          nb::is_operator(), nb::sig("def __eq__(self, other: object, /) -> bool"))
       .def("__hash__", [](const BoundPlan& p) { return nb::hash(nb::str(format_plan(p.record).c_str())); })
       .def("__getstate__", [](const BoundPlan& p) { return format_plan(p.record); })
-      .def("__setstate__",
-           [](BoundPlan& p, const std::string& text) { new (&p) BoundPlan{parse_plan(text, "pickled plan")}; })
+      .def(
+          "__setstate__",
+          [](BoundPlan& p, const std::string& text) { new (&p) BoundPlan{parse_plan(text, "pickled plan")}; })
       .def("__repr__", repr);
 }
 
 void bind_simulation_class(nb::module_& m) {
-  nb::class_<BoundSimulation>(m, "Simulation", "What running a sequence of steps costs, by the reference simulator.")
-      .def_prop_ro("peak", [](const BoundSimulation& s) { return s.cost.peak.count(); }, "Bytes.")
-      .def_prop_ro("peak_step", [](const BoundSimulation& s) { return s.cost.peak_step.index(); },
-                   "The first step that reaches the peak.")
+  nb::class_<BoundSimulation>(m, "Simulation",
+                              "What running a sequence of steps costs, by the reference simulator.")
+      .def_prop_ro(
+          "peak", [](const BoundSimulation& s) { return s.cost.peak.count(); }, "Bytes.")
+      .def_prop_ro(
+          "peak_step", [](const BoundSimulation& s) { return s.cost.peak_step.index(); },
+          "The first step that reaches the peak.")
       .def_prop_ro("duration", [](const BoundSimulation& s) { return s.cost.duration.count(); })
-      .def_ro("overhead", &BoundSimulation::overhead, "Extra duration as a fraction of running every op once.")
+      .def_ro("overhead", &BoundSimulation::overhead,
+              "Extra duration as a fraction of running every op once.")
       .def_ro("recomputed_ops", &BoundSimulation::recomputed_ops, "Steps beyond the first run of each op.")
-      .def_prop_ro("memory", [](const BoundSimulation& s) { return array_of<Int64Array>(s.memory); },
-                   "Bytes in memory at every step: read-only int64 array of shape (steps,).")
+      .def_prop_ro(
+          "memory", [](const BoundSimulation& s) { return array_of<Int64Array>(s.memory); },
+          "Bytes in memory at every step: read-only int64 array of shape (steps,).")
       .def("__repr__", [](const BoundSimulation& s) {
         return nb::str("<remat.Simulation: {} steps, peak {} at step {}, duration {}>")
             .format(s.memory.size(), s.cost.peak.count(), s.cost.peak_step.index(), s.cost.duration.count());
@@ -129,12 +154,15 @@ void bind_plan(nb::module_& m) {
   bind_plan_class(m);
   bind_simulation_class(m);
   m.def("check", check, nb::arg("graph"), nb::arg("plan"),
-        "Recomputes everything that the plan says from its steps alone: every rule, the budget, peak, duration,\n"
-        "hash of the graph. Returns what the steps cost; raises PlanError naming the first broken rule, the step\n"
+        "Recomputes everything that the plan says from its steps alone: every rule, the budget, peak, "
+        "duration,\n"
+        "hash of the graph. Returns what the steps cost; raises PlanError naming the first broken rule, the "
+        "step\n"
         "and both numbers.");
-  m.def("simulate", simulate_steps, nb::arg("graph"), nb::arg("steps"),
-        nb::sig("def simulate(graph: Graph, steps: Iterable[int]) -> Simulation"),
-        "Runs op indices through the reference simulator, any order of first runs allowed. Raises PlanError.");
+  m.def(
+      "simulate", simulate_steps, nb::arg("graph"), nb::arg("steps"),
+      nb::sig("def simulate(graph: Graph, steps: collections.abc.Iterable[int]) -> Simulation"),
+      "Runs op indices through the reference simulator, any order of first runs allowed. Raises PlanError.");
 }
 
 }  // namespace remat::python

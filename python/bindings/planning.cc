@@ -22,7 +22,9 @@ struct BoundResult {
   Bytes floor;
 
   bool within() const { return record && has_plan(result); }
-  Bytes smallest_known() const { return result.plan ? std::min(result.cost.peak, keep_all_peak) : keep_all_peak; }
+  Bytes smallest_known() const {
+    return result.plan ? std::min(result.cost.peak, keep_all_peak) : keep_all_peak;
+  }
 };
 
 /// Runs one planner on its own thread. The calling thread holds the GIL whenever Python code runs: it
@@ -148,7 +150,8 @@ Objective parse_objective(const std::string& text) {
 
 void set_limits(Limits& limits, std::optional<double> time_limit, nb::handle work_limit) {
   if (time_limit) {
-    if (!(*time_limit >= 0)) throw UsageError("time_limit " + std::to_string(*time_limit) + " is not 0 or more seconds");
+    if (!(*time_limit >= 0))
+      throw UsageError("time_limit " + std::to_string(*time_limit) + " is not 0 or more seconds");
     limits.set_time(*time_limit);
   }
   if (!work_limit.is_none()) {
@@ -190,8 +193,9 @@ std::string budget_text(const BoundResult& r) {
 
 void raise_if_infeasible(const BoundResult& r) {
   if (r.result.status != Status::kInfeasible) return;
-  throw NoPlanFault("no plan fits into the budget of " + budget_text(r) + " bytes: " + r.result.peak_bound.argument +
-                        " proves that none goes below " + std::to_string(r.result.peak_bound.peak.count()) +
+  throw NoPlanFault("no plan fits into the budget of " + budget_text(r) +
+                        " bytes: " + r.result.peak_bound.argument + " proves that none goes below " +
+                        std::to_string(r.result.peak_bound.peak.count()) +
                         "; smallest budget known to work: " + std::to_string(r.smallest_known().count()),
                     true, r.floor, r.smallest_known());
 }
@@ -229,16 +233,20 @@ nb::dict counters(const BoundResult& r) {
 
 void bind_outcome(nb::class_<BoundResult>& result) {
   result
-      .def_prop_ro("status", [](const BoundResult& r) { return std::string(to_string(r.result.status)); },
-                   "\"optimal\": proved least duration in this order; \"feasible\": a plan within the budget;\n"
-                   "\"infeasible\": proved that none exists; \"unknown\": none found, nothing proved.")
-      .def_prop_ro("stopped_by", [](const BoundResult& r) { return std::string(to_string(r.result.stopped_by)); },
-                   "\"proof\", \"time\", \"work\", \"interrupted\" or \"target\".")
-      .def_prop_ro("plan", [](const BoundResult& r) { return plan_of(r, true); },
-                   "The plan within the budget, or None.")
-      .def_prop_ro("closest", [](const BoundResult& r) { return plan_of(r, false); },
-                   "The plan of the smallest peak found where none is within the budget, to be shown and not to be\n"
-                   "run; else None.")
+      .def_prop_ro(
+          "status", [](const BoundResult& r) { return std::string(to_string(r.result.status)); },
+          "\"optimal\": proved least duration in this order; \"feasible\": a plan within the budget;\n"
+          "\"infeasible\": proved that none exists; \"unknown\": none found, nothing proved.")
+      .def_prop_ro(
+          "stopped_by", [](const BoundResult& r) { return std::string(to_string(r.result.stopped_by)); },
+          "\"proof\", \"time\", \"work\", \"interrupted\" or \"target\".")
+      .def_prop_ro(
+          "plan", [](const BoundResult& r) { return plan_of(r, true); },
+          "The plan within the budget, or None.")
+      .def_prop_ro(
+          "closest", [](const BoundResult& r) { return plan_of(r, false); },
+          "The plan of the smallest peak found where none is within the budget, to be shown and not to be\n"
+          "run; else None.")
       .def_prop_ro("peak", if_within([](const BoundResult& r) { return r.result.cost.peak.count(); }),
                    "Of `plan`, in bytes, or None.")
       .def_prop_ro("duration", if_within([](const BoundResult& r) { return r.result.cost.duration.count(); }),
@@ -247,33 +255,44 @@ void bind_outcome(nb::class_<BoundResult>& result) {
                    "Of `plan`: extra duration as a fraction of running every op once, or None.")
       .def_prop_ro("gap", if_within([](const BoundResult& r) { return gap(r.result); }),
                    "(duration - duration_lower_bound) / duration_lower_bound, or None.")
-      .def_prop_ro("best_peak",
-                   [](const BoundResult& r) { return r.record ? std::optional(r.result.cost.peak.count()) : std::nullopt; },
-                   "Peak of `plan` or `closest` in bytes, or None.")
-      .def("raise_if_infeasible", raise_if_infeasible, "Raises InfeasibleError where `status` is \"infeasible\".")
+      .def_prop_ro(
+          "best_peak",
+          [](const BoundResult& r) {
+            return r.record ? std::optional(r.result.cost.peak.count()) : std::nullopt;
+          },
+          "Peak of `plan` or `closest` in bytes, or None.")
+      .def("raise_if_infeasible", raise_if_infeasible,
+           "Raises InfeasibleError where `status` is \"infeasible\".")
       .def("raise_if_no_plan", raise_if_no_plan,
-           "Raises InfeasibleError where `status` is \"infeasible\", and NoPlanError where nothing was found.");
+           "Raises InfeasibleError where `status` is \"infeasible\", and NoPlanError where nothing was "
+           "found.");
 }
 
 void bind_facts(nb::class_<BoundResult>& result) {
   result
-      .def_prop_ro("budget",
-                   [](const BoundResult& r) { return count_of(r.budget); },
-                   "Bytes, or None where there is none.")
+      .def_prop_ro(
+          "budget", [](const BoundResult& r) { return count_of(r.budget); },
+          "Bytes, or None where there is none.")
       .def_prop_ro("keep_all_peak", [](const BoundResult& r) { return r.keep_all_peak.count(); })
       .def_prop_ro("floor", [](const BoundResult& r) { return r.floor.count(); })
       .def_prop_ro("order", [](const BoundResult& r) { return std::string(to_string(r.result.order)); })
-      .def_prop_ro("planner", [](const BoundResult& r) { return r.result.planner; }, "The planner that made the plan.")
-      .def_prop_ro("peak_lower_bound", [](const BoundResult& r) { return r.result.peak_bound.peak.count(); },
-                   "Bytes that no plan in this order can go below.")
-      .def_prop_ro("peak_argument", [](const BoundResult& r) { return r.result.peak_bound.argument; },
-                   "What proves `peak_lower_bound`.")
-      .def_prop_ro("duration_lower_bound",
-                   [](const BoundResult& r) { return r.result.duration_bound.duration.count(); },
-                   "Duration that no plan within the budget can go below.")
-      .def_prop_ro("duration_argument", [](const BoundResult& r) { return r.result.duration_bound.argument; },
-                   "What proves `duration_lower_bound`.")
-      .def_prop_ro("seconds", [](const BoundResult& r) { return r.result.seconds; }, "Wall clock of planning.")
+      .def_prop_ro(
+          "planner", [](const BoundResult& r) { return r.result.planner; }, "The planner that made the plan.")
+      .def_prop_ro(
+          "peak_lower_bound", [](const BoundResult& r) { return r.result.peak_bound.peak.count(); },
+          "Bytes that no plan in this order can go below.")
+      .def_prop_ro(
+          "peak_argument", [](const BoundResult& r) { return r.result.peak_bound.argument; },
+          "What proves `peak_lower_bound`.")
+      .def_prop_ro(
+          "duration_lower_bound",
+          [](const BoundResult& r) { return r.result.duration_bound.duration.count(); },
+          "Duration that no plan within the budget can go below.")
+      .def_prop_ro(
+          "duration_argument", [](const BoundResult& r) { return r.result.duration_bound.argument; },
+          "What proves `duration_lower_bound`.")
+      .def_prop_ro(
+          "seconds", [](const BoundResult& r) { return r.result.seconds; }, "Wall clock of planning.")
       .def_prop_ro("counters", counters, nb::sig("def counters(self) -> dict[str, int]"),
                    "What the planner counted, in its own order.")
       .def("__repr__", [](const BoundResult& r) {
@@ -287,21 +306,27 @@ void bind_planners(nb::module_& m) {
   nb::class_<PlannerInfo>(m, "PlannerInfo", "A registered planner.")
       .def_prop_ro("name", [](const PlannerInfo& p) { return std::string(p.name); })
       .def_prop_ro("description", [](const PlannerInfo& p) { return std::string(p.description); })
-      .def_prop_ro("guarantee", [](const PlannerInfo& p) { return std::string(p.guarantee); }, "What it promises.")
-      .def_prop_ro("source", [](const PlannerInfo& p) { return std::string(p.source); }, "The paper, or \"Remat\".")
+      .def_prop_ro(
+          "guarantee", [](const PlannerInfo& p) { return std::string(p.guarantee); }, "What it promises.")
+      .def_prop_ro(
+          "source", [](const PlannerInfo& p) { return std::string(p.source); }, "The paper, or \"Remat\".")
       .def("__repr__", [](const PlannerInfo& p) {
         return nb::str("<remat.PlannerInfo {}: {}>").format(std::string(p.name), std::string(p.description));
       });
-  m.def("planners", [] {
-    std::vector<PlannerInfo> all(planners().begin(), planners().end());
-    return all;
-  }, "All planners, in the order in which `auto` tries them.");
+  m.def(
+      "planners",
+      [] {
+        std::vector<PlannerInfo> all(planners().begin(), planners().end());
+        return all;
+      },
+      "All planners, in the order in which `auto` tries them.");
 }
 
 }  // namespace
 
 void bind_planning(nb::module_& m) {
-  nb::class_<BoundResult> result(m, "PlanResult", "Two facts apart: is there a plan within the budget, and what is proved.");
+  nb::class_<BoundResult> result(m, "PlanResult",
+                                 "Two facts apart: is there a plan within the budget, and what is proved.");
   bind_outcome(result);
   bind_facts(result);
   bind_planners(m);
@@ -310,7 +335,8 @@ void bind_planning(nb::module_& m) {
         nb::arg("threads"), nb::arg("options"), nb::arg("progress").none(),
         nb::sig("def plan(graph: Graph, budget: int | str | None, planner: str, order: str, objective: str, "
                 "time_limit: float | None, work_limit: int | None, seed: int, threads: int, "
-                "options: dict[str, Any], progress: Callable[[str, float, int | None, int | None, bool], object] | None"
+                "options: dict[str, typing.Any], progress: collections.abc.Callable[[str, float, int | None, "
+                "int | None, bool], object] | None"
                 ") -> PlanResult"),
         "See remat.plan.");
 }

@@ -1,0 +1,270 @@
+"""Runs the fenced blocks of README.md and docs/: what the documentation shows is what happens.
+
+    python tools/snippets.py [--fix] [FILE ...]
+
+A block is run by its language:
+
+- ``console``: lines that start with ``$ `` are run by bash (a trailing ``\\`` continues the command); the lines up
+  to the next command are its output, both streams. ``...`` stands for anything within a line, and alone on a
+  line for any lines. ``[exit 2]`` as the last line is the exit code, 0 without it.
+- ``python``: executed, all blocks of a page in one namespace; a block with ``>>>`` is a doctest (with ellipsis).
+- ``json``: must be JSON; an object with ``"format": "remat.graph"`` must be a graph.
+- any language with ``file=PATH`` behind it: shows that file. ``--fix`` writes it into the page.
+
+Others are text. Each page runs in an empty folder of its own that shows the repository's files (what a snippet
+writes stays there) and ``../shared`` where that exists. An HTML comment on the line before a block changes this:
+``<!-- snippet: skip WHY -->`` and ``<!-- snippet: needs PATH -->``; what is skipped is printed.
+"""
+
+from __future__ import annotations
+
+import argparse
+import difflib
+import doctest
+import json
+import os
+import re
+import subprocess
+import sys
+import tempfile
+import traceback
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).resolve().parent.parent
+TIMEOUT_S = 300
+
+
+class SnippetError(Exception):
+    """A snippet that does not do what the page says."""
+
+
+@dataclass
+class Block:
+    page: Path
+    line: int  # of the fence, from 1
+    language: str
+    attributes: dict[str, str]
+    text: list[str]
+    directive: str  # what `<!-- snippet: ... -->` says, or ""
+
+
+@dataclass
+class Command:
+    line: int
+    text: str
+    output: list[str] = field(default_factory=list)
+    exit_code: int = 0
+
+
+def read_blocks(page: Path) -> Iterator[Block]:
+    """The fenced blocks of a page, in order."""
+    lines = page.read_text().splitlines()
+    at = 0
+    while at < len(lines):
+        fence = re.fullmatch(r"(`{3,})(\w*)(.*)", lines[at])
+        if not fence:
+            at += 1
+            continue
+        end = at + 1
+        while end < len(lines) and lines[end].strip() != fence[1]:
+            end += 1
+        if end == len(lines):
+            raise SnippetError(f"{page}:{at + 1}: the block does not end")
+        directive = re.fullmatch(r"<!-- snippet: (.*) -->", lines[at - 1]) if at else None
+        attributes = dict(re.findall(r"(\w+)=(\S+)", fence[3]))
+        yield Block(page, at + 1, fence[2], attributes, lines[at + 1 : end], directive[1] if directive else "")
+        at = end + 1
+
+
+def read_commands(block: Block) -> Iterator[Command]:
+    """The commands of a console block with the output that belongs to each."""
+    command: Command | None = None
+    continues = False
+    for number, line in enumerate(block.text, block.line + 1):
+        if continues and command:
+            command.text += "\n" + line
+        elif line.startswith("$ "):
+            if command:
+                yield command
+            command = Command(number, line[2:])
+        elif command is None:
+            raise SnippetError(f"{block.page}:{number}: output before the first command")
+        elif code := re.fullmatch(r"\[exit (\d+)\]", line):
+            command.exit_code = int(code[1])
+        else:
+            command.output.append(line)
+        continues = bool(command) and not command.output and line.endswith("\\")
+    if command:
+        yield command
+
+
+def matches(expected: list[str], got: list[str]) -> bool:
+    """Whether the output is the expected one, with ``...`` for anything."""
+    pattern = ""
+    for line in expected:
+        if line.strip() == "...":
+            pattern += r"(?:.*\n)*?"
+        else:
+            pattern += ".*".join(re.escape(part) for part in line.rstrip().split("...")) + r"\n"
+    return re.fullmatch(pattern, "".join(line.rstrip() + "\n" for line in got)) is not None
+
+
+def run_console(block: Block, folder: Path) -> None:
+    for command in read_commands(block):
+        done = subprocess.run(
+            ["bash", "-c", command.text],
+            cwd=folder,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            timeout=TIMEOUT_S,
+        )
+        got = done.stdout.rstrip("\n").split("\n") if done.stdout.strip() else []
+        expected = command.output
+        while expected and not expected[-1].strip():
+            expected = expected[:-1]
+        if done.returncode != command.exit_code:
+            shown = "\n".join(got)
+            raise SnippetError(
+                f"{block.page}:{command.line}: exit code {done.returncode} instead of {command.exit_code}\n{shown}"
+            )
+        if not matches(expected, got):
+            difference = "\n".join(difflib.unified_diff(expected, got, "page", "output", lineterm=""))
+            raise SnippetError(f"{block.page}:{command.line}: other output\n{difference}")
+
+
+def run_python(block: Block, names: dict[str, Any]) -> None:
+    place = f"{block.page}:{block.line}"
+    if any(line.startswith(">>> ") for line in block.text):
+        test = doctest.DocTestParser().get_doctest("\n".join(block.text) + "\n", names, place, place, block.line)
+        runner = doctest.DocTestRunner(optionflags=doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE)
+        report: list[str] = []
+        runner.run(test, out=report.append, clear_globs=False)
+        names.update(test.globs)
+        if runner.failures:
+            raise SnippetError("".join(report))
+        return
+    try:
+        # Blank lines before keep the line numbers of the page.
+        exec(compile("\n" * block.line + "\n".join(block.text), str(block.page), "exec"), names)
+    except Exception as error:
+        raise SnippetError(f"{place}: {traceback.format_exc()}") from error
+
+
+def run_json(block: Block) -> None:
+    try:
+        data = json.loads("\n".join(block.text))
+    except ValueError as error:
+        raise SnippetError(f"{block.page}:{block.line}: {error}") from error
+    if isinstance(data, dict) and data.get("format") == "remat.graph":
+        import remat
+
+        remat.Graph.from_dict(data)
+
+
+def shown_file(block: Block) -> list[str]:
+    return (ROOT / block.attributes["file"]).read_text().splitlines()
+
+
+def check_file(block: Block) -> None:
+    if block.text != shown_file(block):
+        raise SnippetError(f"{block.page}:{block.line}: is not {block.attributes['file']} as it is now: make format")
+
+
+def update_files(page: Path) -> None:
+    """Writes the files that a page shows into it."""
+    lines = page.read_text().splitlines()
+    for block in reversed(list(read_blocks(page))):
+        if "file" in block.attributes:
+            lines[block.line : block.line + len(block.text)] = shown_file(block)
+    text = "\n".join(lines) + "\n"
+    if text != page.read_text():
+        page.write_text(text)
+
+
+def why_skipped(block: Block, folder: Path) -> str | None:
+    """Why the block is not run, if so."""
+    if block.directive.startswith("skip "):
+        return block.directive.removeprefix("skip ")
+    if block.directive.startswith("needs "):
+        path = block.directive.removeprefix("needs ")
+        return None if (folder / path).exists() else f"there is no {path}"
+    if block.directive:
+        raise SnippetError(f"{block.page}:{block.line}: unknown directive '{block.directive}'")
+    return None
+
+
+def make_folder(parent: Path) -> Path:
+    """A folder that looks like the repository and can be written to."""
+    folder = parent / "remat"
+    folder.mkdir()
+    for entry in ROOT.iterdir():
+        (folder / entry.name).symlink_to(entry)
+    shared = ROOT.parent / "shared"
+    if shared.exists():
+        (parent / "shared").symlink_to(shared)
+    return folder
+
+
+def run_block(block: Block, folder: Path, names: dict[str, Any]) -> bool:
+    """Whether there was something to run."""
+    if "file" in block.attributes:
+        check_file(block)
+    elif block.language == "console":
+        run_console(block, folder)
+    elif block.language == "python":
+        run_python(block, names)
+    elif block.language == "json":
+        run_json(block)
+    else:
+        return False
+    return True
+
+
+def run_page(page: Path) -> int:
+    """Runs all blocks of a page and returns how many there were."""
+    count = 0
+    names: dict[str, Any] = {"__name__": "__main__"}
+    with tempfile.TemporaryDirectory() as parent:
+        folder = make_folder(Path(parent))
+        os.chdir(folder)
+        try:
+            for block in read_blocks(page):
+                reason = why_skipped(block, folder)
+                if reason is not None:
+                    print(f"{page.relative_to(ROOT)}:{block.line}: skipped: {reason}")
+                else:
+                    count += run_block(block, folder, names)
+        finally:
+            os.chdir(ROOT)
+    return count
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description="Runs the fenced blocks of the documentation.")
+    parser.add_argument("--fix", action="store_true", help="bring blocks that show a file up to date, run nothing")
+    parser.add_argument("pages", nargs="*", type=Path)
+    arguments = parser.parse_args()
+    pages = [p.resolve() for p in arguments.pages] or [ROOT / "README.md", *sorted(ROOT.glob("docs/**/*.md"))]
+    if arguments.fix:
+        for page in pages:
+            update_files(page)
+        return 0
+    failed = 0
+    total = 0
+    for page in pages:
+        try:
+            total += run_page(page)
+        except (SnippetError, OSError, subprocess.TimeoutExpired) as error:
+            print(error, file=sys.stderr)
+            failed += 1
+    print(f"{total} snippets of {len(pages)} pages run, {failed} pages failed")
+    return 1 if failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
