@@ -96,9 +96,4 @@ class ProgressLine {
   std::mutex mutex_;
 };
 
-/// The smallest peak that any known plan of the graph reaches: that of `result` or, where there is time
-/// left, of a short search for the smallest peak.
-std::optional<Bytes> smallest_known_budget(const Problem& problem, const PlanResult& result,
-                                           const PlanOptions& options, Limits& limits);
-
 }  // namespace remat::cli

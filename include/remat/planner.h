@@ -100,4 +100,9 @@ const PlannerInfo& find_planner(std::string_view name);
 PlanResult make_plan(const Problem& problem, std::string_view planner, const PlanOptions& options,
                      Limits& limits);
 
+/// The smallest budget that is known to work where `problem` was not solved: the least peak of `result` and of a
+/// short search for it, within a quarter of what is left of `limits` and at most five seconds.
+std::optional<Bytes> smallest_known_budget(const Problem& problem, const PlanResult& result,
+                                           const PlanOptions& options, Limits& limits);
+
 }  // namespace remat

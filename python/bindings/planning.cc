@@ -1,122 +1,33 @@
-// remat.plan: a planner on a thread of its own, so that Python goes on, hears of progress and can stop it.
-#include <atomic>
-#include <condition_variable>
-#include <deque>
-#include <exception>
+// remat.plan and remat.PlanResult.
 #include <map>
-#include <mutex>
-#include <thread>
 
 #include "bindings.h"
 #include "errors.h"
+#include "planner_thread.h"
 
 namespace remat::python {
 namespace {
 
 /// `remat.PlanResult`.
 struct BoundResult {
+  nb::object graph_object;  ///< keeps `problem.graph`
+  Problem problem;
+  PlanOptions options;
+  std::optional<double> time_limit;
+  std::optional<std::int64_t> work_limit;
+
   PlanResult result;
   std::optional<PlanRecord> record;  ///< of `result.plan`, also where that is over the budget
   std::optional<Bytes> budget;
   Bytes keep_all_peak;
   Bytes floor;
+  std::optional<Bytes> smallest_known;  ///< once somebody asked
 
   bool within() const { return record && has_plan(result); }
-  Bytes smallest_known() const {
-    return result.plan ? std::min(result.cost.peak, keep_all_peak) : keep_all_peak;
+  void set_limits(Limits& limits) const {
+    if (time_limit) limits.set_time(*time_limit);
+    if (work_limit) limits.set_work(*work_limit);
   }
-};
-
-/// Runs one planner on its own thread. The calling thread holds the GIL whenever Python code runs: it
-/// hands over progress in order and asks for signals every kPoll.
-class PlannerThread {
- public:
-  PlannerThread(const Problem& problem, const std::string& planner, const PlanOptions& options)
-      : problem_(problem), planner_(planner), options_(options) {
-    limits_.set_stop(&stop_);
-    limits_.set_progress([this](const Progress& progress) {
-      const std::lock_guard lock(mutex_);
-      queue_.push_back(progress);
-      changed_.notify_one();
-    });
-  }
-  Limits& limits() { return limits_; }
-
-  PlanResult run(nb::handle progress) {
-    std::thread thread([this] { work(); });
-    std::exception_ptr python_fault;
-    while (!wait()) {
-      if (python_fault) continue;
-      try {
-        hand_over(progress);
-        poll_signals();
-      } catch (...) {
-        python_fault = std::current_exception();
-        stop_ = true;
-      }
-    }
-    thread.join();
-    if (python_fault) std::rethrow_exception(python_fault);
-    if (fault_) std::rethrow_exception(fault_);
-    hand_over(progress);
-    return std::move(result_);
-  }
-
- private:
-  static constexpr std::chrono::milliseconds kPoll{50};
-
-  void work() {
-    try {
-      result_ = make_plan(problem_, planner_, options_, limits_);
-    } catch (...) {
-      fault_ = std::current_exception();
-    }
-    const std::lock_guard lock(mutex_);
-    done_ = true;
-    changed_.notify_one();
-  }
-
-  /// Without the GIL, until the planner ends, reports something, or kPoll is over. True where it has ended.
-  bool wait() {
-    nb::gil_scoped_release release;
-    std::unique_lock lock(mutex_);
-    changed_.wait_for(lock, kPoll, [this] { return done_ || !queue_.empty(); });
-    return done_;
-  }
-
-  void hand_over(nb::handle callback) {
-    std::deque<Progress> queue;
-    {
-      const std::lock_guard lock(mutex_);
-      queue.swap(queue_);
-    }
-    if (callback.is_none()) return;
-    for (const Progress& p : queue) {
-      callback(p.planner, p.seconds, p.peak ? nb::cast(p.peak->count()) : nb::none(),
-               p.duration ? nb::cast(p.duration->count()) : nb::none(), p.within_budget);
-    }
-  }
-
-  /// The first Ctrl-C stops the planner and keeps its plan; a second one, and what any other signal handler
-  /// raises, ends the call.
-  void poll_signals() {
-    if (PyErr_CheckSignals() == 0) return;
-    nb::python_error error;
-    if (!error.matches(PyExc_KeyboardInterrupt) || stop_) throw error;
-    stop_ = true;
-  }
-
-  Problem problem_;
-  std::string planner_;
-  PlanOptions options_;
-  std::atomic<bool> stop_{false};
-  Limits limits_;
-  std::mutex mutex_;  // guards queue_ and done_
-  std::condition_variable changed_;
-  std::deque<Progress> queue_;
-  bool done_ = false;
-  PlanResult result_;
-  std::exception_ptr fault_;
 };
 
 /// Options reach planners as text, as on the command line.
@@ -148,66 +59,88 @@ Objective parse_objective(const std::string& text) {
   throw UsageError("objective must be 'time' or 'peak', not '" + text + "'");
 }
 
-void set_limits(Limits& limits, std::optional<double> time_limit, nb::handle work_limit) {
-  if (time_limit) {
-    if (!(*time_limit >= 0))
-      throw UsageError("time_limit " + std::to_string(*time_limit) + " is not 0 or more seconds");
-    limits.set_time(*time_limit);
+void read_limits(BoundResult& outcome, std::optional<double> time_limit, nb::handle work_limit) {
+  if (time_limit && !(*time_limit >= 0)) {
+    throw UsageError("time_limit " + std::to_string(*time_limit) + " is not 0 or more seconds");
   }
-  if (!work_limit.is_none()) {
-    const std::int64_t units = with_fault<UsageError>([&] { return to_integer(work_limit, "work_limit"); });
-    if (units < 0) throw UsageError("work_limit " + std::to_string(units) + " is negative");
-    limits.set_work(units);
-  }
+  outcome.time_limit = time_limit;
+  if (work_limit.is_none()) return;
+  outcome.work_limit = with_fault<UsageError>([&] { return to_integer(work_limit, "work_limit"); });
+  if (*outcome.work_limit < 0)
+    throw UsageError("work_limit " + std::to_string(*outcome.work_limit) + " is negative");
 }
 
-BoundResult plan(const Graph& graph, nb::handle budget, const std::string& planner, const std::string& order,
-                 const std::string& objective, std::optional<double> time_limit, nb::handle work_limit,
-                 nb::handle seed, nb::handle threads, nb::dict options, nb::handle progress) {
+/// With a budget the objective "peak" is still to be within it.
+void settle_budget(BoundResult& outcome) {
+  if (outcome.problem.objective != Objective::kPeak || !outcome.budget) return;
+  PlanResult& result = outcome.result;
+  if (!result.plan || result.cost.peak <= *outcome.budget) return;
+  result.status = result.status == Status::kOptimal ? Status::kInfeasible : Status::kUnknown;
+}
+
+BoundResult plan(nb::handle_t<Graph> graph_object, nb::handle budget, const std::string& planner,
+                 const std::string& order, const std::string& objective, std::optional<double> time_limit,
+                 nb::handle work_limit, nb::handle seed, nb::handle threads, nb::dict options,
+                 nb::handle progress) {
+  const Graph& graph = nb::cast<const Graph&>(graph_object);
   BoundResult outcome;
+  outcome.graph_object = nb::borrow(graph_object);
   outcome.keep_all_peak = keep_all_peak(graph);
   outcome.floor = floor_bound(graph).peak;
   outcome.budget = parse_budget_object(budget, outcome.keep_all_peak);
-  Problem problem;
-  problem.graph = &graph;
-  problem.order = parse_order(order);
-  problem.objective = parse_objective(objective);
-  if (outcome.budget && problem.objective == Objective::kPeak) {
-    throw UsageError("objective 'peak' asks for the smallest peak and takes no budget");
-  }
-  problem.budget = outcome.budget.value_or(Bytes(kMaxCount - 1));
-  const PlanOptions plan_options = read_options(seed, threads, options);
-  PlannerThread thread(problem, planner, plan_options);
-  set_limits(thread.limits(), time_limit, work_limit);
-  outcome.result = thread.run(progress);
+  outcome.problem.graph = &graph;
+  outcome.problem.order = parse_order(order);
+  outcome.problem.objective = parse_objective(objective);
+  outcome.problem.budget = outcome.budget.value_or(Bytes(kMaxCount - 1));
+  outcome.options = read_options(seed, threads, options);
+  read_limits(outcome, time_limit, work_limit);
+  PlannerThread thread;
+  outcome.set_limits(thread.limits());
+  thread.run([&] { outcome.result = make_plan(outcome.problem, planner, outcome.options, thread.limits()); },
+             progress);
+  settle_budget(outcome);
   if (outcome.result.plan) {
-    outcome.record = make_record(problem, outcome.result, plan_options.seed);
+    outcome.record = make_record(outcome.problem, outcome.result, outcome.options.seed);
     outcome.record->budget = outcome.budget;
   }
   return outcome;
+}
+
+std::int64_t smallest_known_budget_of(BoundResult& r) {
+  if (!r.smallest_known) {
+    PlannerThread thread;
+    r.set_limits(thread.limits());
+    std::optional<Bytes> found;
+    thread.run([&] { found = smallest_known_budget(r.problem, r.result, r.options, thread.limits()); },
+               nb::none());
+    r.smallest_known = std::min(found.value_or(r.keep_all_peak), r.keep_all_peak);
+  }
+  return r.smallest_known->count();
 }
 
 std::string budget_text(const BoundResult& r) {
   return r.budget ? std::to_string(r.budget->count()) : std::string("none");
 }
 
-void raise_if_infeasible(const BoundResult& r) {
-  if (r.result.status != Status::kInfeasible) return;
-  throw NoPlanFault("no plan fits into the budget of " + budget_text(r) +
-                        " bytes: " + r.result.peak_bound.argument + " proves that none goes below " +
-                        std::to_string(r.result.peak_bound.peak.count()) +
-                        "; smallest budget known to work: " + std::to_string(r.smallest_known().count()),
-                    true, r.floor, r.smallest_known());
+/// "; none goes below 12 (the bound 'floor'); ..."
+std::string what_is_known(BoundResult& r) {
+  return "; no plan of " + std::string(to_string(r.result.order)) + " order goes below " +
+         std::to_string(r.result.peak_bound.peak.count()) + " (the bound '" + r.result.peak_bound.argument +
+         "'); the smallest budget known to work is " + std::to_string(smallest_known_budget_of(r));
 }
 
-void raise_if_no_plan(const BoundResult& r) {
+void raise_if_infeasible(BoundResult& r) {
+  if (r.result.status != Status::kInfeasible) return;
+  throw NoPlanFault("proved infeasible: no plan fits into " + budget_text(r) + " bytes" + what_is_known(r),
+                    true, r.floor, *r.smallest_known);
+}
+
+void raise_if_no_plan(BoundResult& r) {
   raise_if_infeasible(r);
   if (r.within()) return;
-  throw NoPlanFault("no plan within the budget of " + budget_text(r) + " bytes was found (stopped by " +
-                        std::string(to_string(r.result.stopped_by)) + "); none goes below " +
-                        std::to_string(r.result.peak_bound.peak.count()) +
-                        "; smallest budget known to work: " + std::to_string(r.smallest_known().count()),
-                    false, r.floor, r.smallest_known());
+  throw NoPlanFault("no plan within " + budget_text(r) + " bytes found, nothing proved; stopped by " +
+                        std::string(to_string(r.result.stopped_by)) + what_is_known(r),
+                    false, r.floor, *r.smallest_known);
 }
 
 std::optional<BoundPlan> plan_of(const BoundResult& r, bool within) {
@@ -282,14 +215,14 @@ void bind_facts(nb::class_<BoundResult>& result) {
           "peak_lower_bound", [](const BoundResult& r) { return r.result.peak_bound.peak.count(); },
           "Bytes that no plan in this order can go below.")
       .def_prop_ro(
-          "peak_argument", [](const BoundResult& r) { return r.result.peak_bound.argument; },
+          "peak_bound_argument", [](const BoundResult& r) { return r.result.peak_bound.argument; },
           "What proves `peak_lower_bound`.")
       .def_prop_ro(
           "duration_lower_bound",
           [](const BoundResult& r) { return r.result.duration_bound.duration.count(); },
           "Duration that no plan within the budget can go below.")
       .def_prop_ro(
-          "duration_argument", [](const BoundResult& r) { return r.result.duration_bound.argument; },
+          "duration_bound_argument", [](const BoundResult& r) { return r.result.duration_bound.argument; },
           "What proves `duration_lower_bound`.")
       .def_prop_ro(
           "seconds", [](const BoundResult& r) { return r.result.seconds; }, "Wall clock of planning.")
