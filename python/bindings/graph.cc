@@ -75,24 +75,28 @@ void bind_columns(nb::class_<Graph>& graph) {
       .def_prop_ro(
           "bytes",
           [](nb::handle_t<Graph> self) { return view_of<Int64Array>(nb::cast<Graph&>(self).bytes, self); },
+          nb::rv_policy::reference,
           "Bytes of every value: read-only int64 array of shape (num_values,), a view.")
       .def_prop_ro(
           "producers",
           [](nb::handle_t<Graph> self) { return view_of<Int32Array>(nb::cast<Graph&>(self).producer, self); },
+          nb::rv_policy::reference,
           "The op that makes each value, -1 for a graph input: read-only int32 array of shape\n"
           "(num_values,), a view.")
       .def_prop_ro(
           "durations",
           [](nb::handle_t<Graph> self) { return view_of<Int64Array>(nb::cast<Graph&>(self).duration, self); },
+          nb::rv_policy::reference,
           "Duration of every op: read-only int64 array of shape (num_ops,), a view.")
       .def_prop_ro(
           "workspaces",
           [](nb::handle_t<Graph> self) {
             return view_of<Int64Array>(nb::cast<Graph&>(self).workspace, self);
           },
+          nb::rv_policy::reference,
           "Workspace of every op in bytes: read-only int64 array of shape (num_ops,), a view.")
       .def_prop_ro(
-          "recomputable", [](const Graph& g) { return flags(g.recomputable); },
+          "recomputable", [](const Graph& g) { return flags(g.recomputable); }, nb::rv_policy::reference,
           "Whether each op may run more than once: bool array of shape (num_ops,), a copy.")
       .def_prop_ro(
           "inputs", [](const Graph& g) { return indices(g.graph_inputs); },

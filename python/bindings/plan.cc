@@ -141,7 +141,7 @@ void bind_simulation_class(nb::module_& m) {
       .def_ro("recomputed_ops", &BoundSimulation::recomputed_ops, "Steps beyond the first run of each op.")
       .def_prop_ro(
           "memory", [](const BoundSimulation& s) { return array_of<Int64Array>(s.memory); },
-          "Bytes in memory at every step: read-only int64 array of shape (steps,).")
+          nb::rv_policy::reference, "Bytes in memory at every step: read-only int64 array of shape (steps,).")
       .def("__repr__", [](const BoundSimulation& s) {
         return nb::str("<remat.Simulation: {} steps, peak {} at step {}, duration {}>")
             .format(s.memory.size(), s.cost.peak.count(), s.cost.peak_step.index(), s.cost.duration.count());

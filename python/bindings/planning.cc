@@ -194,6 +194,11 @@ void bind_outcome(nb::class_<BoundResult>& result) {
             return r.record ? std::optional(r.result.cost.peak.count()) : std::nullopt;
           },
           "Peak of `plan` or `closest` in bytes, or None.")
+      .def("smallest_known_budget", smallest_known_budget_of,
+           "The smallest budget in bytes that is known to work: the least peak of `plan` or `closest`, of "
+           "keep-all,\n"
+           "and of a search for it (at most five seconds, within the same limits), which runs once, when "
+           "asked.")
       .def("raise_if_infeasible", raise_if_infeasible,
            "Raises InfeasibleError where `status` is \"infeasible\".")
       .def("raise_if_no_plan", raise_if_no_plan,
