@@ -32,9 +32,7 @@ def chain(layers: int, size: int = 100, duration: int = 1) -> remat.Graph:
 
     f0 -> f1 -> ... -> fn -> bn -> ... -> b0, with fi also read by b(i+1).
     """
-    ops = [
-        remat.Op(f"f{i}", duration, [i - 1] if i else [], [i], phase="forward") for i in range(layers)
-    ]
+    ops = [remat.Op(f"f{i}", duration, [i - 1] if i else [], [i], phase="forward") for i in range(layers)]
     for back, i in enumerate(reversed(range(layers))):
         reads = [layers + back - 1] if back else [i]
         reads += [i - 1] if i else []

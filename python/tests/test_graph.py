@@ -207,8 +207,17 @@ def test_files_that_cannot_be_read_or_written(tmp_path: Path) -> None:
 def test_op_has_the_fields_of_the_file() -> None:
     op = remat.Op("b", 7, [0], [1], workspace=3, kind="k", module="m", recompute="never", after=[0], phase="loss")
     assert (op.name, op.duration, op.inputs, op.outputs, op.workspace) == ("b", 7, [0], [1], 3)
-    assert (op.kind, op.module, op.recompute, op.after, op.phase, op.forward_of) == ("k", "m", "never", [0], "loss", None)
-    assert op == remat.Op("b", 7, [0], [1], workspace=3, kind="k", module="m", recompute="never", after=[0], phase="loss")
+    assert (op.kind, op.module, op.recompute, op.after, op.phase, op.forward_of) == (
+        "k",
+        "m",
+        "never",
+        [0],
+        "loss",
+        None,
+    )
+    assert op == remat.Op(
+        "b", 7, [0], [1], workspace=3, kind="k", module="m", recompute="never", after=[0], phase="loss"
+    )
     assert op != remat.Op("b", 7, [0], [1])
     with pytest.raises(TypeError, match="Op has no field 'color'"):
         remat.Op("b", 7, [0], [1], color=3)  # type: ignore[call-arg]

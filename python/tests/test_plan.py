@@ -91,7 +91,9 @@ def test_a_plan_says_what_it_is() -> None:
 def test_free_order_is_a_plan_of_its_own() -> None:
     graph = remat.Graph([1, 1], [remat.Op("a", 1, [], [0]), remat.Op("b", 1, [], [1])])
     assert remat.Plan(graph, [1, 0], order="free").order == "free"
-    with pytest.raises(remat.PlanError, match="rule fixed_order: step 0: op 1 'b' first runs before op 0 'a'") as caught:
+    with pytest.raises(
+        remat.PlanError, match="rule fixed_order: step 0: op 1 'b' first runs before op 0 'a'"
+    ) as caught:
         remat.Plan(graph, [1, 0])
     assert (caught.value.rule, caught.value.step) == ("fixed_order", 0)
     with pytest.raises(remat.UsageError, match="order must be 'fixed' or 'free', not 'any'"):
