@@ -40,6 +40,17 @@ def signals(number: int, *delays: float) -> Iterator[None]:
             thread.join()
 
 
+def test_ctrl_c_stops_the_planner_and_keeps_its_plan(graph: remat.Graph) -> None:
+    start = time.monotonic()
+    with signals(signal.SIGINT, 1.0):
+        r = plan(graph)
+    assert time.monotonic() - start < LIMIT_S / 2
+    assert r.stopped_by == "interrupted"
+    assert r.status == "feasible"
+    assert r.plan is not None
+    assert remat.check(graph, r.plan).peak <= graph.keep_all_peak * 0.3
+
+
 def test_what_another_signal_handler_raises_ends_the_call(graph: remat.Graph) -> None:
     def handler(*_: object) -> None:
         raise TimeoutError("alarm")
