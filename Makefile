@@ -43,7 +43,7 @@ format: .venv/ready
 bench: build-bench/build.ninja
 	@echo "build: micro benchmarks"
 	@$(NINJA) -C build-bench
-	@build-bench/bench/micro/remat_bench
+	@build-bench/bench/micro/remat_micro
 
 sanitize: build-sanitize/build.ninja
 	@echo "build: with sanitizers"

@@ -5,8 +5,8 @@
 A block is run by its language:
 
 - ``console``: lines that start with ``$ `` are run by bash (a trailing ``\\`` continues the command); the lines up
-  to the next command are its output, both streams. ``...`` stands for anything within a line, and alone on a
-  line for any lines. ``[exit 2]`` as the last line is the exit code, 0 without it.
+  to the next command are what it prints, first on stdout, then on stderr. ``...`` stands for anything within a
+  line, and alone on a line for any lines. A command must succeed unless its whole output is shown.
 - ``python``: executed, all blocks of a page in one namespace; a block with ``>>>`` is a doctest (with ellipsis).
 - ``json``: must be JSON; an object with ``"format": "remat.graph"`` must be a graph.
 - any language with ``file=PATH`` behind it: shows that file. ``--fix`` writes it into the page.
@@ -19,6 +19,7 @@ writes stays there) and ``../shared`` where that exists. An HTML comment on the 
 from __future__ import annotations
 
 import argparse
+import contextlib
 import difflib
 import doctest
 import json
@@ -56,7 +57,6 @@ class Command:
     line: int
     text: str
     output: list[str] = field(default_factory=list)
-    exit_code: int = 0
 
 
 def read_blocks(page: Path) -> Iterator[Block]:
@@ -92,8 +92,6 @@ def read_commands(block: Block) -> Iterator[Command]:
             command = Command(number, line[2:])
         elif command is None:
             raise SnippetError(f"{block.page}:{number}: output before the first command")
-        elif code := re.fullmatch(r"\[exit (\d+)\]", line):
-            command.exit_code = int(code[1])
         else:
             command.output.append(line)
         continues = bool(command) and not command.output and line.endswith("\\")
@@ -113,25 +111,28 @@ def matches(expected: list[str], got: list[str]) -> bool:
 
 
 def run_console(block: Block, folder: Path) -> None:
+    # `remat` is the command of the environment that runs this file.
+    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
     for command in read_commands(block):
         done = subprocess.run(
             ["bash", "-c", command.text],
             cwd=folder,
+            env={**os.environ, "PATH": path},
             stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
+            capture_output=True,
             text=True,
             timeout=TIMEOUT_S,
         )
-        got = done.stdout.rstrip("\n").split("\n") if done.stdout.strip() else []
+        got = (done.stdout + done.stderr).splitlines()
+        while got and not got[-1].strip():
+            got.pop()
         expected = command.output
         while expected and not expected[-1].strip():
             expected = expected[:-1]
-        if done.returncode != command.exit_code:
+        whole = bool(expected) and not any("..." in line for line in expected)
+        if done.returncode != 0 and not whole:
             shown = "\n".join(got)
-            raise SnippetError(
-                f"{block.page}:{command.line}: exit code {done.returncode} instead of {command.exit_code}\n{shown}"
-            )
+            raise SnippetError(f"{block.page}:{command.line}: exit code {done.returncode}\n{shown}")
         if not matches(expected, got):
             difference = "\n".join(difflib.unified_diff(expected, got, "page", "output", lineterm=""))
             raise SnippetError(f"{block.page}:{command.line}: other output\n{difference}")
@@ -150,7 +151,8 @@ def run_python(block: Block, names: dict[str, Any]) -> None:
         return
     try:
         # Blank lines before keep the line numbers of the page.
-        exec(compile("\n" * block.line + "\n".join(block.text), str(block.page), "exec"), names)
+        with contextlib.redirect_stdout(None):
+            exec(compile("\n" * block.line + "\n".join(block.text), str(block.page), "exec"), names)
     except Exception as error:
         raise SnippetError(f"{place}: {traceback.format_exc()}") from error
 
