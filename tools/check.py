@@ -1,4 +1,4 @@
-"""The fast checks: formats, lints, types, snippets. One line each; all are run before the first failure ends it.
+"""The fast checks: formats, lints, types, snippets. One line each; all are run, then any failure counts.
 
 python tools/check.py [--fix] [NAME ...]
 """
@@ -35,7 +35,11 @@ def commands(fix: bool) -> list[tuple[str, str, list[str]]]:
     if fix:
         return [
             ("format", "C++ format", ["clang-format", "-i", *cpp]),
-            ("format", "Python imports and lints", ["ruff", "check", "--quiet", "--fix", "--exit-zero", *python]),
+            (
+                "format",
+                "Python imports and lints",
+                ["ruff", "check", "--quiet", "--fix", "--exit-zero", *python],
+            ),
             ("format", "Python format", ["ruff", "format", "--quiet", *python]),
             ("format", "files shown in documentation", [sys.executable, "tools/snippets.py", "--fix"]),
         ]
@@ -63,7 +67,9 @@ def run(what: str, command: list[str]) -> bool:
 
 def main() -> int:
     parser = argparse.ArgumentParser(description="The fast checks.")
-    parser.add_argument("--fix", action="store_true", help="put right what can be put right, instead of checking")
+    parser.add_argument(
+        "--fix", action="store_true", help="put right what can be put right, instead of checking"
+    )
     parser.add_argument("names", nargs="*", help="format, lint, types, snippets; all without")
     arguments = parser.parse_args()
     # Tools come from the environment that runs this file.

@@ -4,16 +4,17 @@
 
 A block is run by its language:
 
-- ``console``: lines that start with ``$ `` are run by bash (a trailing ``\\`` continues the command); the lines up
-  to the next command are what it prints, first on stdout, then on stderr. ``...`` stands for anything within a
-  line, and alone on a line for any lines. A command must succeed unless its whole output is shown.
-- ``python``: executed, all blocks of a page in one namespace; a block with ``>>>`` is a doctest (with ellipsis).
+- ``console``: lines that start with ``$ `` are run by bash (a trailing ``\\`` continues the command); the
+  lines up to the next command are what it prints, first on stdout, then on stderr. ``...`` stands for anything
+  within a line, and alone on a line for any lines. A command must succeed unless its whole output is shown.
+- ``python``: executed, all blocks of a page in one namespace; a block with ``>>>`` is a doctest (with
+  ellipsis).
 - ``json``: must be JSON; an object with ``"format": "remat.graph"`` must be a graph.
 - any language with ``file=PATH`` behind it: shows that file. ``--fix`` writes it into the page.
 
-Others are text. Each page runs in an empty folder of its own that shows the repository's files (what a snippet
-writes stays there) and ``../shared`` where that exists. An HTML comment on the line before a block changes this:
-``<!-- snippet: skip WHY -->`` and ``<!-- snippet: needs PATH -->``; what is skipped is printed.
+Others are text. Each page runs in an empty folder of its own that shows the repository's files (what a
+snippet writes stays there) and ``../shared`` where that exists. An HTML comment on the line before a block
+changes this: ``<!-- snippet: skip WHY -->`` and ``<!-- snippet: needs PATH -->``; what is skipped is printed.
 """
 
 from __future__ import annotations
@@ -75,7 +76,9 @@ def read_blocks(page: Path) -> Iterator[Block]:
             raise SnippetError(f"{page}:{at + 1}: the block does not end")
         directive = re.fullmatch(r"<!-- snippet: (.*) -->", lines[at - 1]) if at else None
         attributes = dict(re.findall(r"(\w+)=(\S+)", fence[3]))
-        yield Block(page, at + 1, fence[2], attributes, lines[at + 1 : end], directive[1] if directive else "")
+        yield Block(
+            page, at + 1, fence[2], attributes, lines[at + 1 : end], directive[1] if directive else ""
+        )
         at = end + 1
 
 
@@ -141,7 +144,9 @@ def run_console(block: Block, folder: Path) -> None:
 def run_python(block: Block, names: dict[str, Any]) -> None:
     place = f"{block.page}:{block.line}"
     if any(line.startswith(">>> ") for line in block.text):
-        test = doctest.DocTestParser().get_doctest("\n".join(block.text) + "\n", names, place, place, block.line)
+        test = doctest.DocTestParser().get_doctest(
+            "\n".join(block.text) + "\n", names, place, place, block.line
+        )
         runner = doctest.DocTestRunner(optionflags=doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE)
         report: list[str] = []
         runner.run(test, out=report.append, clear_globs=False)
@@ -174,7 +179,9 @@ def shown_file(block: Block) -> list[str]:
 
 def check_file(block: Block) -> None:
     if block.text != shown_file(block):
-        raise SnippetError(f"{block.page}:{block.line}: is not {block.attributes['file']} as it is now: make format")
+        raise SnippetError(
+            f"{block.page}:{block.line}: is not {block.attributes['file']} as it is now: make format"
+        )
 
 
 def update_files(page: Path) -> None:
@@ -248,7 +255,9 @@ def run_page(page: Path) -> int:
 
 def main() -> int:
     parser = argparse.ArgumentParser(description="Runs the fenced blocks of the documentation.")
-    parser.add_argument("--fix", action="store_true", help="bring blocks that show a file up to date, run nothing")
+    parser.add_argument(
+        "--fix", action="store_true", help="bring blocks that show a file up to date, run nothing"
+    )
     parser.add_argument("pages", nargs="*", type=Path)
     arguments = parser.parse_args()
     pages = [p.resolve() for p in arguments.pages] or [ROOT / "README.md", *sorted(ROOT.glob("docs/**/*.md"))]

@@ -5,6 +5,7 @@ The op kinds of a captured training step repeat layer by layer, once in the forw
 part. The script finds both repetitions and writes the graph with LAYERS layers: a layer in the middle is
 copied, references between neighbouring layers are kept relative, everything else is shared.
 """
+
 import argparse
 import json
 
@@ -142,7 +143,7 @@ class Unroller:
     def run(self):
         ops, self.outputs, i = [], [], 0
         while i < len(self.graph["ops"]):
-            section, block, offset = self.place(i)
+            section, _block, offset = self.place(i)
             if section == 0:
                 self.emit(ops, i, 0, 0, offset)
                 i += 1
@@ -153,13 +154,22 @@ class Unroller:
                 for o in range(period):
                     self.emit(ops, source + o, section, new, o)
             i = start + period * repeats
-        return {"format": "remat.graph", "version": 1, "name": f"{self.graph.get('name', 'graph')}_x{self.layers}",
-                "time_unit": self.graph.get("time_unit", "ns"), "values": self.values, "ops": ops,
-                "inputs": self.inputs, "outputs": self.outputs}
+        return {
+            "format": "remat.graph",
+            "version": 1,
+            "name": f"{self.graph.get('name', 'graph')}_x{self.layers}",
+            "time_unit": self.graph.get("time_unit", "ns"),
+            "values": self.values,
+            "ops": ops,
+            "inputs": self.inputs,
+            "outputs": self.outputs,
+        }
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("graph")
     parser.add_argument("layers", type=int)
     parser.add_argument("-o", "--output", required=True)

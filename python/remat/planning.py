@@ -41,8 +41,8 @@ def plan(
         seed: of the planner's random numbers, 0 or more.
         threads: how many the planner may use.
         options: of the planner itself, by name.
-        progress: called on the calling thread as ``progress(planner, seconds, peak, duration, within_budget)``
-            for each better plan; what it raises stops the planner and is raised here.
+        progress: called on the calling thread for each better plan, as ``progress(planner, seconds, peak,
+            duration, within_budget)``; what it raises stops the planner and is raised here.
         check: raise where no plan within the budget was found, instead of saying so in the result.
 
     The planner runs without the GIL. Ctrl-C stops it and returns the best plan so far, with
@@ -55,7 +55,17 @@ def plan(
         NoPlanError: only with `check`: nothing found within the limits.
     """
     result = _core.plan(
-        graph, budget, planner, order, objective, time_limit, work_limit, seed, threads, dict(options or {}), progress
+        graph,
+        budget,
+        planner,
+        order,
+        objective,
+        time_limit,
+        work_limit,
+        seed,
+        threads,
+        dict(options or {}),
+        progress,
     )
     if check:
         result.raise_if_no_plan()

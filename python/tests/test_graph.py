@@ -24,7 +24,9 @@ def test_a_graph_gives_back_the_dict_it_was_made_from(graph: GraphDict) -> None:
 
 
 @given(graph_dicts())
-def test_dict_file_pickle_and_constructor_make_the_same_graph(tmp_path_factory: Any, graph: GraphDict) -> None:
+def test_dict_file_pickle_and_constructor_make_the_same_graph(
+    tmp_path_factory: Any, graph: GraphDict
+) -> None:
     path = tmp_path_factory.mktemp("graph") / "g.json"
     made = remat.Graph.from_dict(graph)
     made.save(path)
@@ -138,7 +140,10 @@ def in_op(**fields: Any) -> Callable[[GraphDict], object]:
         (lambda d: d["values"][1].pop("bytes"), "value 1: the key 'bytes' is missing"),
         (lambda d: d["values"][1].update(bytes=-1), f"value 1: bytes -1 is outside [0, {2**62})"),
         (lambda d: d["values"][1].update(bytes=2**62), f"value 1: bytes {2**62} is outside [0, {2**62})"),
-        (lambda d: d["values"][2].update(bytes=10**30), f"value 2: 'bytes': {10**30} does not fit into 64 bits"),
+        (
+            lambda d: d["values"][2].update(bytes=10**30),
+            f"value 2: 'bytes': {10**30} does not fit into 64 bits",
+        ),
         (lambda d: d["values"][1].update(bytes=0.5), "value 1: 'bytes': found 0.5 instead of an integer"),
         (lambda d: d["values"][1].update(bytes=True), "value 1: 'bytes': found True instead of an integer"),
         (in_op(duration=None), "op 1 'relu': 'duration': found None instead of an integer"),
@@ -155,7 +160,9 @@ def in_op(**fields: Any) -> Callable[[GraphDict], object]:
         (lambda d: d.update(outputs=[9]), "graph output 9 is not one of the 3 values"),
     ],
 )
-def test_bad_dicts_are_named_with_place_and_numbers(damage: Callable[[GraphDict], object], message: str) -> None:
+def test_bad_dicts_are_named_with_place_and_numbers(
+    damage: Callable[[GraphDict], object], message: str
+) -> None:
     graph = two_layers()
     damage(graph)
     with pytest.raises(remat.GraphError) as caught:
@@ -164,7 +171,9 @@ def test_bad_dicts_are_named_with_place_and_numbers(damage: Callable[[GraphDict]
     assert "\n" not in str(caught.value)
 
 
-@pytest.mark.parametrize("damage", [in_op(recompute="no"), in_op(inputs=[7]), in_op(forward_of=-3), in_op(phase=1)])
+@pytest.mark.parametrize(
+    "damage", [in_op(recompute="no"), in_op(inputs=[7]), in_op(forward_of=-3), in_op(phase=1)]
+)
 def test_a_dict_and_its_file_are_refused_with_the_same_words(
     damage: Callable[[GraphDict], object], tmp_path: Path
 ) -> None:
@@ -205,7 +214,9 @@ def test_files_that_cannot_be_read_or_written(tmp_path: Path) -> None:
 
 
 def test_op_has_the_fields_of_the_file() -> None:
-    op = remat.Op("b", 7, [0], [1], workspace=3, kind="k", module="m", recompute="never", after=[0], phase="loss")
+    op = remat.Op(
+        "b", 7, [0], [1], workspace=3, kind="k", module="m", recompute="never", after=[0], phase="loss"
+    )
     assert (op.name, op.duration, op.inputs, op.outputs, op.workspace) == ("b", 7, [0], [1], 3)
     assert (op.kind, op.module, op.recompute, op.after, op.phase, op.forward_of) == (
         "k",

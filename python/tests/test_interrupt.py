@@ -1,4 +1,4 @@
-"""While a planner runs: Ctrl-C, signals, progress, other threads. All on a problem that no planner ends by itself."""
+"""While a planner runs: Ctrl-C, signals, progress, other threads; on a problem that no planner ends."""
 
 from __future__ import annotations
 
@@ -86,7 +86,9 @@ def test_other_threads_go_on_while_planning(graph: remat.Graph) -> None:
 def test_two_threads_plan_at_once(graph: remat.Graph) -> None:
     results: list[remat.PlanResult] = []
     threads = [
-        threading.Thread(target=lambda: results.append(remat.plan(graph, "30%", time_limit=None, work_limit=20000)))
+        threading.Thread(
+            target=lambda: results.append(remat.plan(graph, "30%", time_limit=None, work_limit=20000))
+        )
         for _ in range(2)
     ]
     for thread in threads:

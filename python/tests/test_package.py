@@ -15,11 +15,15 @@ PACKAGE = Path(remat.__file__).parent
 
 
 def python(code: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run([sys.executable, "-W", "error", "-c", code], capture_output=True, text=True, timeout=120)
+    return subprocess.run(
+        [sys.executable, "-W", "error", "-c", code], capture_output=True, text=True, timeout=120
+    )
 
 
 def test_importing_remat_does_not_import_torch() -> None:
-    done = python("import sys, remat; remat.planners(); print(sorted(m for m in sys.modules if m.startswith('torch')))")
+    done = python(
+        "import sys, remat; remat.planners(); print(sorted(m for m in sys.modules if m.startswith('torch')))"
+    )
     assert (done.stdout, done.stderr, done.returncode) == ("[]\n", "", 0)
 
 
@@ -81,14 +85,18 @@ def test_the_console_script_is_the_command_line() -> None:
     assert scripts == {"remat": "remat._cli:main"}
     backends = {e.name for e in entry if e.group == "torch_dynamo_backends"}
     assert backends == {"remat"}
-    done = subprocess.run([sys.executable, "-m", "remat", "planners"], capture_output=True, text=True, timeout=60)
+    done = subprocess.run(
+        [sys.executable, "-m", "remat", "planners"], capture_output=True, text=True, timeout=60
+    )
     assert done.returncode == 0
     for planner in remat.planners():
         assert planner.name in done.stdout
 
 
 def test_the_command_line_and_python_agree(tmp_path: Path) -> None:
-    graph = remat.Graph([100] * 3, [remat.Op(f"op{i}", 5, [i - 1] if i else [], [i]) for i in range(3)], outputs=[2])
+    graph = remat.Graph(
+        [100] * 3, [remat.Op(f"op{i}", 5, [i - 1] if i else [], [i]) for i in range(3)], outputs=[2]
+    )
     graph.save(tmp_path / "g.json")
     command = [sys.executable, "-m", "remat", "plan", "g.json", "--budget", "100%", "-o", "p.json"]
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=60)

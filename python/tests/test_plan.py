@@ -59,7 +59,9 @@ def test_the_simulator_follows_the_definition(d: GraphDict) -> None:
         assert cost.duration == plan.duration == sum(int(graph.durations[op]) for op in steps)
         assert cost.recomputed_ops == len(steps) - graph.num_ops
         if graph.base_duration:
-            assert cost.overhead == plan.overhead == (cost.duration - graph.base_duration) / graph.base_duration
+            assert (
+                cost.overhead == plan.overhead == (cost.duration - graph.base_duration) / graph.base_duration
+            )
     assert remat.simulate(graph, range(graph.num_ops)).peak == graph.keep_all_peak
     assert graph.floor <= graph.keep_all_peak
 
@@ -109,7 +111,9 @@ def test_free_order_is_a_plan_of_its_own() -> None:
         ([0, -1], "op_exists", 1, "op index -1 is not one of the 2 ops"),
     ],
 )
-def test_broken_plans_name_rule_step_and_numbers(steps: list[int], rule: str, step: int | None, message: str) -> None:
+def test_broken_plans_name_rule_step_and_numbers(
+    steps: list[int], rule: str, step: int | None, message: str
+) -> None:
     graph = remat.Graph.from_dict(two_layers())
     for call in (remat.Plan, remat.simulate):
         with pytest.raises(remat.PlanError) as caught:
@@ -122,7 +126,9 @@ def test_broken_plans_name_rule_step_and_numbers(steps: list[int], rule: str, st
 def test_an_op_that_forbids_recomputation_runs_once() -> None:
     d = two_layers()
     d["ops"][0]["recompute"] = "never"
-    with pytest.raises(remat.PlanError, match="op 0 'mm' forbids recomputation and has run at step 0") as caught:
+    with pytest.raises(
+        remat.PlanError, match="op 0 'mm' forbids recomputation and has run at step 0"
+    ) as caught:
         remat.Plan(remat.Graph.from_dict(d), [0, 0, 1])
     assert (caught.value.rule, caught.value.step) == ("runs_once", 1)
     again = pickle.loads(pickle.dumps(caught.value))
@@ -139,7 +145,9 @@ def test_an_op_that_forbids_recomputation_runs_once() -> None:
         ({"steps": [1, 0]}, "rule input_ready: step 0"),
     ],
 )
-def test_check_believes_nothing_but_the_steps(change: dict[str, object], message: str, tmp_path: Path) -> None:
+def test_check_believes_nothing_but_the_steps(
+    change: dict[str, object], message: str, tmp_path: Path
+) -> None:
     graph = remat.Graph.from_dict(two_layers())
     path = tmp_path / "p.json"
     remat.Plan(graph, [0, 1]).save(path)

@@ -206,7 +206,13 @@ def test_planners_say_what_they_are() -> None:
 
 
 def test_the_errors_have_one_base() -> None:
-    for error in (remat.GraphError, remat.PlanError, remat.UsageError, remat.BudgetError, remat.InfeasibleError):
+    for error in (
+        remat.GraphError,
+        remat.PlanError,
+        remat.UsageError,
+        remat.BudgetError,
+        remat.InfeasibleError,
+    ):
         assert issubclass(error, remat.RematError)
 
 
