@@ -6,7 +6,8 @@ A block is run by its language:
 
 - ``console``: lines that start with ``$ `` are run by bash (a trailing ``\\`` continues the command); the
   lines up to the next command are what it prints, first on stdout, then on stderr. ``...`` stands for
-  anything within a line, and alone on a line for any lines. A command must succeed unless its whole output is shown.
+  anything within a line, and alone on a line for any lines. A command must succeed unless its whole
+  output is shown.
 - ``python``: executed, all blocks of a page in one namespace; a block with ``>>>`` is a doctest (with
   ellipsis).
 - ``json``: must be JSON; an object with ``"format": "remat.graph"`` must be a graph.
