@@ -13,7 +13,7 @@ from torch.utils._pytree import tree_leaves, tree_map
 import remat
 
 from .backend import Session
-from .capture import StepGraph, storage_bytes
+from .capture import StepGraph, cuda_devices, storage_bytes
 from .errors import UnsupportedModelError
 from .measure import measure_peak, trace_allocations
 from .options import Options
@@ -85,10 +85,19 @@ def capture(
 
 
 def _compile(model: torch.nn.Module, session: Session) -> None:
-    """Isolated from other models of the same class: past their common limit Dynamo would silently run
-    eagerly.
-    """
-    model.compile(backend=session, dynamic=False, isolate_recompiles=True, recompile_limit=_RECOMPILE_LIMIT)
+    """Make calls of the module go through the session's backend, as `Module.compile` does."""
+    call = model._call_impl
+
+    # A frame of our own: Dynamo does not look into calls of PyTorch's own modules (nn.Sequential) otherwise.
+    def run(*args: Any, **kwargs: Any) -> Any:
+        return call(*args, **kwargs)
+
+    # Isolated from other models of the same class: past their common limit Dynamo would silently run eagerly.
+    compile_: Any = torch.compile
+    compiled = compile_(
+        run, backend=session, dynamic=False, isolate_recompiles=True, recompile_limit=_RECOMPILE_LIMIT
+    )
+    model.__dict__["_compiled_call_impl"] = compiled
 
 
 def call_with(model: Callable[..., Any], sample_inputs: Any) -> Any:
@@ -104,8 +113,7 @@ def call_with(model: Callable[..., Any], sample_inputs: Any) -> Any:
 def _untouched(model: torch.nn.Module) -> Iterator[None]:
     """Buffers and generators as they were before."""
     buffers = [(buffer, buffer.detach().clone()) for buffer in model.buffers()]
-    devices = range(torch.cuda.device_count()) if torch.cuda.is_initialized() else []
-    with torch.random.fork_rng(devices=devices):
+    with torch.random.fork_rng(devices=cuda_devices()):
         try:
             yield
         finally:
@@ -141,13 +149,18 @@ def _loss_workspace(model: torch.nn.Module, sample_inputs: Any, loss: Callable[[
         outputs = call_with(model, sample_inputs)
     outputs = tree_map(_as_leaf, outputs)
     leaves = [t for t in tree_leaves(outputs) if isinstance(t, torch.Tensor) and t.requires_grad]
+
+    def run() -> None:
+        value: Any = loss(outputs)
+        value.backward()
+
     if any(t.device.type != "cpu" for t in leaves):
         device = leaves[0].device
         before = torch.cuda.memory_allocated(device)
-        top = measure_peak(lambda: loss(outputs).backward(), device=device) - before
+        top = measure_peak(run, device=device) - before
     else:
         with trace_allocations() as trace:
-            loss(outputs).backward()
+            run()
         top = trace.rise()[0]
     return max(0, top - sum(storage_bytes(t.grad) for t in leaves if t.grad is not None))
 

@@ -66,7 +66,9 @@ class Session:
     def __call__(self, gm: fx.GraphModule, example_inputs: Sequence[Any]) -> Callable[..., Any]:
         region = Region(self, gm, len(self.regions))
         self.regions.append(region)
-        return torch._dynamo.disable(region, reason="remat runs its own graphs")  # type: ignore[no-any-return]
+        disable: Any = torch._dynamo.disable
+        run: Callable[..., Any] = disable(region, reason="remat runs its own graphs")
+        return run
 
     def outside(self, args: Sequence[Any]) -> int:
         """Bytes of parameters and their gradients that a graph with these inputs does not read."""
@@ -79,37 +81,35 @@ class Session:
         return sum(size for address, size in known.items() if address not in inside)
 
     def start_call(self, region: Region) -> None:
-        """Notice calls in flight together; replan all, once none is, if they are more than was planned
-        for.
+        """Notice what is in flight together; plan all anew, once nothing is, if that is more than was
+        planned for.
         """
-        in_flight = region.in_flight()
-        if in_flight >= self.calls:
+        own = region.in_flight()
+        mates = {r.number for r in self.regions if r is not region and r.in_flight()}
+        if own >= self.calls:
             log.warning(
                 "the model was called %d times before the first backward; the budget is kept for that from "
                 "the next step on (option calls=%d keeps it from the first)",
-                in_flight + 1,
-                in_flight + 1,
+                own + 1,
+                own + 1,
             )
-            self.calls = in_flight + 1
+            self.calls = own + 1
             self.stale = True
-        if self.stale and not any(r.in_flight() for r in self.regions):
+        if not mates <= region.mates:
+            log.warning(
+                "a graph break: graphs %s of the model are in flight together, each planned by itself within "
+                "the common budget, nothing recomputed across the break (TORCH_LOGS=graph_breaks says where)",
+                ", ".join(str(n) for n in sorted({region.number, *mates, *region.mates})),
+            )
+            region.mates |= mates
+            for number in mates:
+                self.regions[number].mates.add(region.number)
+            self.stale = True
+        if self.stale and not own and not mates:
             self.stale = False
             self.report.parts.clear()
             for other in self.regions:
                 other.forget_plans()
-
-    def add_part(self, number: int, part: Part) -> list[Part]:
-        """Register a region's graph; returns those of all other regions."""
-        others = [p for n, p in self.parts.items() if n != number]
-        if number not in self.parts and others:
-            log.warning(
-                "a graph break: the model is %d graphs so far, each planned by itself within the common "
-                "budget, nothing recomputed across the break (TORCH_LOGS=graph_breaks says where it is)",
-                len(others) + 1,
-            )
-            self.stale = True
-        self.parts[number] = part
-        return others
 
 
 _sessions: WeakValueDictionary[int, Session] = WeakValueDictionary()
@@ -148,6 +148,8 @@ class Region:
         self.number = number
         self.variants: dict[Any, Callable[..., Any]] = {}
         self.__name__ = f"remat_region_{number}"
+        # Regions whose saved tensors are in memory together with those of this one.
+        self.mates: set[int] = set()
         self._contexts: WeakSet[Any] = WeakSet()
 
     def __call__(self, *args: Any) -> Any:
@@ -248,7 +250,8 @@ class Region:
             )
             profiled = time.perf_counter()
             graph = remat.Graph.from_dict(step.to_dict())
-            others = session.add_part(self.number, part_of(step, graph, existing, session.calls))
+            session.parts[self.number] = part_of(step, graph, existing, session.calls)
+            others = [session.parts[number] for number in sorted(self.mates) if number in session.parts]
             report, steps = plan_step(step, graph, options, others, session.calls, existing, show)
         report.distinct_ops = distinct
         report.existing_gradients = existing

@@ -17,7 +17,7 @@ from typing import Any
 
 import torch
 from torch import fx
-from torch._functorch.partitioners import _is_primal, _is_tangent
+from torch._functorch import partitioners
 
 from .errors import UnsupportedModelError
 
@@ -26,6 +26,7 @@ _CUDA_BLOCK = 512
 # Bytes of one saved generator state.
 RNG_STATE_BYTES = {"cpu": 5056, "cuda": 16}
 _BUILTIN_NAMESPACES = {"aten", "prims"}
+_partitioners: Any = partitioners
 
 
 @dataclass
@@ -86,11 +87,11 @@ class StepGraph:
 
     @property
     def forward_outputs(self) -> list[Any]:
-        return list(output_node(self.gm).args[0][: self.num_forward_outputs])
+        return list(outputs_of(self.gm)[: self.num_forward_outputs])
 
     @property
     def backward_outputs(self) -> list[Any]:
-        return list(output_node(self.gm).args[0][self.num_forward_outputs :])
+        return list(outputs_of(self.gm)[self.num_forward_outputs :])
 
     def add_resident(self, name: str, size: int) -> None:
         """Count `size` bytes that are there from start to end without being read (existing gradients)."""
@@ -128,8 +129,33 @@ class StepGraph:
         }
 
 
+def cuda_devices() -> list[int]:
+    """The CUDA devices whose generators are in use."""
+    cuda: Any = torch.cuda
+    return list(range(cuda.device_count())) if cuda.is_initialized() else []
+
+
 def output_node(gm: fx.GraphModule) -> fx.Node:
-    return next(iter(gm.graph.find_nodes(op="output")))
+    node: fx.Node
+    (node,) = gm.graph.find_nodes(op="output")
+    return node
+
+
+def outputs_of(gm: fx.GraphModule) -> list[Any]:
+    outputs: Any = output_node(gm).args[0]
+    return list(outputs)
+
+
+def arguments(node: fx.Node) -> tuple[Any, ...]:
+    return node.args
+
+
+def is_primal(node: fx.Node) -> bool:
+    return bool(_partitioners._is_primal(node))
+
+
+def is_tangent(node: fx.Node) -> bool:
+    return bool(_partitioners._is_tangent(node))
 
 
 def tensors_of(val: Any) -> list[torch.Tensor]:
@@ -158,7 +184,7 @@ def is_random(node: fx.Node) -> bool:
     for position, argument in enumerate(node.target._schema.arguments):
         if argument.name == "dropout_p":
             given = node.args[position] if position < len(node.args) else node.kwargs.get("dropout_p", 0.0)
-            return given != 0.0
+            return bool(given != 0.0)
     return True
 
 
@@ -222,7 +248,7 @@ class _Contraction:
         for node in self.nodes:
             if node.op == "get_attr" and isinstance(self._attribute(node), torch.Tensor):
                 self._add_input(node)
-        self.overwritten = {n.args[0] for n in forward + backward if _is_write_to_input(n)}
+        self.overwritten = {arguments(n)[0] for n in forward + backward if _is_write_to_input(n)}
         self._add_clones(forward + backward)
         for node in forward:
             self._add(node, "forward")
@@ -232,16 +258,16 @@ class _Contraction:
         step.kept = self._kept(tangents)
 
     def _attribute(self, node: fx.Node) -> Any:
-        return operator.attrgetter(node.target)(self.step.gm)
+        return operator.attrgetter(str(node.target))(self.step.gm)
 
     def _placeholders(self) -> tuple[list[fx.Node], list[fx.Node]]:
         primals, tangents = [], []
         for node in self.nodes:
             if node.op != "placeholder":
                 continue
-            if _is_tangent(node):
+            if is_tangent(node):
                 tangents.append(node)
-            elif _is_primal(node):
+            elif is_primal(node):
                 primals.append(node)
             else:
                 raise UnsupportedModelError(
@@ -258,10 +284,10 @@ class _Contraction:
         The joint graph lists nodes that depend on no tangent early even if only the backward reads them; here
         they come right before their first reader, or nothing would be left to save at the loss.
         """
-        outputs = output_node(self.step.gm).args[0]
+        outputs = outputs_of(self.step.gm)
         tainted: set[fx.Node] = set()
         for node in self.nodes:
-            if _is_tangent(node) or any(n in tainted for n in node.all_input_nodes):
+            if is_tangent(node) or any(n in tainted for n in node.all_input_nodes):
                 tainted.add(node)
         roots = [n for n in outputs[: self.step.num_forward_outputs] if isinstance(n, fx.Node)]
         roots += [
@@ -373,7 +399,7 @@ class _Contraction:
         if isinstance(val, (torch.SymInt, torch.SymFloat, torch.SymBool)):
             raise UnsupportedModelError(f"{node.name} ({node.target}) depends on data or on symbolic sizes")
         if node.target is operator.getitem:
-            source, index = node.args
+            source, index = arguments(node)
             if source in step.op_of:
                 step.op_of[node] = step.op_of[source]
             element = self.elements[source][index]
@@ -472,7 +498,7 @@ class _Contraction:
     def _add_write(self, node: fx.Node, phase: str) -> None:
         """`copy_` into an input: reads the new value, runs once, after everything that reads the old one."""
         step = self.step
-        buffer = node.args[0]
+        buffer = arguments(node)[0]
         step.value_of[node] = step.value_of[buffer]
         inputs = [v for read in node.all_input_nodes if read is not buffer for v in self._leaves(read)]
         after = [step.clone_of_buffer[buffer]] if buffer in step.clone_of_buffer else []

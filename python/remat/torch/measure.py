@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from typing import Any
 
 import torch
-from torch._C._autograd import _disable_profiler, _enable_profiler, _prepare_profiler
+from torch._C import _autograd
 from torch._C._profiler import (
     ProfilerActivity,
     ProfilerConfig,
@@ -32,7 +32,7 @@ class AllocatorTrace:
         self.events: list[tuple[int, int]] = []
 
     def _collect(self, result: Any) -> None:
-        found = []
+        found: list[tuple[int, int, int, int]] = []
         stack = list(result.experimental_event_tree())
         while stack:
             event = stack.pop()
@@ -69,13 +69,14 @@ def trace_allocations() -> Iterator[AllocatorTrace]:
     trace = AllocatorTrace()
     config = ProfilerConfig(ProfilerState.KINETO, False, True, False, False, False, _ExperimentalConfig())
     activities = {ProfilerActivity.CPU}
-    _prepare_profiler(config, activities)
+    profiler: Any = _autograd
+    profiler._prepare_profiler(config, activities)
     # Only scopes that nothing here opens: memory events are recorded all the same, ops are not.
-    _enable_profiler(config, activities, {RecordScope.USER_SCOPE})
+    profiler._enable_profiler(config, activities, {RecordScope.USER_SCOPE})
     try:
         yield trace
     finally:
-        trace._collect(_disable_profiler())
+        trace._collect(profiler._disable_profiler())
 
 
 def tensor_storages(root: Any, device_type: str | None = None) -> dict[int, int]:
@@ -138,9 +139,8 @@ def measure_peak(
     frees are
         counted to the end, since the allocator does not report their going; with a call before, none is.
     """
-    device = torch.device(
-        device or ("cuda" if torch.cuda.is_available() and torch.cuda.is_initialized() else "cpu")
-    )
+    cuda: Any = torch.cuda
+    device = torch.device(device or ("cuda" if cuda.is_available() and cuda.is_initialized() else "cpu"))
     if device.type == "cuda":
         if resident is not None:
             raise ValueError(

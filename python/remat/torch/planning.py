@@ -61,7 +61,7 @@ def plan_step(
         return _given_plan(step, graph, options, budget, reserve)
     show("planning")
     if others or copies > 1:
-        result, beside = _plan_together([mine, *others], options, budget - reserve)
+        result, steps, beside = _plan_together([mine, *others], options, budget - reserve)
         reserve += beside
     else:
         keep_all = graph.keep_all_peak + reserve <= budget
@@ -75,10 +75,11 @@ def plan_step(
         result = _plan(graph, target, options)
         if result.plan is None:
             _raise_no_plan(result, graph, budget, reserve, fixed)
-    steps = list(result.plan.steps)
-    report = _report(step, graph, steps, budget, reserve, result.plan)
+        steps = list(result.plan.steps)
+    plan = remat.Plan(graph, steps, options.order)
+    report = _report(step, graph, steps, budget, reserve, plan)
     report.status, report.planner = result.status, result.planner
-    report.peak_lower_bound = result.peak_lower_bound + reserve
+    report.peak_lower_bound = min(result.peak_lower_bound, plan.peak or 0) + reserve
     report.duration_lower_bound = result.duration_lower_bound
     return report, steps
 
@@ -96,63 +97,71 @@ def _plan(graph: remat.Graph, target: int, options: Options) -> remat.PlanResult
     )
 
 
-def saved_bytes(part: Part, plan: remat.Plan) -> int:
+# Shares of what keeping everything would hold at the loss, tried for calls that are in flight together.
+_SHARES = (1.0, 0.75, 0.55, 0.4, 0.3, 0.2, 0.13, 0.08)
+
+
+def held_bytes(part: Part, steps: Sequence[int]) -> int:
     """Bytes alive at the loss boundary besides what is always resident: what a call in flight holds."""
-    position = list(plan.steps).index(part.loss)
-    return int(plan.memory(part.graph)[position]) - part.graph.resident
+    memory = remat.simulate(part.graph, steps).memory
+    position = list(steps).index(part.loss)
+    return int(memory[position]) - part.graph.resident - int(part.graph.workspaces[part.loss])
 
 
-def _plan_together(parts: Sequence[Part], options: Options, limit: int) -> tuple[remat.PlanResult, int]:
-    """A plan for the first of several parts that fit together, and the bytes that the others hold beside it.
+def _capped(part: Part, cap: int, target: int, options: Options) -> remat.PlanResult:
+    """Plan a part so that it holds at most `cap` bytes at the loss: by a workspace there that fills the
+    rest.
+    """
+    description = part.graph.to_dict()
+    loss = description["ops"][part.loss]
+    loss["workspace"] = max(loss.get("workspace", 0), target - cap - part.graph.resident)
+    return _plan(remat.Graph.from_dict(description), target, options)
 
-    Every part gets the same fraction of its way from its own floor to keeping everything, the largest (found
-    by bisection) at which each fits beside what all others hold.
+
+def _plan_together(
+    parts: Sequence[Part], options: Options, limit: int
+) -> tuple[remat.PlanResult, list[int], int]:
+    """A plan for the first of several parts whose saved tensors are in memory together, and the bytes beside
+    it.
+
+    Each part may hold a share of what it would hold if it kept everything, and its own peak must leave room
+    for what all others hold. The same share for all; of those tried, the one with the least duration.
     """
     resident = max(part.graph.resident for part in parts)
-    smallest: int | None = None
-
-    def attempt(fraction: float) -> tuple[remat.PlanResult, int] | None:
-        nonlocal smallest
-        results, held = [], []
-        for part in parts:
-            low, high = part.graph.floor, part.graph.keep_all_peak
-            result = _plan(part.graph, low + int(fraction * (high - low)), options)
-            if result.plan is None:
-                return None
-            results.append(result)
-            held.append(saved_bytes(part, result.plan) + part.generator_states)
-        total = sum(part.copies * size for part, size in zip(parts, held, strict=True))
-        worst, mine = 0, 0
-        for i, (part, result) in enumerate(zip(parts, results, strict=True)):
+    states = sum(part.copies * part.generator_states for part in parts)
+    whole = [held_bytes(part, range(part.graph.num_ops)) for part in parts]
+    best: tuple[int, remat.PlanResult, list[int], int] | None = None
+    for share in _SHARES:
+        caps = [int(share * size) for size in whole]
+        total = sum(part.copies * cap for part, cap in zip(parts, caps, strict=True))
+        results, besides = [], []
+        for i, part in enumerate(parts):
             gradients = sum(p.new_gradients for j, p in enumerate(parts) if j != i or p.copies > 1)
-            beside = total - held[i] + gradients + resident - part.graph.resident
-            worst = max(worst, result.plan.peak + part.generator_states + beside)
-            mine = beside if i == 0 else mine
-        smallest = worst if smallest is None else min(smallest, worst)
-        return (results[0], mine) if worst <= limit else None
-
-    best = attempt(1.0)
-    if best is not None:
-        return best
-    low, high = 0.0, 1.0
-    for _ in range(7):
-        middle = (low + high) / 2
-        found = attempt(middle)
-        if found is not None:
-            best, low = found, middle
-        elif smallest is not None and middle < 0.02:
-            break
+            beside = total - caps[i] + gradients + states + resident - part.graph.resident
+            result = _capped(part, caps[i], limit - beside, options) if limit > beside else None
+            if result is None or result.plan is None:
+                break
+            results.append(result)
+            besides.append(beside)
         else:
-            high = middle
+            duration = sum(part.copies * (r.duration or 0) for part, r in zip(parts, results, strict=True))
+            if best is None or duration < best[0]:
+                plan = results[0].plan
+                best = duration, results[0], list(plan.steps if plan is not None else ()), besides[0]
+            elif duration > best[0]:
+                break
     if best is None:
         floor = max(part.graph.floor for part in parts)
+        together = sum(part.copies * size for part, size in zip(parts, whole, strict=True))
+        gradients = sum(part.new_gradients for part in parts)
+        known = max(p.graph.keep_all_peak - p.graph.resident for p in parts) + together + resident + gradients
         raise remat.NoPlanError(
             f"no plans for {sum(p.copies for p in parts)} calls in flight together within {limit} bytes were "
-            f"found; none goes below {floor}; smallest budget known to work: {smallest}",
+            f"found; none goes below {floor}; smallest budget known to work: {known}",
             floor=floor,
-            smallest_known=smallest or 0,
+            smallest_known=known,
         )
-    return best
+    return best[1], best[2], best[3]
 
 
 def _raise_no_plan(

@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import statistics
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,7 +18,7 @@ import torch
 from torch import fx
 from torch.utils._pytree import tree_map
 
-from .capture import StepGraph, tensors_of
+from .capture import StepGraph, cuda_devices, tensors_of
 from .errors import UnsupportedModelError
 from .measure import trace_allocations
 
@@ -47,11 +48,12 @@ def profile_step(
     progress: called with (measured so far, to measure).
     """
     cache = {} if cache is None else cache
-    signatures = {i: signature(op.node) for i, op in enumerate(step.ops) if op.node is not None}
+    nodes = {i: op.node for i, op in enumerate(step.ops) if op.node is not None}
+    signatures = {i: signature(node) for i, node in nodes.items()}
     todo: dict[str, fx.Node] = {}
     for index, key in signatures.items():
         if key not in cache:
-            todo.setdefault(key, step.ops[index].node)
+            todo.setdefault(key, nodes[index])
     with _undisturbed():
         for done, (key, node) in enumerate(todo.items()):
             cache[key] = measure_op(node)
@@ -80,22 +82,12 @@ def signature(node: fx.Node) -> str:
     return f"{node.target} {describe(node.args)} {describe(node.kwargs)}"
 
 
-class _undisturbed:
+@contextmanager
+def _undisturbed() -> Iterator[None]:
     """No gradients, no autocast, and the generators as they were afterwards."""
-
-    def __enter__(self) -> None:
-        self._no_grad = torch.no_grad()
-        self._no_grad.__enter__()
-        self._no_autocast = torch._C._DisableAutocast()
-        self._no_autocast.__enter__()
-        devices = range(torch.cuda.device_count()) if torch.cuda.is_initialized() else []
-        self._fork = torch.random.fork_rng(devices=devices)
-        self._fork.__enter__()
-
-    def __exit__(self, *exc: Any) -> None:
-        self._fork.__exit__(*exc)
-        self._no_autocast.__exit__(*exc)
-        self._no_grad.__exit__(*exc)
+    no_autocast: Any = torch._C._DisableAutocast
+    with torch.no_grad(), no_autocast(), torch.random.fork_rng(devices=cuda_devices()):
+        yield
 
 
 def measure_op(node: fx.Node) -> Cost:
@@ -113,8 +105,10 @@ def measure_op(node: fx.Node) -> Cost:
     tensors = [t for value in made.values() for t in tensors_of(value)] or tensors_of(node.meta.get("val"))
     device = tensors[0].device if tensors else torch.device("cpu")
 
+    target: Any = node.target
+
     def run() -> Any:
-        return node.target(*args, **kwargs)
+        return target(*args, **kwargs)
 
     try:
         if device.type == "cuda":
@@ -175,7 +169,8 @@ def _measure_cuda(run: Callable[[], Any], device: torch.device) -> Cost:
     del result
     times = []
     for _ in range(_REPEATS):
-        start, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
+        event: Any = torch.cuda.Event
+        start, end = event(enable_timing=True), event(enable_timing=True)
         start.record()
         run()
         end.record()

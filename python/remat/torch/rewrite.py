@@ -20,11 +20,10 @@ from torch._functorch._aot_autograd.descriptors import (
     SavedForBackwardsAOTOutput,
     SavedForBackwardsNoVcCheckAOTOutput,
 )
-from torch._functorch.partitioners import _is_tangent
 from torch._guards import detect_fake_mode
 from torch.fx.graph import _BoxedCodeGen
 
-from .capture import RNG_STATE_BYTES, Op, StepGraph, output_node, tensors_of
+from .capture import RNG_STATE_BYTES, Op, StepGraph, is_tangent, output_node, tensors_of
 from .errors import UnsupportedModelError
 
 aten = torch.ops.aten
@@ -125,7 +124,7 @@ class _Rewriter:
         # Node of the forward half -> placeholder in the backward half.
         self.saved: dict[fx.Node, fx.Node] = {}
         self.clones = self._clones_needed()
-        self.fake_mode = detect_fake_mode([n.meta.get("val") for n in step.gm.graph.nodes])
+        self.fake_mode: Any = detect_fake_mode([n.meta.get("val") for n in step.gm.graph.nodes])
         self.no_check = {
             step.value_of[n]
             for n in step.gm.graph.nodes
@@ -136,9 +135,9 @@ class _Rewriter:
         step = self.step
         cut = self.steps.index(step.loss)
         placeholders = step.gm.graph.find_nodes(op="placeholder")
-        tangents = [n for n in placeholders if _is_tangent(n)]
+        tangents = [n for n in placeholders if is_tangent(n)]
         for node in placeholders:
-            (self.backward if _is_tangent(node) else self.forward).placeholder(node)
+            (self.backward if is_tangent(node) else self.forward).placeholder(node)
         for index in self.steps[:cut]:
             self._emit(index)
         outputs = [self._fetch(n) if isinstance(n, fx.Node) else n for n in step.forward_outputs]
@@ -219,7 +218,7 @@ class _Rewriter:
         half, step = self.half, self.step
         if node.op == "get_attr":
             if node not in half.made:
-                half.made[node] = half.graph.get_attr(node.target)
+                half.made[node] = half.graph.get_attr(str(node.target))
                 half.made[node].meta = dict(node.meta)
             return half.made[node]
         if node.op == "placeholder" and isinstance(node.meta.get("val"), (int, float, bool)):
@@ -266,8 +265,8 @@ class _Rewriter:
         check.
         """
         step = self.step
-        origin = {made: node for node, made in self.forward.made.items()}
-        unchecked = [n for n in self.saved if step.value_of.get(origin.get(n)) in self.no_check]
+        shown = {made: step.value_of.get(node, -1) for node, made in self.forward.made.items()}
+        unchecked = [n for n in self.saved if shown.get(n, -1) in self.no_check]
         checked = [n for n in self.saved if n not in set(unchecked)]
         for made in self.saved:
             made.meta["saved_tensor_with_no_vc_check"] = made in set(unchecked)

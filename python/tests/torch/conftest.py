@@ -18,6 +18,11 @@ logging.getLogger("torch.__trace").propagate = False
 torch.set_num_threads(1)
 
 
+def pytest_configure(config: pytest.Config) -> None:
+    # Dynamo looks at the gradients of all inputs after a graph break.
+    config.addinivalue_line("filterwarnings", "ignore:The .grad attribute of a Tensor that is not a leaf")
+
+
 @pytest.fixture(autouse=True)
 def fresh_compiler():
     """Every test compiles anew."""

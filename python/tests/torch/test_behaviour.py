@@ -1,0 +1,319 @@
+"""What users meet besides numbers: other ways to call, other models, bad input."""
+
+from __future__ import annotations
+
+import copy
+import importlib.metadata
+import logging
+import subprocess
+import sys
+import textwrap
+
+import pytest
+import remat
+import remat.torch
+import torch
+from models import Encoder, case
+from torch import nn
+from training import step_peak, train
+
+
+def gradients(model: nn.Module) -> list[torch.Tensor]:
+    return [p.grad.clone() for p in model.parameters() if p.grad is not None]
+
+
+def equal(a: list[torch.Tensor], b: list[torch.Tensor]) -> bool:
+    return len(a) == len(b) > 0 and all(x.equal(y) for x, y in zip(a, b, strict=True))
+
+
+class Outputs(nn.Module):
+    """Returns its outputs, not a loss."""
+
+    def __init__(self, depth: int = 12) -> None:
+        super().__init__()
+        self.layers = nn.Sequential(*(m for _ in range(depth) for m in (nn.Linear(64, 64), nn.Tanh())))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.layers(x)
+
+
+class Broken(nn.Module):
+    """A chain with a graph break in the middle."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.second = Outputs(), Outputs()
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        y = self.first(x)
+        torch._dynamo.graph_break()
+        return self.second(y).square().mean()
+
+
+class DataDependent(nn.Module):
+    """Control flow that depends on values."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.second, self.third = Outputs(8), Outputs(8), Outputs(8)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        y = self.first(x)
+        y = self.second(y) if y.sum() > 0 else self.third(y)
+        return y.square().mean()
+
+
+def test_the_fitted_model_is_the_same_model() -> None:
+    model, inputs = case("encoder").build()
+    fitted = remat.torch.fit(model, inputs, "80%")
+    assert type(fitted) is type(model)
+    assert list(fitted.state_dict()) == list(model.state_dict())
+    assert all(a is b for a, b in zip(fitted.parameters(), model.parameters(), strict=True))
+    assert not hasattr(model, "remat")
+    fitted.load_state_dict(model.state_dict())
+
+
+def test_the_report_says_what_was_planned() -> None:
+    model, inputs = case("encoder").build()
+    report = remat.torch.fit(model, inputs, "70%", reserve=1000).remat
+    assert report.peak_lower_bound <= report.predicted_peak <= report.budget < report.keep_all_peak
+    assert report.overhead > 0
+    assert report.plan.peak + 1000 <= report.predicted_peak
+    for key in ("predicted_peak = ", "budget = ", "overhead = ", "peak_lower_bound = ", "planner = "):
+        assert key in str(report)
+
+
+def test_an_impossible_budget_names_the_floor_and_a_budget_that_works() -> None:
+    model, inputs = case("encoder").build()
+    with pytest.raises(remat.InfeasibleError, match="impossible for this step") as caught:
+        remat.torch.fit(model, inputs, "2%")
+    assert 0 < caught.value.floor < caught.value.smallest_known
+    works = remat.torch.fit(model, inputs, caught.value.smallest_known)
+    assert works.remat.predicted_peak <= caught.value.smallest_known
+
+
+def test_reserve_is_taken_from_the_budget() -> None:
+    model, inputs = case("mlp").build()
+    keep_all = remat.torch.fit(model, inputs, "100%").remat.keep_all_peak
+    fitted = remat.torch.fit(model, inputs, keep_all, reserve=keep_all // 10)
+    assert fitted.remat.parts[0].recomputed_steps > 0
+    assert step_peak(fitted, inputs) <= keep_all - keep_all // 10
+    with pytest.raises(remat.InfeasibleError, match="after a reserve of"):
+        remat.torch.fit(model, inputs, 1000, reserve=2000)
+
+
+@pytest.mark.parametrize("budget", ["abc", 0, -1, "-1GiB", "0%", None])
+def test_a_budget_that_is_none_is_refused_before_any_work(budget) -> None:
+    with pytest.raises(remat.BudgetError):
+        remat.torch.fit(nn.Linear(2, 2), torch.zeros(1, 2), budget)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"reserv": 1}, "did you mean 'reserve'"),
+        ({"colour": 1}, "known options: budget"),
+        ({"calls": 0}, "calls must be 1 or more"),
+        ({"order": "any"}, 'order must be "fixed" or "free"'),
+        ({"plan": 3}, "not int"),
+    ],
+)
+def test_options_that_do_not_exist_or_cannot_be_are_refused(options: dict, message: str) -> None:
+    with pytest.raises(remat.UsageError, match=message):
+        remat.torch.fit(nn.Linear(2, 2), torch.zeros(1, 2), "1GiB", **options)
+
+
+def test_a_plan_that_breaks_the_budget_or_the_rules_is_refused() -> None:
+    model, inputs = case("mlp").build()
+    graph = remat.torch.capture(model, inputs)
+    every = list(range(graph.num_ops))
+    with pytest.raises(remat.PlanError, match="the budget is 1000"):
+        remat.torch.fit(model, inputs, 1000, plan=every)
+    with pytest.raises(remat.PlanError):
+        remat.torch.fit(model, inputs, "1GiB", plan=every[1:])
+
+
+def test_a_loss_outside_the_model_is_counted_when_it_is_given() -> None:
+    torch.manual_seed(0)
+    model, x, target = Outputs(), torch.randn(1024, 64), torch.randn(1024, 64)
+
+    def loss(y: torch.Tensor) -> torch.Tensor:
+        return torch.nn.functional.mse_loss(y, target)
+
+    expected = copy.deepcopy(model)
+    loss(expected(x)).backward()
+    fitted = remat.torch.fit(model, x, "80%", loss=loss)
+    measured = remat.torch.measure_peak(lambda: loss(fitted(x)).backward(), resident=[model, x])
+    assert equal(gradients(expected), gradients(fitted))
+    assert measured <= fitted.remat.budget
+    assert measured == pytest.approx(fitted.remat.predicted_peak, rel=0.01)
+
+
+def test_without_gradients_or_in_eval_mode_results_are_right_and_nothing_is_planned() -> None:
+    model, inputs = case("conv_net").build()
+    fitted = remat.torch.fit(model, inputs, "80%")
+    planned = len(fitted.remat.parts)
+    with torch.no_grad():
+        assert fitted.eval()(*inputs).equal(model.eval()(*inputs))
+    assert len(fitted.remat.parts) == planned
+    assert fitted(*inputs).equal(model(*inputs))
+
+
+def test_a_model_without_gradients_is_refused() -> None:
+    model = Outputs().requires_grad_(False)
+    for call in (remat.torch.fit, lambda m, x, b: remat.torch.capture(m, x)):
+        with pytest.raises(
+            remat.torch.UnsupportedModelError, match="nothing in this model requires a gradient"
+        ):
+            call(model, torch.zeros(1, 64), "80%")
+
+
+def test_frozen_parameters_get_no_gradient_and_the_rest_the_right_one() -> None:
+    model, inputs = case("encoder").build()
+    for parameter in model.encoder.layers[0].parameters():
+        parameter.requires_grad_(False)
+    expected = train(copy.deepcopy(model), inputs)
+    fitted = remat.torch.fit(model, inputs, "80%")
+    assert expected.differences(train(fitted, inputs)) == []
+    assert model.encoder.layers[0].linear1.weight.grad is None
+
+
+def test_a_smaller_batch_is_planned_for_itself_under_the_same_budget() -> None:
+    torch.manual_seed(0)
+    model, _ = case("encoder").build()
+    large, small = (torch.randn(n, 64, 64) for n in (8, 4))
+    expected = copy.deepcopy(model)
+    a, b = train(expected, (large,), 1), train(expected, (small,), 1)
+    budget = int(0.7 * remat.torch.fit(model, (large,), "100%").remat.keep_all_peak)
+    fitted = remat.torch.fit(model, (large,), budget)
+    assert a.differences(train(fitted, (large,), 1)) == []
+    assert b.differences(train(fitted, (small,), 1)) == []
+    assert fitted.remat.parts[0].overhead > 0
+    assert fitted.remat.parts[-1].overhead == 0
+    assert step_peak(fitted, (small,)) <= budget
+
+
+def test_two_calls_before_one_backward_are_noticed_and_fit_from_the_next_step_on(caplog) -> None:
+    torch.manual_seed(0)
+    model = Outputs()
+    a, b = torch.randn(1024, 64), torch.randn(1024, 64)
+
+    def step(m: nn.Module) -> None:
+        (m(a).square().mean() + m(b).abs().mean()).backward()
+
+    expected = copy.deepcopy(model)
+    step(expected)
+    budget = int(0.75 * remat.torch.measure_peak(lambda: step(copy.deepcopy(model)), resident=[model, a, b]))
+    fitted = remat.torch.fit(model, a, budget)
+    with caplog.at_level(logging.WARNING, "remat.torch"):
+        step(fitted)
+    assert "called 2 times before the first backward" in caplog.text
+    assert equal(gradients(expected), gradients(fitted))
+    model.zero_grad()
+    measured = remat.torch.measure_peak(lambda: step(fitted), resident=[model, a, b])
+    assert equal(gradients(expected), gradients(fitted))
+    assert measured <= budget
+
+
+@pytest.mark.parametrize("make", [Broken, DataDependent])
+def test_a_graph_break_plans_each_part_within_the_budget_and_says_so(make, caplog) -> None:
+    torch.manual_seed(0)
+    model, x = make(), torch.randn(1024, 64)
+    expected = train(copy.deepcopy(model), (x,))
+    eager = step_peak(copy.deepcopy(model), (x,))
+    with caplog.at_level(logging.WARNING, "remat.torch"):
+        fitted = remat.torch.fit(model, x, int(0.85 * eager))
+    assert "a graph break" in caplog.text
+    assert len(fitted.remat.parts) >= 2
+    assert expected.differences(train(fitted, (x,))) == []
+    model.zero_grad()
+    assert step_peak(fitted, (x,)) <= int(0.85 * eager)
+    with pytest.raises(remat.torch.UnsupportedModelError, match="broken into"):
+        remat.torch.capture(model, x)
+
+
+def test_backward_twice_with_retain_graph_adds_the_gradient_twice() -> None:
+    model, inputs = case("encoder").build()
+    fitted = remat.torch.fit(model, inputs, "80%")
+    expected = copy.deepcopy(model)
+    for m in (expected, fitted):
+        torch.manual_seed(3)
+        loss = m(*inputs)
+        loss.backward(retain_graph=True)
+        loss.backward()
+    assert equal(gradients(expected), gradients(fitted))
+
+
+def test_hooks_on_parameters_see_every_gradient() -> None:
+    model, inputs = case("mlp").build()
+    fitted = remat.torch.fit(model, inputs, "85%")
+    seen: list[str] = []
+    for name, parameter in model.named_parameters():
+        parameter.register_hook(lambda grad, name=name: seen.append(name))
+    fitted(*inputs).backward()
+    assert sorted(seen) == sorted(name for name, _ in model.named_parameters())
+
+
+def test_autocast_gives_the_bits_of_eager_autocast() -> None:
+    model, inputs = Encoder(dropout=0.0), (torch.randn(8, 64, 64),)
+    expected = copy.deepcopy(model)
+    with torch.autocast("cpu", torch.bfloat16):
+        fitted = remat.torch.fit(model, inputs, "80%")
+    for m in (expected, fitted):
+        torch.manual_seed(3)
+        with torch.autocast("cpu", torch.bfloat16):
+            loss = m(*inputs)
+        loss.backward()
+    assert equal(gradients(expected), gradients(fitted))
+
+
+def test_keyword_arguments_and_dictionaries_of_outputs_work() -> None:
+    class Named(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.body = Outputs()
+
+        def forward(self, *, x: torch.Tensor, scale: float) -> dict[str, torch.Tensor]:
+            y = self.body(x)
+            return {"y": y, "loss": scale * y.square().mean()}
+
+    torch.manual_seed(0)
+    model, x = Named(), torch.randn(1024, 64)
+    expected = copy.deepcopy(model)
+    expected(x=x, scale=0.5)["loss"].backward()
+    fitted = remat.torch.fit(model, {"x": x, "scale": 0.5}, "85%")
+    fitted(x=x, scale=0.5)["loss"].backward()
+    assert equal(gradients(expected), gradients(fitted))
+
+
+def installed_backends() -> set[str]:
+    return {e.name for e in importlib.metadata.entry_points(group="torch_dynamo_backends")}
+
+
+@pytest.mark.skipif(
+    "remat" not in installed_backends(), reason="remat is not installed: no entry point to find"
+)
+def test_torch_compile_finds_the_backend_by_name_without_an_import() -> None:
+    program = """
+        import sys, torch
+        torch.manual_seed(0)
+        model = torch.nn.Sequential(*(torch.nn.Linear(64, 64) for _ in range(6)))
+        x = torch.randn(512, 64)
+        model(x).sum().backward()
+        expected = [p.grad for p in model.parameters()]
+        model.zero_grad()
+        assert "remat" not in sys.modules
+        compiled = torch.compile(model, backend="remat", options={"budget": "85%"})
+        compiled(x).sum().backward()
+        assert "remat.torch" in sys.modules
+        assert all(p.grad.equal(e) for p, e in zip(model.parameters(), expected))
+        try:
+            torch.compile(model, backend="remat", options={"budgit": 1})(x)
+        except Exception as error:
+            print(error)
+    """
+    run = subprocess.run(
+        [sys.executable, "-c", textwrap.dedent(program)], capture_output=True, text=True, check=False
+    )
+    assert run.returncode == 0, run.stderr
+    assert "did you mean 'budget'" in run.stdout

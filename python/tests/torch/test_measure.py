@@ -1,0 +1,106 @@
+"""The measured peak is the allocator's own."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from remat.torch import measure_peak
+from remat.torch.measure import trace_allocations
+from torch import nn
+
+KIB = 1024
+
+
+def floats(kib: int) -> torch.Tensor:
+    return torch.empty(kib * KIB // 4)
+
+
+def test_the_peak_of_a_chain_is_two_tensors_and_the_resident_one() -> None:
+    x = floats(64)
+
+    def chain() -> None:
+        y = x
+        for _ in range(5):
+            y = y.exp()
+
+    assert measure_peak(chain, resident=[x]) == (64 + 2 * 64) * KIB
+    assert measure_peak(chain, resident=[]) == 2 * 64 * KIB
+
+
+def test_tensors_freed_in_between_do_not_add_up() -> None:
+    def fn() -> None:
+        a = floats(16)
+        del a
+        b = floats(32)
+        del b
+        floats(8)
+
+    assert measure_peak(fn, resident=[]) == 32 * KIB
+
+
+def test_views_and_shared_storages_count_once() -> None:
+    x = floats(16)
+    assert measure_peak(lambda: None, resident=[x, x[1:], x.view(2, -1), {"again": x}]) == 16 * KIB
+
+
+def test_a_module_counts_with_its_buffers_and_gradients() -> None:
+    model = nn.BatchNorm1d(256)
+    size = 4 * 256 * 4 + 8
+    assert measure_peak(lambda: None, resident=[model]) == size
+    model(torch.randn(4, 256)).sum().backward()
+    assert measure_peak(lambda: None, resident=[model]) == size + 2 * 256 * 4
+
+
+def test_an_optimizer_counts_with_its_state() -> None:
+    model = nn.Linear(64, 64, bias=False)
+    optimizer = torch.optim.AdamW(model.parameters())
+    model(torch.randn(2, 64)).sum().backward()
+    optimizer.step()
+    weight = 64 * 64 * 4
+    assert measure_peak(lambda: None, resident=[model, optimizer]) == 4 * weight + 4
+
+
+def test_without_a_list_every_live_tensor_counts() -> None:
+    before = measure_peak(lambda: None)
+    x = floats(512)
+    assert measure_peak(lambda: None) - before == x.untyped_storage().nbytes()
+
+
+def test_frees_of_counted_tensors_lower_the_level() -> None:
+    with trace_allocations():
+        held = [floats(64)]
+
+    def replace() -> None:
+        held.clear()
+        held.append(floats(64))
+
+    assert measure_peak(replace, resident=held) == 64 * KIB
+
+
+def test_frees_of_tensors_that_were_not_counted_change_nothing() -> None:
+    with trace_allocations():
+        held = [floats(64)]
+
+    def replace() -> None:
+        held.clear()
+        floats(16)
+
+    assert measure_peak(replace, resident=[]) == 16 * KIB
+
+
+def test_a_warm_up_call_makes_the_frees_of_gradients_visible() -> None:
+    model = nn.Linear(256, 256, bias=False)
+    x = torch.ones(1, 256)
+    weight = 256 * 256 * 4
+
+    def step() -> None:
+        model.zero_grad()
+        model(x).sum().backward()
+
+    step()
+    assert measure_peak(step, resident=[model, x], warmup=1) < 2.2 * weight
+
+
+def test_an_unknown_device_is_refused() -> None:
+    with pytest.raises(ValueError, match="meta is neither CPU nor CUDA"):
+        measure_peak(lambda: None, device="meta")
