@@ -93,8 +93,8 @@ def _compile(model: torch.nn.Module, session: Session) -> None:
         return call(*args, **kwargs)
 
     # Isolated from other models of the same class: past their common limit Dynamo would silently run eagerly.
-    compile_: Any = torch.compile
-    compiled = compile_(
+    compiler: Any = torch.compile
+    compiled: Any = compiler(
         run, backend=session, dynamic=False, isolate_recompiles=True, recompile_limit=_RECOMPILE_LIMIT
     )
     model.__dict__["_compiled_call_impl"] = compiled

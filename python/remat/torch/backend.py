@@ -7,6 +7,7 @@ known which gradients exist already and which shapes come. Each combination of t
 
 from __future__ import annotations
 
+import gc
 import logging
 import sys
 import time
@@ -84,8 +85,10 @@ class Session:
         """Notice what is in flight together; plan all anew, once nothing is, if that is more than was
         planned for.
         """
-        own = region.in_flight()
-        mates = {r.number for r in self.regions if r is not region and r.in_flight()}
+        own, mates = self._in_flight(region)
+        if own >= self.calls or not mates <= region.mates:
+            gc.collect()  # what only waits to be collected will see no backward
+            own, mates = self._in_flight(region)
         if own >= self.calls:
             log.warning(
                 "the model was called %d times before the first backward; the budget is kept for that from "
@@ -110,6 +113,11 @@ class Session:
             self.report.parts.clear()
             for other in self.regions:
                 other.forget_plans()
+
+    def _in_flight(self, region: Region) -> tuple[int, set[int]]:
+        """Calls of this region and numbers of the others that hold tensors for a backward to come."""
+        mates = {r.number for r in self.regions if r is not region and r.in_flight()}
+        return region.in_flight(), mates
 
 
 _sessions: WeakValueDictionary[int, Session] = WeakValueDictionary()

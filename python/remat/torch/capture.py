@@ -212,7 +212,7 @@ def module_path(node: fx.Node) -> str:
     if not stack:
         return ""
     path = str(list(stack.values())[-1][0])
-    path = re.sub(r"^L\['(self|fn|mod)'\]\.?", "", path)
+    path = re.sub(r"^L\['\w+'\](\.__self__)?\.?", "", path)
     path = re.sub(
         r"_modules\['([^']+)'\]|\['([^']+)'\]|\[(\d+)\]",
         lambda m: "." + next(g for g in m.groups() if g),

@@ -140,21 +140,21 @@ def measure_peak(
         counted to the end, since the allocator does not report their going; with a call before, none is.
     """
     cuda: Any = torch.cuda
-    device = torch.device(device or ("cuda" if cuda.is_available() and cuda.is_initialized() else "cpu"))
-    if device.type == "cuda":
+    where = torch.device(device or ("cuda" if cuda.is_available() and cuda.is_initialized() else "cpu"))
+    if where.type == "cuda":
         if resident is not None:
             raise ValueError(
                 "measure_peak: `resident` has no meaning on CUDA, whose allocator counts everything"
             )
         for _ in range(warmup):
             fn()
-        torch.cuda.synchronize(device)
-        torch.cuda.reset_peak_memory_stats(device)
+        torch.cuda.synchronize(where)
+        torch.cuda.reset_peak_memory_stats(where)
         fn()
-        torch.cuda.synchronize(device)
-        return torch.cuda.max_memory_allocated(device)
-    if device.type != "cpu":
-        raise ValueError(f"measure_peak: device {device} is neither CPU nor CUDA")
+        torch.cuda.synchronize(where)
+        return torch.cuda.max_memory_allocated(where)
+    if where.type != "cpu":
+        raise ValueError(f"measure_peak: device {where} is neither CPU nor CUDA")
     if warmup:
         with trace_allocations():
             for _ in range(warmup):
