@@ -316,14 +316,14 @@ TEST_F(LongRun, TheFirstInterruptEndsItWithTheBestPlanSoFar) {
   }
 }
 
-TEST_F(LongRun, ProgressIsALiveLineOnATerminalOnly) {
-  if (!has_search()) GTEST_SKIP() << "no registered planner runs until its time limit";
-  auto arguments = command();
-  arguments[7] = "1s";
+TEST_F(Cli, ProgressIsALiveLineOnATerminalOnly) {
+  const std::vector<std::string> arguments{"plan", graph_, "-b", "6", "--planner", "tw_remat"};
   testing::RunningCli on_terminal(arguments, true);
   const CliRun live = on_terminal.wait();
-  EXPECT_NE(live.err.find("\r\033[K"), std::string::npos) << live.err;
-  EXPECT_NE(live.err.find(" s"), std::string::npos) << live.err;
+  ASSERT_EQ(live.code, 0) << live.err;
+  EXPECT_NE(live.err.find("\r\033[Ktw_remat  "), std::string::npos) << live.err;
+  EXPECT_NE(live.err.find("  peak "), std::string::npos) << live.err;
+  EXPECT_TRUE(live.err.ends_with("\r\033[K")) << "the line goes when the planner is done";
   EXPECT_EQ(run_cli(arguments).err, "");
 }
 
