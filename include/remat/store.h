@@ -29,6 +29,9 @@ class PlanStore {
   void add(const Graph& graph, OrderMode order, const Plan& plan);
   /// The fastest known plan within the budget, or nothing.
   std::optional<Plan> best(const Graph& graph, OrderMode order, Bytes budget);
+  /// What a planner may want to start from: the fastest known plan within the budget and the one that is
+  /// over it by least; fewer where they do not exist.
+  std::vector<Plan> around(const Graph& graph, OrderMode order, Bytes budget);
   /// All that are kept, by falling peak and rising duration.
   std::vector<Entry> all(const Graph& graph, OrderMode order);
 

@@ -9,5 +9,6 @@ NB_MODULE(_core, m) {
   remat::python::bind_graph(m);
   remat::python::bind_plan(m);
   remat::python::bind_planning(m);
+  remat::python::bind_sweep(m);
   remat::python::bind_files(m);
 }

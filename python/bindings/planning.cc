@@ -1,7 +1,6 @@
 // remat.plan and remat.PlanResult.
-#include <map>
-
 #include "bindings.h"
+#include "effort.h"
 #include "errors.h"
 #include "planner_thread.h"
 
@@ -12,9 +11,7 @@ namespace {
 struct BoundResult {
   nb::object graph_object;  ///< keeps `problem.graph`
   Problem problem;
-  PlanOptions options;
-  std::optional<double> time_limit;
-  std::optional<std::int64_t> work_limit;
+  Effort effort;
 
   PlanResult result;
   std::optional<PlanRecord> record;  ///< of `result.plan`, also where that is over the budget
@@ -24,33 +21,7 @@ struct BoundResult {
   std::optional<Bytes> smallest_known;  ///< once somebody asked
 
   bool within() const { return record && has_plan(result); }
-  void set_limits(Limits& limits) const {
-    if (time_limit) limits.set_time(*time_limit);
-    if (work_limit) limits.set_work(*work_limit);
-  }
 };
-
-/// Options reach planners as text, as on the command line.
-std::string option_text(nb::handle value) {
-  if (PyBool_Check(value.ptr())) return value.is(nb::handle(Py_True)) ? "on" : "off";
-  return nb::cast<std::string>(nb::str(value));
-}
-
-PlanOptions read_options(nb::handle seed, nb::handle threads, nb::dict options) {
-  PlanOptions result;
-  const std::int64_t seed_count = with_fault<UsageError>([&] { return to_integer(seed, "seed"); });
-  const std::int64_t thread_count = with_fault<UsageError>([&] { return to_integer(threads, "threads"); });
-  if (seed_count < 0) throw UsageError("seed " + std::to_string(seed_count) + " is negative");
-  if (thread_count < 1 || thread_count > 4096) {
-    throw UsageError("threads " + std::to_string(thread_count) + " is outside [1, 4096]");
-  }
-  result.seed = static_cast<std::uint64_t>(seed_count);
-  result.threads = static_cast<int>(thread_count);
-  for (auto [key, value] : options) {
-    result.set[with_fault<UsageError>([&] { return to_text(key, "option name"); })] = option_text(value);
-  }
-  return result;
-}
 
 Objective parse_objective(const std::string& text) {
   for (Objective objective : {Objective::kTime, Objective::kPeak}) {
@@ -59,23 +30,27 @@ Objective parse_objective(const std::string& text) {
   throw UsageError("objective must be 'time' or 'peak', not '" + text + "'");
 }
 
-void read_limits(BoundResult& outcome, std::optional<double> time_limit, nb::handle work_limit) {
-  if (time_limit && !(*time_limit >= 0)) {
-    throw UsageError("time_limit " + std::to_string(*time_limit) + " is not 0 or more seconds");
-  }
-  outcome.time_limit = time_limit;
-  if (work_limit.is_none()) return;
-  outcome.work_limit = with_fault<UsageError>([&] { return to_integer(work_limit, "work_limit"); });
-  if (*outcome.work_limit < 0)
-    throw UsageError("work_limit " + std::to_string(*outcome.work_limit) + " is negative");
-}
-
 /// With a budget the objective "peak" is still to be within it.
 void settle_budget(BoundResult& outcome) {
   if (outcome.problem.objective != Objective::kPeak || !outcome.budget) return;
   PlanResult& result = outcome.result;
   if (!result.plan || result.cost.peak <= *outcome.budget) return;
   result.status = result.status == Status::kOptimal ? Status::kInfeasible : Status::kUnknown;
+}
+
+/// Planners that improve on what they are given start from what this process knows of the graph, so that
+/// more memory is never slower. A work limit asks for the same plan whatever came before.
+PlanResult plan_with_store(const BoundResult& outcome, const std::string& planner, Limits& limits) {
+  if (outcome.effort.work_limit || (planner != "auto" && planner != "search")) {
+    return make_plan(outcome.problem, planner, outcome.effort.options, limits);
+  }
+  Problem problem = outcome.problem;
+  const Bytes budget = problem.objective == Objective::kPeak ? Bytes() : problem.budget;
+  const std::vector<Plan> starts = plan_store().around(*problem.graph, problem.order, budget);
+  problem.starts = starts;
+  PlanResult result = make_plan(problem, planner, outcome.effort.options, limits);
+  if (result.plan) plan_store().add(*problem.graph, problem.order, *result.plan);
+  return result;
 }
 
 BoundResult plan(nb::handle_t<Graph> graph_object, nb::handle budget, const std::string& planner,
@@ -92,15 +67,13 @@ BoundResult plan(nb::handle_t<Graph> graph_object, nb::handle budget, const std:
   outcome.problem.order = parse_order(order);
   outcome.problem.objective = parse_objective(objective);
   outcome.problem.budget = outcome.budget.value_or(Bytes(kMaxCount - 1));
-  outcome.options = read_options(seed, threads, options);
-  read_limits(outcome, time_limit, work_limit);
+  outcome.effort = read_effort(time_limit, work_limit, seed, threads, options);
   PlannerThread thread;
-  outcome.set_limits(thread.limits());
-  thread.run([&] { outcome.result = make_plan(outcome.problem, planner, outcome.options, thread.limits()); },
-             progress);
+  outcome.effort.apply(thread.limits());
+  thread.run([&] { outcome.result = plan_with_store(outcome, planner, thread.limits()); }, progress);
   settle_budget(outcome);
   if (outcome.result.plan) {
-    outcome.record = make_record(outcome.problem, outcome.result, outcome.options.seed);
+    outcome.record = make_record(outcome.problem, outcome.result, outcome.effort.options.seed);
     outcome.record->budget = outcome.budget;
   }
   return outcome;
@@ -109,9 +82,9 @@ BoundResult plan(nb::handle_t<Graph> graph_object, nb::handle budget, const std:
 std::int64_t smallest_known_budget_of(BoundResult& r) {
   if (!r.smallest_known) {
     PlannerThread thread;
-    r.set_limits(thread.limits());
+    r.effort.apply(thread.limits());
     std::optional<Bytes> found;
-    thread.run([&] { found = smallest_known_budget(r.problem, r.result, r.options, thread.limits()); },
+    thread.run([&] { found = smallest_known_budget(r.problem, r.result, r.effort.options, thread.limits()); },
                nb::none());
     r.smallest_known = std::min(found.value_or(r.keep_all_peak), r.keep_all_peak);
   }

@@ -11,6 +11,8 @@ from remat._core import (
     PlannerInfo,
     PlanResult,
     Simulation,
+    SweepPoint,
+    SweepResult,
     check,
     load_graph,
     load_plan,
@@ -27,7 +29,7 @@ from remat.errors import (
     RematError,
     UsageError,
 )
-from remat.planning import plan
+from remat.planning import plan, sweep
 
 __version__ = "0.1.0"
 
@@ -44,6 +46,8 @@ __all__ = [
     "PlannerInfo",
     "RematError",
     "Simulation",
+    "SweepPoint",
+    "SweepResult",
     "UsageError",
     "check",
     "load_graph",
@@ -52,4 +56,5 @@ __all__ = [
     "plan",
     "planners",
     "simulate",
+    "sweep",
 ]

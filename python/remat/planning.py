@@ -1,4 +1,4 @@
-"""The call that plans."""
+"""The calls that plan."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, Literal
 
 from remat import _core
-from remat._core import Graph, PlanResult
+from remat._core import Graph, PlanResult, SweepResult
 
 Progress = Callable[[str, float, "int | None", "int | None", bool], object]
 
@@ -45,6 +45,9 @@ def plan(
             duration, within_budget)``; what it raises stops the planner and is raised here.
         check: raise where no plan within the budget was found, instead of saying so in the result.
 
+    Within one process more memory never gives a slower plan: "auto" and "search" start from the plans that
+    earlier calls found for the same graph and order, unless there is a work limit.
+
     The planner runs without the GIL. Ctrl-C stops it and returns the best plan so far, with
     ``stopped_by == "interrupted"``; a second Ctrl-C before it has stopped raises KeyboardInterrupt.
 
@@ -70,3 +73,34 @@ def plan(
     if check:
         result.raise_if_no_plan()
     return result
+
+
+def sweep(
+    graph: Graph,
+    points: int = 20,
+    planner: str = "auto",
+    order: Literal["fixed", "free"] = "fixed",
+    time_limit: float | None = 10.0,
+    work_limit: int | None = None,
+    seed: int = 0,
+    threads: int = 1,
+    options: Mapping[str, Any] | None = None,
+    progress: Progress | None = None,
+) -> SweepResult:
+    """Overhead against memory, from the keep-all peak down to the smallest peak found, in one run.
+
+    Plans are shared between the budgets: overhead never falls as the budget falls. The limits hold for the
+    whole sweep; once they are reached the points known so far come back.
+
+    Args:
+        graph: what to plan.
+        points: how many budgets, 2 or more, evenly spaced.
+
+    The others are those of :func:`plan`.
+
+    Raises:
+        UsageError: an unknown planner or option, or fewer than 2 points.
+    """
+    return _core.sweep(
+        graph, points, planner, order, time_limit, work_limit, seed, threads, dict(options or {}), progress
+    )

@@ -55,6 +55,19 @@ std::optional<Plan> PlanStore::best(const Graph& graph, OrderMode order, Bytes b
   return std::nullopt;
 }
 
+std::vector<Plan> PlanStore::around(const Graph& graph, OrderMode order, Bytes budget) {
+  const std::scoped_lock lock(mutex_);
+  const Known* plans = find(graph, order);
+  if (!plans) return {};
+  const auto& entries = plans->by_peak;
+  const auto within = std::find_if(entries.begin(), entries.end(),
+                                   [&](const Entry& entry) { return entry.cost.peak <= budget; });
+  std::vector<Plan> result;
+  if (within != entries.end()) result.push_back(within->plan);
+  if (within != entries.begin()) result.push_back(std::prev(within)->plan);
+  return result;
+}
+
 std::vector<PlanStore::Entry> PlanStore::all(const Graph& graph, OrderMode order) {
   const std::scoped_lock lock(mutex_);
   const Known* plans = find(graph, order);

@@ -35,8 +35,7 @@ class Sweeper {
 
  private:
   PlanResult ask(const Problem& base, Limits& share) {
-    std::vector<Plan> starts;
-    for (auto& entry : store_.all(graph_, options_.order)) starts.push_back(std::move(entry.plan));
+    const std::vector<Plan> starts = store_.around(graph_, options_.order, base.budget);
     Problem problem = base;
     problem.starts = starts;
     problem.peak_bound = &result_.peak_bound;

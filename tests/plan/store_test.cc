@@ -32,6 +32,17 @@ TEST(PlanStore, AnswersWithTheFastestPlanWithinTheBudget) {
   EXPECT_FALSE(store.best(graph, OrderMode::kFree, Bytes(100))) << "orders are never mixed";
 }
 
+TEST(PlanStore, OffersThePlansAroundABudgetAsStarts) {
+  const Graph graph = testing::make_graph({}, {{{}, {9}, 1}, {{0}, {1}, 1}, {{1}, {9}, 1}, {{0, 2}, {1}, 1}}, {});
+  PlanStore store;
+  EXPECT_TRUE(store.around(graph, OrderMode::kFixed, Bytes(1)).empty());
+  const Plan all = keep_all_plan(graph);
+  store.add(graph, OrderMode::kFixed, all);
+  const Bytes peak = simulate(graph, all).peak;
+  EXPECT_EQ(store.around(graph, OrderMode::kFixed, peak), std::vector{all});
+  EXPECT_EQ(store.around(graph, OrderMode::kFixed, peak - Bytes(1)), std::vector{all});
+}
+
 TEST(PlanStore, ForgetsTheGraphUsedLongestAgo) {
   PlanStore store;
   const auto chain = [](std::size_t n) { return testing::training_chain(static_cast<int>(n)); };

@@ -1,0 +1,58 @@
+#include "effort.h"
+
+#include "errors.h"
+
+namespace remat::python {
+namespace {
+
+/// Options reach planners as text, as on the command line.
+std::string option_text(nb::handle value) {
+  if (PyBool_Check(value.ptr())) return value.is(nb::handle(Py_True)) ? "on" : "off";
+  return nb::cast<std::string>(nb::str(value));
+}
+
+std::int64_t integer(nb::handle object, const std::string& what) {
+  return with_fault<UsageError>([&] { return to_integer(object, what); });
+}
+
+PlanOptions read_options(nb::handle seed, nb::handle threads, nb::dict options) {
+  PlanOptions result;
+  const std::int64_t seed_count = integer(seed, "seed");
+  const std::int64_t thread_count = integer(threads, "threads");
+  if (seed_count < 0) throw UsageError("seed " + std::to_string(seed_count) + " is negative");
+  if (thread_count < 1 || thread_count > 4096) {
+    throw UsageError("threads " + std::to_string(thread_count) + " is outside [1, 4096]");
+  }
+  result.seed = static_cast<std::uint64_t>(seed_count);
+  result.threads = static_cast<int>(thread_count);
+  for (auto [key, value] : options) {
+    result.set[with_fault<UsageError>([&] { return to_text(key, "option name"); })] = option_text(value);
+  }
+  return result;
+}
+
+}  // namespace
+
+void Effort::apply(Limits& limits) const {
+  if (time_limit) limits.set_time(*time_limit);
+  if (work_limit) limits.set_work(*work_limit);
+}
+
+Effort read_effort(std::optional<double> time_limit, nb::handle work_limit, nb::handle seed, nb::handle threads,
+                   nb::dict options) {
+  if (time_limit && !(*time_limit >= 0)) {
+    throw UsageError("time_limit " + std::to_string(*time_limit) + " is not 0 or more seconds");
+  }
+  Effort effort{read_options(seed, threads, options), time_limit, std::nullopt};
+  if (work_limit.is_none()) return effort;
+  effort.work_limit = integer(work_limit, "work_limit");
+  if (*effort.work_limit < 0) throw UsageError("work_limit " + std::to_string(*effort.work_limit) + " is negative");
+  return effort;
+}
+
+PlanStore& plan_store() {
+  static PlanStore store;
+  return store;
+}
+
+}  // namespace remat::python

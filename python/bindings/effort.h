@@ -1,0 +1,25 @@
+// How long and how hard a planner may work, as Python says it; the plans that this process knows.
+#pragma once
+
+#include "bindings.h"
+#include "remat/limits.h"
+#include "remat/store.h"
+
+namespace remat::python {
+
+struct Effort {
+  PlanOptions options;
+  std::optional<double> time_limit;
+  std::optional<std::int64_t> work_limit;
+
+  void apply(Limits& limits) const;
+};
+
+/// Throws UsageError for negative limits, seeds and counts of threads.
+Effort read_effort(std::optional<double> time_limit, nb::handle work_limit, nb::handle seed, nb::handle threads,
+                   nb::dict options);
+
+/// One for the process.
+PlanStore& plan_store();
+
+}  // namespace remat::python
