@@ -9,6 +9,7 @@ namespace {
 
 constexpr std::int64_t kBatch = 64;  // moves between looks at limits, temperature and price
 constexpr double kPriceStep = 1.005;
+constexpr std::int64_t kPeakSteps = 500;  // objective peak: the budget falls by this part of the peak
 constexpr std::int64_t kTicksPerMove = 5;  // the draw
 constexpr std::int64_t kTicksPerUnit = 10;
 
@@ -76,6 +77,10 @@ void Annealer::begin(const Plan& plan) {
   settle_best();
   state_.tracker.reset(plan, budget_);
   if (state_.price == 0 || !options_.adapt) guess_price();
+  if (chase_peak_) {
+    if (state_.tracker.excess() == 0) lower_budget();
+    return;
+  }
   if (state_.tracker.excess() == 0 && (!best_ || state_.tracker.duration() < best_->duration)) {
     unsaved_ = true;
     settle_best();
@@ -89,6 +94,16 @@ void Annealer::guess_price() {
   const auto excess = static_cast<double>(state_.tracker.excess());
   const double duration = std::max(1.0, static_cast<double>(graph_->graph->base_duration.count()));
   if (excess > 0) state_.price = (options_.adapt ? 0.1 : 10.0) * duration / excess;
+}
+
+/// Takes the committed state, which is within the budget, as the best and asks for less memory.
+void Annealer::lower_budget() {
+  Tracker& tracker = state_.tracker;
+  const std::int64_t peak = tracker.peak_units();
+  best_ = Found{tracker.plan(), tracker.duration(), peak};
+  const std::int64_t step = std::max<std::int64_t>(1, peak / kPeakSteps);
+  budget_ = graph_->graph->resident + Bytes((peak - step) * graph_->unit);
+  tracker.set_budget(budget_);
 }
 
 void Annealer::settle_best() {
@@ -130,6 +145,11 @@ void Annealer::try_move() {
   }
   const bool fits = tracker.excess() + change.excess == 0;
   const std::int64_t duration = tracker.duration() + change.duration;
+  if (chase_peak_) {
+    tracker.commit();
+    ++move.statistics.taken;
+    return;
+  }
   if (unsaved_ && (!fits || duration > tracker.duration())) {
     // The best plan is about to be left: it is copied first, and this one move is lost.
     tracker.rollback();
@@ -155,6 +175,7 @@ void Annealer::cycle(std::int64_t moves, double hot, double cold, Limits& limits
     const std::int64_t ticks = state_.tracker.ticks();
     for (std::int64_t k = 0; k < kBatch; ++k) try_move();
     moves_done_ += kBatch;
+    if (chase_peak_ && state_.tracker.excess() == 0) lower_budget();
     if (options_.adapt) state_.price *= state_.tracker.excess() > 0 ? kPriceStep : 1 / kPriceStep;
     if (limits.spend((kBatch * kTicksPerMove + state_.tracker.ticks() - ticks) / kTicksPerUnit)) break;
   }

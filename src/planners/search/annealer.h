@@ -26,6 +26,9 @@ class Annealer {
 
   /// Forgets best and closest plan; the next `begin` uses this budget.
   void set_budget(Bytes budget);
+  /// Objective peak: from the next `begin` on the budget is just below the smallest peak seen, and `best`
+  /// is the plan with that peak.
+  void chase_peak(bool on) { chase_peak_ = on; }
   /// Continues from a valid plan, which also counts as seen.
   void begin(const Plan& plan);
   /// Cools from `hot` to `cold` (in mean recomputations) over about `moves` moves, sooner where the limits
@@ -47,6 +50,7 @@ class Annealer {
   void settle_best();
   void keep_closest();
   void guess_price();
+  void lower_budget();
 
   const TrackerGraph* graph_;
   Options options_;
@@ -56,6 +60,7 @@ class Annealer {
   double mean_recomputation_ = 1;
   double temperature_ = 0;
   Bytes budget_;
+  bool chase_peak_ = false;
   std::int64_t best_duration_ = 0;  ///< of best, or of the committed state where that is better
   bool unsaved_ = false;            ///< the committed state is better than best_
   std::optional<Found> best_, closest_;

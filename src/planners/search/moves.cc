@@ -97,7 +97,7 @@ bool insert_for_random_use(State& state, double limit) {
   if (tracker.next(cut) == reader) return false;
   const OccId before = place_in_gap(state, op, cut, reader);
   const auto draw = state.random.below(8);
-  const double chance = draw < 5 ? 1.0 : draw < 7 ? 0.5 : 0.0;
+  const double chance = draw < 3 ? 1.0 : draw < 5 ? 0.5 : 0.0;
   if (!Chain(state, before, chance, limit).collect(op)) return false;
   for (OpId run : state.chain) tracker.insert(run, before);
   return true;

@@ -1,12 +1,18 @@
 #include "planners/search/search.h"
 
 #include <algorithm>
+#include <exception>
+#include <memory>
+#include <thread>
 
 #include "planners/options.h"
-#include "planners/search/annealer.h"
+#include "planners/search/worker.h"
+#include "planners/tw_remat/tw_remat.h"
 
 namespace remat::search {
 namespace {
+
+constexpr double kConstructiveShare = 0.15;  // of time and work, and only for low budgets
 
 Options read_options(const PlanOptions& given) {
   Options o;
@@ -21,40 +27,74 @@ Options read_options(const PlanOptions& given) {
       .flag("restart", o.restart)
       .flag("adapt", o.adapt)
       .flag("constructive", o.constructive)
-      .flag("tighten", o.tighten)
       .number("hot", o.hot, 1e-6, 1e6)
       .number("cold", o.cold, 1e-9, 1e6)
+      .number("reheat", o.reheat, 1e-3, 1e3)
       .integer("cycle", o.cycle, 1, 1'000'000'000)
       .number("growth", o.growth, 1, 100)
       .finish();
   return o;
 }
 
+/// Plans that need less memory, by falling peak: a few of TWRemat's.
+std::vector<Plan> constructive_plans(const Problem& problem, Limits& limits) {
+  Limits share(limits, kConstructiveShare);
+  std::vector<Plan> plans;
+  for (const auto& candidate : tw_remat::candidate_plans(problem, share)) plans.push_back(candidate.plan);
+  return plans;
+}
+
+bool needs_less(const Problem& problem, Bytes keep_all_peak) {
+  // Above half of the keep-all peak the search finds plans from keep-all itself, sooner than TWRemat.
+  return problem.objective == Objective::kPeak || problem.budget.count() < keep_all_peak.count() / 2;
+}
+
+void run_workers(std::vector<std::unique_ptr<Worker>>& workers, Limits& limits) {
+  std::vector<std::exception_ptr> errors(workers.size());
+  const auto guarded = [&](std::size_t i) {
+    try {
+      workers[i]->run(limits);
+    } catch (...) {
+      errors[i] = std::current_exception();
+    }
+  };
+  {
+    std::vector<std::jthread> others;
+    for (std::size_t i = 1; i < workers.size(); ++i) others.emplace_back(guarded, i);
+    guarded(0);
+  }
+  for (const auto& error : errors) {
+    if (error) std::rethrow_exception(error);
+  }
+}
+
 PlanResult run(const Problem& problem, const PlanOptions& given, Limits& limits) {
   const Options options = read_options(given);
-  const Graph& graph = *problem.graph;
-  const TrackerGraph compact(graph);
-  Annealer annealer(compact, problem.order, options, given.seed);
-  annealer.set_budget(problem.budget);
-  const Plan keep_all = keep_all_plan(graph);
-  annealer.begin(keep_all);
-  double moves = static_cast<double>(options.cycle) * static_cast<double>(graph.num_ops());
-  Random random(given.seed + 1);
-  for (int cycle = 0; !limits.reached(); ++cycle) {
-    if (annealer.best() && annealer.best()->duration == graph.base_duration.count()) break;
-    const bool fresh = options.restart && random.chance(0.5);
-    if (cycle > 0) {
-      const auto& from = annealer.best() ? annealer.best() : annealer.closest();
-      annealer.begin(fresh || !from ? keep_all : Plan(from->plan));
-    }
-    annealer.cycle(static_cast<std::int64_t>(moves), options.hot, options.cold, limits);
-    moves *= options.growth;
-  }
   PlanResult result;
-  const auto& found = annealer.best() ? annealer.best() : annealer.closest();
-  if (found) result.plan = found->plan;
+  Starts starts;
+  starts.keep_all = keep_all_plan(*problem.graph);
+  result.plan = starts.keep_all;
+  const Bytes keep_all_peak = simulate(*problem.graph, starts.keep_all).peak;
+  const bool keep_all_fits = problem.objective == Objective::kTime && keep_all_peak <= problem.budget;
+  if (keep_all_fits || limits.reached()) {
+    result.stopped_by = limits.stopped_by().value_or(StoppedBy::kProof);
+    return result;
+  }
+  starts.known.assign(problem.starts.begin(), problem.starts.end());
+  if (options.constructive && needs_less(problem, keep_all_peak)) starts.constructive = constructive_plans(problem, limits);
+
+  const TrackerGraph compact(*problem.graph);
+  Pool pool(compact, limits, problem.objective == Objective::kPeak);
+  std::vector<std::unique_ptr<Worker>> workers;
+  for (int i = 0; i < std::max(1, given.threads); ++i) {
+    const std::uint64_t seed = given.seed + 0x9e3779b97f4a7c15ULL * static_cast<std::uint64_t>(i);
+    workers.push_back(std::make_unique<Worker>(problem, compact, options, starts, pool, seed));
+  }
+  run_workers(workers, limits);
+
+  if (const auto found = pool.any()) result.plan = found->plan;
   result.stopped_by = limits.stopped_by().value_or(StoppedBy::kProof);
-  annealer.add_statistics(result.counters);
+  for (const auto& worker : workers) worker->annealer().add_statistics(result.counters);
   return result;
 }
 

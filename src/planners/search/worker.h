@@ -1,0 +1,42 @@
+// One thread of the search: cycle after cycle until the limits are reached.
+#pragma once
+
+#include "planners/search/pool.h"
+
+namespace remat::search {
+
+/// Plans to begin from.
+struct Starts {
+  Plan keep_all;
+  std::vector<Plan> known;         ///< given with the problem
+  std::vector<Plan> constructive;  ///< made for low budgets, by falling peak; may be empty
+};
+
+class Worker {
+ public:
+  Worker(const Problem& problem, const TrackerGraph& graph, const Options& options, const Starts& starts, Pool& pool,
+         std::uint64_t seed);
+
+  /// Runs until the limits are reached or no plan can be faster.
+  void run(Limits& limits);
+  const Annealer& annealer() const { return annealer_; }
+
+ private:
+  void search_time(Limits& limits);
+  void search_peak(Limits& limits);
+  /// The plan that the next cycle begins from, and the temperature that suits it.
+  double begin_cycle(int cycle);
+  const Plan& fresh_start();
+  void publish();
+  bool finished(Limits& limits) const;
+
+  const Problem* problem_;
+  const TrackerGraph* graph_;
+  Options options_;
+  const Starts* starts_;
+  Pool* pool_;
+  Random random_;
+  Annealer annealer_;
+};
+
+}  // namespace remat::search
