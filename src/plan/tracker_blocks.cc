@@ -274,7 +274,11 @@ std::int64_t StepBlocks::excess_change(Key lo, Key hi, std::int64_t delta) const
   const std::int32_t to = hi % kCapacity + 1;
   if (rank == last) return scan(rank, from, to, delta);
   std::int64_t sum = scan(rank, from, count_[rank], delta);
-  for (++rank; rank < last; ++rank) sum += scan(rank, 0, count_[rank], delta);
+  // Most blocks of a long range stay within the budget: one comparison each.
+  const std::int64_t untouched = budget_ - std::max<std::int64_t>(delta, 0);
+  for (++rank; rank < last; ++rank) {
+    if (max_[rank] > untouched) sum += scan(rank, 0, count_[rank], delta);
+  }
   return sum + scan(last, 0, to, delta);
 }
 

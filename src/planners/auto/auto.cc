@@ -1,34 +1,129 @@
 #include "planners/auto/auto.h"
 
+#include <utility>
+#include <vector>
+
 #include "planners/options.h"
 
 namespace remat::automatic {
 namespace {
 
+// Shares of the time and work that are left when their turn comes.
+constexpr double kGreedyShare = 0.05;
+constexpr double kTreeShare = 0.15;
+constexpr double kSearchBeforeProof = 0.5;
+constexpr double kProofShare = 0.8;
+constexpr double kSearchBeforeBound = 0.92;
+// Above, the stage model as an integer program no longer closes in seconds (docs/bounds.md).
+constexpr std::size_t kProofOps = 220;
+// Below, a relaxation of the stage model costs more than its bound is worth.
+constexpr double kBoundSeconds = 4;
+
+/// The best result so far, and every plan as a start for what comes after.
+class Schedule {
+ public:
+  Schedule(const Problem& problem, const PlanOptions& options, Limits& limits)
+      : problem_(problem), options_(options), limits_(limits), starts_(problem.starts.begin(), problem.starts.end()) {}
+
+  PlanResult run() {
+    plan_with("keep_all", 1);
+    if (problem_.objective == Objective::kTime) {
+      plan_with("greedy", kGreedyShare);
+      if (!done() && !has_plan(best_)) plan_with("tw_remat", kTreeShare);
+      if (provable()) {
+        plan_with("search", kSearchBeforeProof);
+        prove(kProofShare);
+      } else if (problem_.order == OrderMode::kFixed && limits_.seconds_left().value_or(0) >= kBoundSeconds) {
+        plan_with("search", kSearchBeforeBound);
+        bound();
+      }
+    }
+    plan_with("search", 1);
+    if (const auto reason = limits_.stopped_by(); reason && best_.stopped_by != StoppedBy::kProof) {
+      best_.stopped_by = *reason;
+    }
+    return std::move(best_);
+  }
+
+ private:
+  bool done() {
+    return best_.status == Status::kOptimal || best_.status == Status::kInfeasible || (best_.plan && limits_.reached());
+  }
+
+  bool provable() const {
+    return problem_.order == OrderMode::kFixed && problem_.graph->num_ops() <= kProofOps;
+  }
+
+  void plan_with(std::string_view name, double share) {
+    if (done()) return;
+    Limits part(limits_, share);
+    Problem problem = problem_;
+    problem.starts = starts_;
+    if (find_planner(name).supports(problem)) return;
+    PlanResult result = make_plan(problem, name, PlanOptions{options_.seed, options_.threads, {}}, part);
+    if (result.planner == "known" && best_.plan) result.planner = best_.planner;
+    if (best_.plan) carry_over(result);
+    if (!best_.plan || better(problem, result, best_) || result.status == Status::kInfeasible) {
+      best_ = std::move(result);
+    } else {
+      best_.counters = std::move(result.counters);
+    }
+    if (best_.plan) starts_.assign(1, *best_.plan);
+  }
+
+  /// What was proved before stays proved.
+  void carry_over(PlanResult& result) const {
+    if (best_.duration_bound.duration > result.duration_bound.duration) result.duration_bound = best_.duration_bound;
+  }
+
+  void prove(double share) {
+    if (done() || !has_plan(best_)) return;
+    Limits part(limits_, share);
+    Proof proof = prove_optimal(*problem_.graph, problem_.budget, problem_.order, *best_.plan, part);
+    if (proof.plan) {
+      best_.plan = std::move(proof.plan);
+      best_.cost = simulate(*problem_.graph, *best_.plan);
+      best_.planner = "stage_milp";
+      starts_.assign(1, *best_.plan);
+    }
+    take_bound(std::move(proof.bound));
+    if (proof.optimal) {
+      best_.status = Status::kOptimal;
+      best_.stopped_by = StoppedBy::kProof;
+    }
+  }
+
+  void bound() {
+    if (done() || !has_plan(best_)) return;
+    take_bound(best_duration_bound(*problem_.graph, problem_.budget, problem_.order, best_.cost.duration, limits_));
+  }
+
+  void take_bound(DurationBound bound) {
+    if (bound.duration <= best_.duration_bound.duration) return;
+    best_.duration_bound = std::move(bound);
+    if (best_.duration_bound.duration != best_.cost.duration) return;
+    best_.status = Status::kOptimal;
+    best_.stopped_by = StoppedBy::kProof;
+  }
+
+  const Problem& problem_;
+  const PlanOptions& options_;
+  Limits& limits_;
+  std::vector<Plan> starts_;
+  PlanResult best_;
+};
+
 PlanResult run(const Problem& problem, const PlanOptions& options, Limits& limits) {
   OptionReader(options, "auto").finish();
-  std::optional<PlanResult> best;
-  std::optional<StoppedBy> stopped;
-  for (const PlannerInfo& planner : planners()) {
-    if (planner.name == "auto" || planner.supports(problem)) continue;
-    if (best && limits.reached()) break;
-    Limits share(limits, 1.0);
-    PlanResult result = make_plan(problem, planner.name, PlanOptions{options.seed, options.threads, {}}, share);
-    if (!best || better(problem, result, *best)) best = std::move(result);
-    if (best->status == Status::kOptimal || best->status == Status::kInfeasible) break;
-  }
-  if (const auto reason = limits.stopped_by(); reason && best->stopped_by != StoppedBy::kProof) {
-    best->stopped_by = *reason;
-  }
-  return std::move(*best);
+  return Schedule(problem, options, limits).run();
 }
 
 }  // namespace
 
 PlannerInfo info() {
   return {"auto",
-          "runs every planner that supports the problem and keeps the best plan",
-          "never worse than any planner it runs at the same limit",
+          "cheap planners first, then search from their plans, and proofs where they are within reach",
+          "a valid plan; optimal or infeasible only where proved",
           "Remat",
           [](const Problem&) -> std::optional<std::string> { return std::nullopt; },
           run};

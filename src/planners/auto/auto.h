@@ -1,4 +1,4 @@
-// Runs the other planners under nested limits and keeps the best plan by the reference simulator.
+// The schedule of the default planner: bounds, everything cheap, then search for the rest of the limits.
 #pragma once
 
 #include "remat/planner.h"

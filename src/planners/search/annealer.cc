@@ -167,7 +167,7 @@ void Annealer::cycle(std::int64_t moves, double hot, double cold, Limits& limits
   const double begun = limits.seconds();
   const std::int64_t work_begun = limits.work();
   double done = 0;
-  for (std::int64_t i = 0; i < moves && total_weight_ > 0; i += kBatch) {
+  for (std::int64_t i = 0; i < moves && !idle(); i += kBatch) {
     done = static_cast<double>(i) / static_cast<double>(moves);
     if (seconds) done = std::max(done, (limits.seconds() - begun) / std::max(1e-9, *seconds));
     if (work) done = std::max(done, static_cast<double>(limits.work() - work_begun) / static_cast<double>(std::max<std::int64_t>(1, *work)));

@@ -29,6 +29,8 @@ class Annealer {
   /// Objective peak: from the next `begin` on the budget is just below the smallest peak seen, and `best`
   /// is the plan with that peak.
   void chase_peak(bool on) { chase_peak_ = on; }
+  /// True where there is no move to make.
+  bool idle() const { return total_weight_ == 0; }
   /// Continues from a valid plan, which also counts as seen.
   void begin(const Plan& plan);
   /// Cools from `hot` to `cold` (in mean recomputations) over about `moves` moves, sooner where the limits

@@ -87,6 +87,7 @@ OccId place_in_gap(State& state, OpId op, OccId cut, OccId reader) {
 
 bool insert_for_random_use(State& state, double limit) {
   Tracker& tracker = state.tracker;
+  if (state.uses.empty()) return false;
   const Use use = state.uses[static_cast<std::size_t>(state.random.below(std::ssize(state.uses)))];
   const OpId op = tracker.graph().producer[use.bundle];
   if (static_cast<double>(tracker.graph().duration[op]) > limit) return false;

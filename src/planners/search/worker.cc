@@ -27,7 +27,7 @@ void Worker::run(Limits& limits) {
 }
 
 bool Worker::finished(Limits& limits) const {
-  if (limits.reached()) return true;
+  if (limits.reached() || annealer_.idle()) return true;
   const auto best = pool_->best();
   return best && best->duration == graph_->graph->base_duration.count();
 }
@@ -65,7 +65,7 @@ double Worker::begin_cycle(int cycle) {
 
 void Worker::search_time(Limits& limits) {
   double moves = static_cast<double>(options_.cycle) * static_cast<double>(graph_->graph->num_ops());
-  for (int cycle = 0; !finished(limits); ++cycle) {
+  for (int cycle = 0; cycle == 0 || !finished(limits); ++cycle) {
     const double hot = begin_cycle(cycle);
     annealer_.cycle(static_cast<std::int64_t>(moves), hot, options_.cold, limits);
     publish();
@@ -86,13 +86,13 @@ void Worker::search_peak(Limits& limits) {
     annealer_.cycle(static_cast<std::int64_t>(moves), options_.hot, options_.cold, first);
     publish();
     moves *= options_.growth;
-  } while (!first.reached());
+  } while (!first.reached() && !annealer_.idle());
   // The least duration at that peak.
   const auto best = pool_->best();
   if (!best) return;
   annealer_.chase_peak(false);
   annealer_.set_budget(graph_->graph->resident + Bytes(best->peak * graph_->unit));
-  while (!limits.reached()) {
+  while (!limits.reached() && !annealer_.idle()) {
     annealer_.begin(pool_->best()->plan);
     annealer_.cycle(static_cast<std::int64_t>(moves), options_.hot * options_.reheat, options_.cold, limits);
     publish();
