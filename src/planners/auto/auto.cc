@@ -60,7 +60,8 @@ class Schedule {
     Problem problem = problem_;
     problem.starts = starts_;
     if (find_planner(name).supports(problem)) return;
-    PlanResult result = make_plan(problem, name, PlanOptions{options_.seed, options_.threads, {}}, part);
+    // A second call of the same planner must not walk the same way.
+    PlanResult result = make_plan(problem, name, PlanOptions{options_.seed + calls_++, options_.threads, {}}, part);
     if (result.planner == "known" && best_.plan) result.planner = best_.planner;
     if (best_.plan) carry_over(result);
     if (!best_.plan || better(problem, result, best_) || result.status == Status::kInfeasible) {
@@ -110,6 +111,7 @@ class Schedule {
   const PlanOptions& options_;
   Limits& limits_;
   std::vector<Plan> starts_;
+  std::uint64_t calls_ = 0;
   PlanResult best_;
 };
 

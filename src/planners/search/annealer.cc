@@ -8,7 +8,8 @@ namespace remat::search {
 namespace {
 
 constexpr std::int64_t kBatch = 64;  // moves between looks at limits, temperature and price
-constexpr double kPriceStep = 1.005;
+constexpr double kPriceStep = 0.005;   // relative, per batch
+constexpr double kPriceReach = 4.0;    // short cycles take larger steps: e^4 up or down in one cycle
 constexpr std::int64_t kPeakSteps = 500;  // objective peak: the budget falls by this part of the peak
 constexpr std::int64_t kTicksPerMove = 5;  // the draw
 constexpr std::int64_t kTicksPerUnit = 10;
@@ -166,6 +167,7 @@ void Annealer::cycle(std::int64_t moves, double hot, double cold, Limits& limits
   const auto work = limits.work_left();
   const double begun = limits.seconds();
   const std::int64_t work_begun = limits.work();
+  const double step = 1 + std::max(kPriceStep, kPriceReach * static_cast<double>(kBatch) / static_cast<double>(moves));
   double done = 0;
   for (std::int64_t i = 0; i < moves && !idle(); i += kBatch) {
     done = static_cast<double>(i) / static_cast<double>(moves);
@@ -176,7 +178,7 @@ void Annealer::cycle(std::int64_t moves, double hot, double cold, Limits& limits
     for (std::int64_t k = 0; k < kBatch; ++k) try_move();
     moves_done_ += kBatch;
     if (chase_peak_ && state_.tracker.excess() == 0) lower_budget();
-    if (options_.adapt) state_.price *= state_.tracker.excess() > 0 ? kPriceStep : 1 / kPriceStep;
+    if (options_.adapt) state_.price *= state_.tracker.excess() > 0 ? step : 1 / step;
     if (limits.spend((kBatch * kTicksPerMove + state_.tracker.ticks() - ticks) / kTicksPerUnit)) break;
   }
   settle_best();
