@@ -2,6 +2,8 @@
 #include <array>
 
 #include "planners/auto/auto.h"
+#include "planners/dtr/dtr.h"
+#include "planners/evict/evict.h"
 #include "planners/greedy/greedy.h"
 #include "planners/keep_all/keep_all.h"
 #include "planners/search/search.h"
@@ -16,6 +18,8 @@ std::span<const PlannerInfo> planners() {
       keep_all::info(),
       greedy::info(),
       tw_remat::info(),
+      evict::info(),
+      dtr::info(),
       search::info(),
       automatic::info(),
   };

@@ -1,0 +1,166 @@
+#include "planners/evict/evict.h"
+
+#include <algorithm>
+#include <tuple>
+
+#include "planners/options.h"
+#include "planners/polish/polish.h"
+#include "remat/random.h"
+
+namespace remat::evict {
+namespace {
+
+using Cost = Policy::Cost;
+using Age = Policy::Age;
+using Power = Policy::Power;
+using Demand = Policy::Demand;
+
+/// The scores that were the best on some shared graph at some budget, of 200 tried on each (8 graphs, 14
+/// budgets from 60 % down to the floor). Staleness won more often than looking ahead: it keeps checkpoints
+/// spread evenly, where the next use keeps the last ones.
+constexpr Policy kPolicies[] = {
+    {Cost::kNeighborhood, Age::kStale, Power::kOne, Power::kOne, Power::kOne},
+    {Cost::kClosure, Age::kStale, Power::kOne, Power::kOne, Power::kTwo},
+    {Cost::kNeighborhood, Age::kNextUse, Power::kOne, Power::kOne, Power::kHalf},
+    {Cost::kOwn, Age::kStale, Power::kOne, Power::kOne, Power::kHalf},
+    {Cost::kNeighborhood, Age::kStale, Power::kHalf, Power::kZero, Power::kOne},
+    {Cost::kClosure, Age::kStale, Power::kHalf, Power::kZero, Power::kHalf},
+    {Cost::kClosure, Age::kNextUse, Power::kHalf, Power::kZero, Power::kOne},
+    {Cost::kOwn, Age::kStale, Power::kOne, Power::kZero, Power::kHalf},
+    {Cost::kOwn, Age::kStale, Power::kTwo, Power::kOne, Power::kHalf},
+    {Cost::kNeighborhood, Age::kStale, Power::kTwo, Power::kZero, Power::kHalf},
+    {Cost::kClosure, Age::kNextUse, Power::kHalf, Power::kOne, Power::kZero},
+    {Cost::kClosure, Age::kStale, Power::kOne, Power::kHalf, Power::kHalf, false, Demand::kNewestFirst},
+};
+
+template <class T, std::size_t n>
+T pick(Random& random, const T (&choices)[n]) {
+  return choices[static_cast<std::size_t>(random.below(static_cast<std::int64_t>(n)))];
+}
+
+Policy random_policy(Random& random) {
+  Policy policy = pick(random, kPolicies);
+  if (random.chance(0.5)) policy.cost = pick(random, {Cost::kOwn, Cost::kClosure, Cost::kNeighborhood});
+  if (random.chance(0.3)) policy.age = pick(random, {Age::kStale, Age::kNextUse});
+  if (random.chance(0.3)) policy.cost_power = pick(random, {Power::kHalf, Power::kOne, Power::kTwo});
+  if (random.chance(0.3)) policy.bytes_power = pick(random, {Power::kZero, Power::kHalf, Power::kOne});
+  if (random.chance(0.3)) policy.age_power = pick(random, {Power::kZero, Power::kHalf, Power::kOne, Power::kTwo});
+  if (random.chance(0.3)) {
+    policy.demand = pick(random, {Demand::kTogether, Demand::kOldestFirst, Demand::kNewestFirst});
+  }
+  policy.noise = pick(random, {0.0, 0.2, 1.0});
+  policy.seed = random.next();
+  return policy;
+}
+
+/// Runs that differ in score and in the memory they are given, and the best of what came out.
+class Portfolio {
+ public:
+  Portfolio(const Problem& problem, const Options& options, std::uint64_t seed, std::size_t most, Limits& limits)
+      : problem_(problem), graph_(*problem.graph), options_(options), most_(most), limits_(limits), random_(seed) {
+    Plan plan = keep_all_plan(graph_);
+    const Simulation cost = simulate(graph_, plan);
+    found_.push_back({std::move(plan), cost});
+  }
+
+  void run() {
+    if (fits(found_.front().cost)) return;
+    for (const Policy& policy : kPolicies) attempt(policy, target(1.0));
+    const std::int64_t end = limits_.work() + options_.work;
+    for (std::int64_t round = 0; round < options_.rounds && limits_.work() < end && !limits_.reached(); ++round) {
+      // The engine counts an instance until it evicts it, so a plan may need less than the engine was given;
+      // and what a tighter memory forces may be bought back better than what a wider one leaves.
+      attempt(random_policy(random_), target(pick(random_, {1.0, 0.97, 0.94, 0.9, 0.8, 1.03, 1.07, 1.12})));
+    }
+  }
+  std::vector<Start>& found() { return found_; }
+  std::int64_t attempts() const { return attempts_; }
+
+ private:
+  bool by_peak() const { return problem_.objective == Objective::kPeak; }
+  bool fits(const Simulation& cost) const { return !by_peak() && cost.peak <= problem_.budget; }
+
+  /// Memory for one run: around the budget, or below the least peak so far where that is what is asked.
+  Bytes target(double factor) const {
+    const Bytes base = by_peak() ? Bytes(found_.front().cost.peak.count() * 98 / 100) : problem_.budget;
+    return Bytes(static_cast<std::int64_t>(factor * static_cast<double>(base.count())));
+  }
+
+  void attempt(const Policy& policy, Bytes memory) {
+    constexpr std::int64_t kMaxStepsPerOp = 24;
+    if (limits_.reached()) return;
+    ++attempts_;
+    const auto max_steps = kMaxStepsPerOp * static_cast<std::int64_t>(graph_.num_ops());
+    Outcome outcome = evict::run(graph_, memory, policy, max_steps, limits_);
+    if (!outcome.complete) return;
+    Start start{polish::without_unread_steps(graph_, outcome.plan), {}};
+    start.cost = simulate(graph_, start.plan);
+    if (options_.buy_back) {
+      const Bytes budget = by_peak() ? start.cost.peak : problem_.budget;
+      start.plan = polish::buy_back(graph_, start.plan, budget, limits_);
+      start.cost = simulate(graph_, start.plan);
+    }
+    keep(std::move(start));
+  }
+
+  void keep(Start start) {
+    const auto key = [&](const Start& s) {
+      return std::tuple(!fits(s.cost), fits(s.cost) ? Bytes() : s.cost.peak, s.cost.duration, s.cost.peak);
+    };
+    const auto at = std::lower_bound(found_.begin(), found_.end(), start,
+                                     [&](const Start& a, const Start& b) { return key(a) < key(b); });
+    if (at != found_.end() && key(*at) == key(start)) return;
+    const bool first = at == found_.begin();
+    found_.insert(at, std::move(start));
+    if (found_.size() > most_) found_.pop_back();
+    if (first) {
+      const Simulation& cost = found_.front().cost;
+      limits_.report({"evict", limits_.seconds(), cost.peak, cost.duration, fits(cost)});
+    }
+  }
+
+  const Problem& problem_;
+  const Graph& graph_;
+  const Options& options_;
+  std::size_t most_;
+  Limits& limits_;
+  Random random_;
+  std::vector<Start> found_;  ///< best first, no two of one cost
+  std::int64_t attempts_ = 0;
+};
+
+PlanResult run(const Problem& problem, const PlanOptions& given, Limits& limits) {
+  Options options;
+  OptionReader(given, "evict")
+      .integer("rounds", options.rounds, 0, std::int64_t{1} << 40)
+      .integer("work", options.work, 0, std::int64_t{1} << 60)
+      .flag("buy_back", options.buy_back)
+      .finish();
+  Portfolio portfolio(problem, options, given.seed, 1, limits);
+  portfolio.run();
+  PlanResult result;
+  result.plan = std::move(portfolio.found().front().plan);
+  result.counters = {{"runs", portfolio.attempts()}};
+  if (const auto reason = limits.stopped_by()) result.stopped_by = *reason;
+  return result;
+}
+
+}  // namespace
+
+std::vector<Start> starts(const Problem& problem, const Options& options, std::uint64_t seed, std::size_t most,
+                          Limits& limits) {
+  Portfolio portfolio(problem, options, seed, most, limits);
+  portfolio.run();
+  return std::move(portfolio.found());
+}
+
+PlannerInfo info() {
+  return {"evict",
+          "runs the order in a memory of fixed size with many eviction scores, and buys time back",
+          "none; may miss its budget",
+          "Remat; scores after DTR (Kirisame et al. 2021)",
+          [](const Problem&) -> std::optional<std::string> { return std::nullopt; },
+          run};
+}
+
+}  // namespace remat::evict
