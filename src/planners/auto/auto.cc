@@ -11,6 +11,7 @@ namespace {
 // Shares of the time and work that are left when their turn comes.
 constexpr double kGreedyShare = 0.05;
 constexpr double kTreeShare = 0.15;
+constexpr double kEvictShare = 0.25;
 constexpr double kSearchBeforeProof = 0.5;
 constexpr double kProofShare = 0.8;
 constexpr double kSearchBeforeBound = 0.92;
@@ -30,6 +31,7 @@ class Schedule {
     if (problem_.objective == Objective::kTime) {
       plan_with("greedy", kGreedyShare);
       if (!done() && !has_plan(best_)) plan_with("tw_remat", kTreeShare);
+      plan_with("evict", kEvictShare);
       if (provable()) {
         plan_with("search", kSearchBeforeProof);
         prove(kProofShare);
