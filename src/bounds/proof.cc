@@ -9,12 +9,6 @@ namespace {
 /// Columns above which the integer program is not worth starting.
 constexpr std::int64_t kMostColumns = 400'000;
 
-/// Columns that a model with one stage per op has at most.
-std::int64_t full_columns(const Graph& graph) {
-  const auto n = static_cast<std::int64_t>(graph.num_ops());
-  return n * static_cast<std::int64_t>(graph.num_ops() + 2 * graph.num_values()) / 2;
-}
-
 }  // namespace
 
 Proof prove_optimal(const Graph& graph, Bytes budget, OrderMode order, const Plan& plan, Limits& limits) {

@@ -158,6 +158,7 @@ std::vector<double> StageModel::start_from(const Plan& plan) const {
 
 Plan StageModel::plan_of(const std::vector<double>& x, double threshold) const {
   const auto is_held = [&](int stage, ValueId v) {
+    if (!may_rerun_[graph_.producer[v]]) return stage_of_[graph_.producer[v]] < stage && stage <= last_use_[v];
     const Literal& l = held_[value_row(stage, v)];
     return l.column < 0 ? l.constant == 1 : x[static_cast<std::size_t>(l.column)] >= threshold;
   };

@@ -30,6 +30,11 @@ bool relax_and_fix(const StageModel& stages, lp::Model& model, std::optional<dou
 
 }  // namespace
 
+std::int64_t full_columns(const Graph& graph) {
+  const auto n = static_cast<std::int64_t>(graph.num_ops());
+  return n * static_cast<std::int64_t>(graph.num_ops() + 2 * graph.num_values()) / 2;
+}
+
 StageOutcome solve_stages(const Graph& graph, const StageModel& stages, const StageSpec& spec, const StageEffort& effort,
                           Limits& limits) {
   StageOutcome outcome;
@@ -69,6 +74,7 @@ StageOutcome solve_stages(const Graph& graph, const StageModel& stages, const St
   settings.heuristic_effort = effort.heuristics;
   settings.threads = effort.threads;
   settings.seed = effort.seed;
+  if (effort.on_better) settings.on_better = [&](const std::vector<double>& x, double) { effort.on_better(x); };
   lp::Solution solved = lp::solve(model, settings, limits);
   outcome.nodes = solved.nodes;
   outcome.iterations += solved.iterations;

@@ -1,6 +1,7 @@
 // The stage model solved: relaxation, reduced-cost fixing, integer program.
 #pragma once
 
+#include <functional>
 #include <optional>
 
 #include "bounds/stage_model.h"
@@ -24,7 +25,12 @@ struct StageEffort {
   double relative_gap = 0;
   int threads = 1;
   std::int64_t seed = 0;
+  /// Called with each better integer solution of the model.
+  std::function<void(const std::vector<double>&)> on_better = {};
 };
+
+/// Columns that a model with one stage per op has at most.
+std::int64_t full_columns(const Graph& graph);
 
 /// Solves the model of `spec`, whose cutoff is inclusive. Fixing by reduced cost: a column whose other value
 /// raises the relaxation's bound over the cutoff keeps its value; that halves the columns and saves nine

@@ -4,6 +4,8 @@
 #include "planners/auto/auto.h"
 #include "planners/dtr/dtr.h"
 #include "planners/evict/evict.h"
+#include "planners/checkmate_lp/checkmate_lp.h"
+#include "planners/checkmate_milp/checkmate_milp.h"
 #include "planners/greedy/greedy.h"
 #include "planners/keep_all/keep_all.h"
 #include "planners/search/search.h"
@@ -21,6 +23,8 @@ std::span<const PlannerInfo> planners() {
       evict::info(),
       dtr::info(),
       search::info(),
+      checkmate_lp::info(),
+      checkmate_milp::info(),
       automatic::info(),
   };
   return kPlanners;
