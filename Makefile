@@ -65,5 +65,5 @@ build-bench/build.ninja: PRESET = bench
 build-sanitize/build.ninja: PRESET = sanitize
 build/build.ninja build-bench/build.ninja build-sanitize/build.ninja: .venv/ready CMakePresets.json
 	@echo "configure: $(@D)"
-	@cmake --preset $(PRESET) --log-level=WARNING -DPython_EXECUTABLE="$(CURDIR)/.venv/bin/python" >/dev/null
+	@cmake --preset $(PRESET) -DPython_EXECUTABLE="$(CURDIR)/.venv/bin/python" >/dev/null
 	@touch $@
