@@ -4,8 +4,9 @@
     python bench/torch/step_time.py [--models gpt,encoder,conv_net,mlp] [--budgets 100,75,50] [--steps 15]
 
 For every model and budget (percent of the measured eager peak; `all`: whatever keeping everything needs):
-measured and predicted peak, the ratio of the median step times with the predicted one beside it, and whether loss
-and gradients are equal to eager bit for bit. Eager and planned steps alternate, so that other load hits both.
+measured and predicted peak, the ratio of the median step times with the predicted one beside it, and whether
+loss and gradients are equal to eager bit for bit. Eager and planned steps alternate, so that other load hits
+both.
 """
 
 from __future__ import annotations
@@ -60,7 +61,8 @@ class Row:
 
 
 HEAD = (
-    f"{'model':10} {'budget':>6} {'eager MB':>9} {'predict MB':>10} {'real MB':>9} {'within':>6} {'time x':>7} "
+    f"{'model':10} {'budget':>6} {'eager MB':>9} {'predict MB':>10} {'real MB':>9} "
+    f"{'within':>6} {'time x':>7} "
     f"{'predicted':>9} {'equal':>6} {'plan s':>8}"
 )
 
