@@ -16,6 +16,8 @@ A block is run by its language:
 Others are text. Each page runs in an empty folder of its own that shows the repository's files (what a
 snippet writes stays there) and ``../shared`` where that exists. An HTML comment on the line before a block
 changes this: ``<!-- snippet: skip WHY -->`` and ``<!-- snippet: needs PATH -->``; what is skipped is printed.
+A comment that opens with ``<!-- snippet: python`` and closes with ``-->`` on a line of its own is a block
+that readers do not see.
 """
 
 from __future__ import annotations
@@ -31,6 +33,7 @@ import subprocess
 import sys
 import tempfile
 import traceback
+import types
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -66,12 +69,13 @@ def read_blocks(page: Path) -> Iterator[Block]:
     lines = page.read_text().splitlines()
     at = 0
     while at < len(lines):
-        fence = re.fullmatch(r"(`{3,})(\w*)(.*)", lines[at])
-        if not fence:
+        fence = re.fullmatch(r"(`{3,}|<!-- snippet: )(\w*)(.*)", lines[at])
+        if not fence or fence[3].endswith("-->"):
             at += 1
             continue
+        close = fence[1] if fence[1].startswith("`") else "-->"
         end = at + 1
-        while end < len(lines) and lines[end].strip() != fence[1]:
+        while end < len(lines) and lines[end].strip() != close:
             end += 1
         if end == len(lines):
             raise SnippetError(f"{page}:{at + 1}: the block does not end")
@@ -238,7 +242,8 @@ def run_block(block: Block, folder: Path, names: dict[str, Any]) -> bool:
 def run_page(page: Path) -> int:
     """Runs all blocks of a page and returns how many there were."""
     count = 0
-    names: dict[str, Any] = {"__name__": "__main__"}
+    # A module that can be imported: torch.compile looks up the globals of what it compiles.
+    module = sys.modules["page"] = types.ModuleType("page")
     with tempfile.TemporaryDirectory() as parent:
         folder = make_folder(Path(parent))
         os.chdir(folder)
@@ -248,7 +253,7 @@ def run_page(page: Path) -> int:
                 if reason is not None:
                     print(f"{page.relative_to(ROOT)}:{block.line}: skipped: {reason}")
                 else:
-                    count += run_block(block, folder, names)
+                    count += run_block(block, folder, vars(module))
         finally:
             os.chdir(ROOT)
     return count
