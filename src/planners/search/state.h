@@ -22,7 +22,7 @@ struct Options {
   bool adapt = true;          ///< the price of excess follows feasibility
   bool constructive = true;   ///< begin from constructive low-memory plans where keep-all is over the budget
   double reheat = 0.5;        ///< cycles that begin from the best plan begin at this share of `hot`
-  double hot = 0.7;           ///< temperature at the start of a cycle, in mean recomputations
+  double hot = 0.05;          ///< temperature at the start of a cycle, in mean recomputations
   double cold = 0.01;         ///< and at its end
   std::int64_t cycle = 300;   ///< moves per op in the first cycle
   double growth = 1.3;        ///< each cycle is longer than the last by this factor
