@@ -25,6 +25,7 @@ Options read_options(const PlanOptions& given) {
       .flag("window", o.window)
       .flag("trim", o.trim)
       .flag("restart", o.restart)
+      .flag("mix", o.mix)
       .flag("adapt", o.adapt)
       .flag("constructive", o.constructive)
       .number("hot", o.hot, 1e-6, 1e6)

@@ -19,6 +19,7 @@ struct Options {
   bool window = true;         ///< free order: reorder steps inside a window
   bool trim = true;           ///< drop what nobody reads after every move
   bool restart = true;        ///< some cycles begin from a start plan and not from the best
+  bool mix = true;            ///< cycles differ in the temperature at which they begin
   bool adapt = true;          ///< the price of excess follows feasibility
   bool constructive = true;   ///< begin from constructive low-memory plans where keep-all is over the budget
   double reheat = 0.5;        ///< cycles that begin from the best plan begin at this share of `hot`

@@ -57,11 +57,15 @@ double Worker::begin_cycle(int cycle) {
   const auto from = pool_->any();
   if (!from || (options_.restart && random_.chance(0.5))) {
     annealer_.begin(fresh_start());
-    return options_.hot;
+    return options_.hot * hotter();
   }
   annealer_.begin(from->plan);
-  return options_.hot * options_.reheat;
+  return options_.hot * options_.reheat * hotter();
 }
+
+/// Which temperature suits differs by a factor of ten between graphs and budgets: cycles draw from
+/// 1, 2, 4, 8, the first of all is cold.
+double Worker::hotter() { return options_.mix ? static_cast<double>(1 << random_.below(4)) : 1.0; }
 
 void Worker::search_time(Limits& limits) {
   double moves = static_cast<double>(options_.cycle) * static_cast<double>(graph_->graph->num_ops());

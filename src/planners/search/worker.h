@@ -27,6 +27,7 @@ class Worker {
   /// The plan that the next cycle begins from, and the temperature that suits it.
   double begin_cycle(int cycle);
   const Plan& fresh_start();
+  double hotter();
   void publish();
   bool finished(Limits& limits) const;
 
