@@ -56,6 +56,7 @@ double geometric(double from, double to, double fraction) {
 Annealer::Annealer(const TrackerGraph& graph, OrderMode order, const Options& options, std::uint64_t seed)
     : graph_(&graph), options_(options), state_(graph, order, seed), moves_(make_moves(options, order)) {
   state_.uses = all_uses(graph);
+  state_.aimed = options.aim;
   for (const auto& move : moves_) total_weight_ += move->weight();
   double sum = 0;
   std::int64_t count = 0;

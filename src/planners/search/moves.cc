@@ -6,6 +6,7 @@ namespace remat::search {
 namespace {
 
 constexpr int kMaxChain = 24;
+constexpr int kUseDraws = 6;
 constexpr int kEraseCandidates = 6;
 constexpr int kInsertCandidates = 8;
 
@@ -85,17 +86,28 @@ OccId place_in_gap(State& state, OpId op, OccId cut, OccId reader) {
 
 }  // namespace
 
-bool insert_for_random_use(State& state, double limit) {
+bool insert_for_random_use(State& state, double limit, OccId across) {
   Tracker& tracker = state.tracker;
   if (state.uses.empty()) return false;
-  const Use use = state.uses[static_cast<std::size_t>(state.random.below(std::ssize(state.uses)))];
-  const OpId op = tracker.graph().producer[use.bundle];
-  if (static_cast<double>(tracker.graph().duration[op]) > limit) return false;
-  const OccId reader = random_run(state, use.reader);
-  const auto at = tracker.key(reader);
-  const OccId made = tracker.newest_before(op, at);
-  const OccId cut = tracker.last_reader_before(made, use.bundle, at);
-  if (tracker.next(cut) == reader) return false;
+  OpId op;
+  OccId reader, cut;
+  for (int draw = 0; draw < (across ? kUseDraws : 1); ++draw) {
+    const Use use = state.uses[static_cast<std::size_t>(state.random.below(std::ssize(state.uses)))];
+    op = tracker.graph().producer[use.bundle];
+    reader = random_run(state, use.reader);
+    const auto at = tracker.key(reader);
+    cut = OccId::none();
+    if (static_cast<double>(tracker.graph().duration[op]) > limit) continue;
+    if (across && at <= tracker.key(across)) continue;
+    const OccId made = tracker.newest_before(op, at);
+    cut = tracker.last_reader_before(made, use.bundle, at);
+    if (tracker.next(cut) == reader || (across && tracker.key(cut) >= tracker.key(across))) {
+      cut = OccId::none();
+      continue;
+    }
+    break;
+  }
+  if (!cut) return false;
   const OccId before = place_in_gap(state, op, cut, reader);
   const auto draw = state.random.below(8);
   const double chance = draw < 3 ? 1.0 : draw < 5 ? 0.5 : 0.0;
@@ -111,7 +123,21 @@ class InsertChain : public Move {
   InsertChain() : Move("insert_chain", 30) {}
   bool propose(State& state) override {
     const double limit = state.threshold + state.price * static_cast<double>(state.tracker.excess());
-    return insert_for_random_use(state, limit);
+    return insert_for_random_use(state, limit, step_over_budget(state));
+  }
+
+ private:
+  /// Mostly a random step over the budget, where there are any: only gaps around it can help.
+  static OccId step_over_budget(State& state) {
+    const StepBlocks& blocks = state.tracker.blocks();
+    if (!state.aimed || state.tracker.excess() == 0 || state.random.chance(0.2)) return OccId::none();
+    const auto n = static_cast<std::int64_t>(blocks.num_blocks());
+    for (int draw = 0; draw < 8; ++draw) {
+      const auto rank = static_cast<std::size_t>(state.random.below(n));
+      if (!blocks.may_exceed(rank)) continue;
+      if (const OccId occ = blocks.random_over(rank, state.random)) return occ;
+    }
+    return OccId::none();
   }
 };
 
@@ -193,7 +219,7 @@ class InsertErase : public Move {
     }
     // What reads nothing else goes with an erased step, so somewhat more than its own time may be saved.
     const double limit = state.threshold + state.price * static_cast<double>(tracker.excess()) + 2 * saved;
-    return insert_for_random_use(state, limit) && erase_best(state);
+    return insert_for_random_use(state, limit, OccId::none()) && erase_best(state);
   }
 
  private:
@@ -229,21 +255,26 @@ class EraseInsert : public Move {
     Tracker& tracker = state.tracker;
     const OccId occ = random_recomputation(state);
     if (!occ) return false;
+    // What the erased step made is kept longer, across the step before it: that is where memory is short.
+    OccId across = state.aimed ? tracker.prev(occ) : OccId::none();
     tracker.erase(occ);
     tracker.trim();
+    if (across && !tracker.present(across)) across = OccId::none();
     // A candidate is remembered by the state of the generator that made it.
     const Tracker::Mark mark = tracker.mark();
     Random best_draw = state.random;
+    double best_room = 0;
     double best_cost = state.pending_cost();
     bool found = false;
     for (int i = 0; i < kInsertCandidates; ++i) {
       const Random draw = state.random;
       const double room = best_cost - state.cost({tracker.pending_duration(), -tracker.excess()});
-      if (insert_for_random_use(state, room)) {
+      if (insert_for_random_use(state, room, across)) {
         const double cost = state.pending_cost();
         if (cost < best_cost) {
           best_cost = cost;
           best_draw = draw;
+          best_room = room;
           found = true;
         }
       }
@@ -252,7 +283,7 @@ class EraseInsert : public Move {
     if (!found) return true;
     const Random now = state.random;
     state.random = best_draw;
-    insert_for_random_use(state, 1e300);
+    insert_for_random_use(state, best_room, across);
     state.random = now;
     return true;
   }

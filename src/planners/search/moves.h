@@ -43,6 +43,7 @@ std::unique_ptr<Move> make_slide_move();
 
 /// Inserts a recomputation of a random use's value somewhere in the gap before the use. False where the
 /// draw has no gap or may not be recomputed. `limit`: gives up where the duration alone is over it.
-bool insert_for_random_use(State& state, double limit);
+/// `across`: draws a few times for a gap that holds this step, where it is one.
+bool insert_for_random_use(State& state, double limit, OccId across);
 
 }  // namespace remat::search

@@ -23,6 +23,7 @@ Options read_options(const PlanOptions& given) {
       .flag("insert_erase", o.insert_erase)
       .flag("erase_insert", o.erase_insert)
       .flag("window", o.window)
+      .flag("aim", o.aim)
       .flag("trim", o.trim)
       .flag("restart", o.restart)
       .flag("mix", o.mix)

@@ -17,6 +17,7 @@ struct Options {
   bool insert_erase = true;   ///< insert one, then erase the best of several others
   bool erase_insert = true;   ///< erase one, then insert the best of several others
   bool window = true;         ///< free order: reorder steps inside a window
+  bool aim = true;            ///< insertions look for gaps around steps where memory is short
   bool trim = true;           ///< drop what nobody reads after every move
   bool restart = true;        ///< some cycles begin from a start plan and not from the best
   bool mix = true;            ///< cycles differ in the temperature at which they begin
@@ -51,6 +52,7 @@ struct State {
   /// A move is taken where its cost is at most this: drawn anew for every move from the temperature, so
   /// that moves can give up early.
   double threshold = 0;
+  bool aimed = true;        ///< Options::aim
   std::vector<OpId> chain;  ///< scratch: ops of the chain that is being tried
   std::vector<Use> uses;  ///< all of them, the pseudo step at the end included
 };
