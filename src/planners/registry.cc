@@ -2,12 +2,14 @@
 #include <array>
 
 #include "planners/auto/auto.h"
+#include "planners/chen/chen.h"
 #include "planners/dtr/dtr.h"
 #include "planners/evict/evict.h"
 #include "planners/checkmate_lp/checkmate_lp.h"
 #include "planners/checkmate_milp/checkmate_milp.h"
 #include "planners/greedy/greedy.h"
 #include "planners/keep_all/keep_all.h"
+#include "planners/lower_set_dp/lower_set_dp.h"
 #include "planners/search/search.h"
 #include "planners/tw_remat/tw_remat.h"
 #include "remat/error.h"
@@ -22,6 +24,8 @@ std::span<const PlannerInfo> planners() {
       tw_remat::info(),
       evict::info(),
       dtr::info(),
+      chen::info(),
+      lower_set_dp::info(),
       search::info(),
       checkmate_lp::info(),
       checkmate_milp::info(),
