@@ -65,8 +65,10 @@ class Portfolio {
 
   void run() {
     if (fits(found_.front().cost)) return;
-    for (const Policy& policy : kPolicies) attempt(policy, target(1.0));
     const std::int64_t end = limits_.work() + options_.work;
+    for (const Policy& policy : kPolicies) {
+      if (limits_.work() < end) attempt(policy, target(1.0));
+    }
     for (std::int64_t round = 0; round < options_.rounds && limits_.work() < end && !limits_.reached(); ++round) {
       // The engine counts an instance until it evicts it, so a plan may need less than the engine was given;
       // and what a tighter memory forces may be bought back better than what a wider one leaves.

@@ -10,7 +10,7 @@ namespace remat::evict {
 
 struct Options {
   std::int64_t rounds = 96;        ///< runs with random scores after the twelve fixed ones, at most
-  std::int64_t work = 10'000'000;  ///< and none begins after this much work (units of Limits)
+  std::int64_t work = 10'000'000;  ///< and no run begins after this much work (units of Limits)
   bool buy_back = true;            ///< erase recomputations while the budget holds
 };
 
