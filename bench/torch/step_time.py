@@ -61,9 +61,8 @@ class Row:
 
 
 HEAD = (
-    f"{'model':10} {'budget':>6} {'eager MB':>9} {'predict MB':>10} {'real MB':>9} "
-    f"{'within':>6} {'time x':>7} "
-    f"{'predicted':>9} {'equal':>6} {'plan s':>8}"
+    f"{'model':10} {'budget':>6} {'eager MB':>9} {'predict MB':>10} {'real MB':>9} {'within':>6} "
+    f"{'time x':>7} {'predicted':>9} {'equal':>6} {'plan s':>8}"
 )
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, NoReturn
 
 import torch
 from torch.utils._pytree import tree_leaves, tree_map
@@ -74,7 +74,7 @@ def capture(
     _compile(copied, session)
     _prepare(model, copied, sample_inputs, session, loss)
     if not captured:
-        raise UnsupportedModelError("capture: nothing in this model requires a gradient")
+        _raise_nothing_planned(model)
     if len(captured) > 1:
         raise UnsupportedModelError(
             f"capture: the model is broken into {len(captured)} graphs (TORCH_LOGS=graph_breaks says where); "
@@ -134,13 +134,25 @@ def _prepare(
         session.loss_workspace = _loss_workspace(model, sample_inputs, loss)
     with _untouched(model):
         call_with(fitted, sample_inputs)
-        if session.captured is None and session.stale:
+        if session.captured is not None:
+            return
+        if session.stale:
             # There are several graphs: now that all are known, plan them together.
             call_with(fitted, sample_inputs)
-    if session.captured is None and not session.report.parts:
+        if not session.report.parts:
+            _raise_nothing_planned(model)
+        session.count_unplanned(lambda: call_with(fitted, sample_inputs), next(model.parameters()).device)
+        if session.stale:
+            call_with(fitted, sample_inputs)
+
+
+def _raise_nothing_planned(model: torch.nn.Module) -> NoReturn:
+    if any(p.requires_grad for p in model.parameters()):
         raise UnsupportedModelError(
-            "fit: nothing in this model requires a gradient, so there is nothing to plan"
+            "Dynamo compiled nothing of this model that needs a gradient (TORCH_LOGS=graph_breaks says why); "
+            "it would run without a plan"
         )
+    raise UnsupportedModelError("nothing in this model requires a gradient, so there is nothing to plan")
 
 
 def _loss_workspace(model: torch.nn.Module, sample_inputs: Any, loss: Callable[[Any], torch.Tensor]) -> int:

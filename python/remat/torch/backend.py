@@ -25,9 +25,9 @@ from torch.utils._python_dispatch import _disable_current_modes
 import remat
 
 from .capture import StepGraph, capture_step, storage_bytes
-from .measure import tensor_storages
+from .measure import bytes_left, tensor_storages
 from .options import Options
-from .planning import Part, part_of, plan_step
+from .planning import Part, held_bytes, part_of, plan_step
 from .profile import Cost, profile_step
 from .report import ModelReport
 from .rewrite import boxed, rewrite
@@ -41,6 +41,7 @@ class Session:
 
     captured: where steps go instead of being planned, if they are only to be captured.
     calls: how many calls of the model are in flight before the first backward, as far as was seen.
+    unplanned: bytes that eager code between the graphs leaves in memory for the backward.
     model: the model, if known: its tensors that a graph does not read are resident all the same.
     stale: the plans were made before it was known what is in flight together.
     """
@@ -60,6 +61,7 @@ class Session:
         self.regions: list[Region] = []
         self.parts: dict[int, Part] = {}
         self.calls = options.calls
+        self.unplanned = 0
         self.loss_workspace = options.size("loss_workspace")
         self.stale = False
         self._seen: dict[int, int] = {}
@@ -79,7 +81,7 @@ class Session:
         else:
             self._seen.update(tensor_storages([a for a in args if isinstance(a, torch.nn.Parameter)]))
             known = self._seen
-        return sum(size for address, size in known.items() if address not in inside)
+        return self.unplanned + sum(size for address, size in known.items() if address not in inside)
 
     def start_call(self, region: Region) -> None:
         """Notice what is in flight together; plan all anew, once nothing is, if that is more than was
@@ -113,6 +115,24 @@ class Session:
             self.report.parts.clear()
             for other in self.regions:
                 other.forget_plans()
+
+    def count_unplanned(self, forward: Callable[[], Any], device: torch.device) -> None:
+        """Notice what a forward leaves in memory that no plan accounts for, and plan anew with that much
+        less.
+
+        Code that Dynamo runs eagerly (after a graph break it cannot resume from) saves tensors of its own.
+        """
+        for region in self.regions:
+            region.held = 0
+        excess = bytes_left(forward, device) - sum(region.held for region in self.regions)
+        if excess > (1 << 16):
+            log.warning(
+                "code outside the planned graphs leaves %d bytes in memory for the backward, not recomputed "
+                "and taken from the budget (TORCH_LOGS=graph_breaks says where the graphs break)",
+                excess,
+            )
+            self.unplanned = excess
+            self.stale = True
 
     def _in_flight(self, region: Region) -> tuple[int, set[int]]:
         """Calls of this region and numbers of the others that hold tensors for a backward to come."""
@@ -155,6 +175,10 @@ class Region:
         self.gm = gm
         self.number = number
         self.variants: dict[Any, Callable[..., Any]] = {}
+        # Bytes that a call of each variant leaves in memory, and the sum over the calls since it was set to
+        # zero.
+        self.held_by: dict[Any, int] = {}
+        self.held = 0
         self.__name__ = f"remat_region_{number}"
         # Regions whose saved tensors are in memory together with those of this one.
         self.mates: set[int] = set()
@@ -169,6 +193,7 @@ class Region:
         if variant is None:
             variant = self._compile(args, key)
         results = variant(*args)
+        self.held += self.held_by.get(key, 0)
         if training:
             self._note_call(results)
         return results
@@ -216,7 +241,7 @@ class Region:
 
         def partition(joint: fx.GraphModule, joint_inputs: Any, *, num_fwd_outputs: int, **_: Any) -> Any:
             with _disable_current_modes():
-                return self._partition(joint, num_fwd_outputs, key[-1], args, start)
+                return self._partition(joint, num_fwd_outputs, key, args, start)
 
         try:
             with functorch_config.patch(donated_buffer=False):
@@ -239,11 +264,11 @@ class Region:
         self,
         joint: fx.GraphModule,
         num_forward_outputs: int,
-        existing: int,
+        key: Any,
         args: Sequence[Any],
         start: float,
     ) -> tuple[fx.GraphModule, fx.GraphModule]:
-        session, options = self.session, self.session.options
+        session, options, existing = self.session, self.session.options, key[-1]
         step = capture_step(joint, num_forward_outputs, name=f"step_{self.number}")
         step.ops[step.loss].workspace = session.loss_workspace
         step.add_resident("existing gradients", existing)
@@ -264,6 +289,8 @@ class Region:
         report.distinct_ops = distinct
         report.existing_gradients = existing
         halves = rewrite(step, steps)
+        tangents = sum(step.values[v].bytes for v in step.ops[step.loss].outputs)
+        self.held_by[key] = held_bytes(session.parts[self.number], steps) - tangents + halves.rng_state_bytes
         report.seconds = {
             "capture": captured - start,
             "profile": profiled - captured,

@@ -123,6 +123,20 @@ def live_storages() -> dict[int, int]:
     return found
 
 
+def bytes_left(fn: Callable[[], Any], device: torch.device) -> int:
+    """Bytes that `fn()` allocates on `device` and that are still in use while its result is held."""
+    if device.type == "cuda":
+        before = torch.cuda.memory_allocated(device)
+        result = fn()
+        left = torch.cuda.memory_allocated(device) - before
+    else:
+        with trace_allocations() as trace:
+            result = fn()
+        left = trace.rise()[1]
+    del result
+    return left
+
+
 def measure_peak(
     fn: Callable[[], Any], *, device: str | torch.device | None = None, resident: Any = None, warmup: int = 0
 ) -> int:

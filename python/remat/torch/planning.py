@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, NoReturn
 
 import remat
@@ -108,6 +108,13 @@ def held_bytes(part: Part, steps: Sequence[int]) -> int:
     return int(memory[position]) - part.graph.resident - int(part.graph.workspaces[part.loss])
 
 
+def _least_held(part: Part) -> int:
+    """Outputs and their gradients: what every plan holds at the loss."""
+    graph, given = part.graph, set(part.graph.inputs)
+    held = {*graph.op_inputs(part.loss), *graph.op_outputs(part.loss)} - given
+    return sum(int(graph.bytes[value]) for value in held)
+
+
 def _capped(part: Part, cap: int, target: int, options: Options) -> remat.PlanResult:
     """Plan a part so that it holds at most `cap` bytes at the loss: by a workspace there that fills the
     rest.
@@ -130,9 +137,11 @@ def _plan_together(
     resident = max(part.graph.resident for part in parts)
     states = sum(part.copies * part.generator_states for part in parts)
     whole = [held_bytes(part, range(part.graph.num_ops)) for part in parts]
+    least = [_least_held(part) for part in parts]
     best: tuple[int, remat.PlanResult, list[int], int] | None = None
+    options = replace(options, time_limit=options.time_limit / (2 * len(parts)))
     for share in _SHARES:
-        caps = [int(share * size) for size in whole]
+        caps = [max(int(share * size), low) for size, low in zip(whole, least, strict=True)]
         total = sum(part.copies * cap for part, cap in zip(parts, caps, strict=True))
         results, besides = [], []
         for i, part in enumerate(parts):

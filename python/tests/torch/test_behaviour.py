@@ -15,7 +15,7 @@ import remat.torch
 import torch
 from models import Encoder, case
 from torch import nn
-from training import step_peak, train
+from training import fit, step_peak, train
 
 
 def gradients(model: nn.Module) -> list[torch.Tensor]:
@@ -65,7 +65,7 @@ class DataDependent(nn.Module):
 
 def test_the_fitted_model_is_the_same_model() -> None:
     model, inputs = case("encoder").build()
-    fitted = remat.torch.fit(model, inputs, "80%")
+    fitted = fit(model, inputs, "80%")
     assert type(fitted) is type(model)
     assert list(fitted.state_dict()) == list(model.state_dict())
     assert all(a is b for a, b in zip(fitted.parameters(), model.parameters(), strict=True))
@@ -75,7 +75,7 @@ def test_the_fitted_model_is_the_same_model() -> None:
 
 def test_the_report_says_what_was_planned() -> None:
     model, inputs = case("encoder").build()
-    report = remat.torch.fit(model, inputs, "70%", reserve=1000).remat
+    report = fit(model, inputs, "70%", reserve=1000).remat
     assert report.peak_lower_bound <= report.predicted_peak <= report.budget < report.keep_all_peak
     assert report.overhead > 0
     assert report.plan.peak + 1000 <= report.predicted_peak
@@ -86,26 +86,26 @@ def test_the_report_says_what_was_planned() -> None:
 def test_an_impossible_budget_names_the_floor_and_a_budget_that_works() -> None:
     model, inputs = case("encoder").build()
     with pytest.raises(remat.InfeasibleError, match="impossible for this step") as caught:
-        remat.torch.fit(model, inputs, "2%")
+        fit(model, inputs, "2%")
     assert 0 < caught.value.floor < caught.value.smallest_known
-    works = remat.torch.fit(model, inputs, caught.value.smallest_known)
+    works = fit(model, inputs, caught.value.smallest_known)
     assert works.remat.predicted_peak <= caught.value.smallest_known
 
 
 def test_reserve_is_taken_from_the_budget() -> None:
     model, inputs = case("mlp").build()
-    keep_all = remat.torch.fit(model, inputs, "100%").remat.keep_all_peak
-    fitted = remat.torch.fit(model, inputs, keep_all, reserve=keep_all // 10)
+    keep_all = fit(model, inputs, "100%").remat.keep_all_peak
+    fitted = fit(model, inputs, keep_all, reserve=keep_all // 10)
     assert fitted.remat.parts[0].recomputed_steps > 0
     assert step_peak(fitted, inputs) <= keep_all - keep_all // 10
     with pytest.raises(remat.InfeasibleError, match="after a reserve of"):
-        remat.torch.fit(model, inputs, 1000, reserve=2000)
+        fit(model, inputs, 1000, reserve=2000)
 
 
 @pytest.mark.parametrize("budget", ["abc", 0, -1, "-1GiB", "0%", None])
 def test_a_budget_that_is_none_is_refused_before_any_work(budget) -> None:
     with pytest.raises(remat.BudgetError):
-        remat.torch.fit(nn.Linear(2, 2), torch.zeros(1, 2), budget)
+        fit(nn.Linear(2, 2), torch.zeros(1, 2), budget)
 
 
 @pytest.mark.parametrize(
@@ -120,7 +120,7 @@ def test_a_budget_that_is_none_is_refused_before_any_work(budget) -> None:
 )
 def test_options_that_do_not_exist_or_cannot_be_are_refused(options: dict, message: str) -> None:
     with pytest.raises(remat.UsageError, match=message):
-        remat.torch.fit(nn.Linear(2, 2), torch.zeros(1, 2), "1GiB", **options)
+        fit(nn.Linear(2, 2), torch.zeros(1, 2), "1GiB", **options)
 
 
 def test_a_plan_that_breaks_the_budget_or_the_rules_is_refused() -> None:
@@ -128,9 +128,9 @@ def test_a_plan_that_breaks_the_budget_or_the_rules_is_refused() -> None:
     graph = remat.torch.capture(model, inputs)
     every = list(range(graph.num_ops))
     with pytest.raises(remat.PlanError, match="the budget is 1000"):
-        remat.torch.fit(model, inputs, 1000, plan=every)
+        fit(model, inputs, 1000, plan=every)
     with pytest.raises(remat.PlanError):
-        remat.torch.fit(model, inputs, "1GiB", plan=every[1:])
+        fit(model, inputs, "1GiB", plan=every[1:])
 
 
 def test_a_loss_outside_the_model_is_counted_when_it_is_given() -> None:
@@ -142,7 +142,7 @@ def test_a_loss_outside_the_model_is_counted_when_it_is_given() -> None:
 
     expected = copy.deepcopy(model)
     loss(expected(x)).backward()
-    fitted = remat.torch.fit(model, x, "80%", loss=loss)
+    fitted = fit(model, x, "80%", loss=loss)
     measured = remat.torch.measure_peak(lambda: loss(fitted(x)).backward(), resident=[model, x])
     assert equal(gradients(expected), gradients(fitted))
     assert measured <= fitted.remat.budget
@@ -151,7 +151,7 @@ def test_a_loss_outside_the_model_is_counted_when_it_is_given() -> None:
 
 def test_without_gradients_or_in_eval_mode_results_are_right_and_nothing_is_planned() -> None:
     model, inputs = case("conv_net").build()
-    fitted = remat.torch.fit(model, inputs, "80%")
+    fitted = fit(model, inputs, "80%")
     planned = len(fitted.remat.parts)
     with torch.no_grad():
         assert fitted.eval()(*inputs).equal(model.eval()(*inputs))
@@ -161,7 +161,7 @@ def test_without_gradients_or_in_eval_mode_results_are_right_and_nothing_is_plan
 
 def test_a_model_without_gradients_is_refused() -> None:
     model = Outputs().requires_grad_(False)
-    for call in (remat.torch.fit, lambda m, x, b: remat.torch.capture(m, x)):
+    for call in (fit, lambda m, x, b: remat.torch.capture(m, x)):
         with pytest.raises(
             remat.torch.UnsupportedModelError, match="nothing in this model requires a gradient"
         ):
@@ -173,7 +173,7 @@ def test_frozen_parameters_get_no_gradient_and_the_rest_the_right_one() -> None:
     for parameter in model.encoder.layers[0].parameters():
         parameter.requires_grad_(False)
     expected = train(copy.deepcopy(model), inputs)
-    fitted = remat.torch.fit(model, inputs, "80%")
+    fitted = fit(model, inputs, "80%")
     assert expected.differences(train(fitted, inputs)) == []
     assert model.encoder.layers[0].linear1.weight.grad is None
 
@@ -184,8 +184,8 @@ def test_a_smaller_batch_is_planned_for_itself_under_the_same_budget() -> None:
     large, small = (torch.randn(n, 64, 64) for n in (8, 4))
     expected = copy.deepcopy(model)
     a, b = train(expected, (large,), 1), train(expected, (small,), 1)
-    budget = int(0.7 * remat.torch.fit(model, (large,), "100%").remat.keep_all_peak)
-    fitted = remat.torch.fit(model, (large,), budget)
+    budget = int(0.7 * fit(model, (large,), "100%").remat.keep_all_peak)
+    fitted = fit(model, (large,), budget)
     assert a.differences(train(fitted, (large,), 1)) == []
     assert b.differences(train(fitted, (small,), 1)) == []
     assert fitted.remat.parts[0].overhead > 0
@@ -204,7 +204,7 @@ def test_two_calls_before_one_backward_are_noticed_and_fit_from_the_next_step_on
     expected = copy.deepcopy(model)
     step(expected)
     budget = int(0.75 * remat.torch.measure_peak(lambda: step(copy.deepcopy(model)), resident=[model, a, b]))
-    fitted = remat.torch.fit(model, a, budget)
+    fitted = fit(model, a, budget)
     with caplog.at_level(logging.WARNING, "remat.torch"):
         step(fitted)
     assert "called 2 times before the first backward" in caplog.text
@@ -222,7 +222,7 @@ def test_a_graph_break_plans_each_part_within_the_budget_and_says_so(make, caplo
     expected = train(copy.deepcopy(model), (x,))
     eager = step_peak(copy.deepcopy(model), (x,))
     with caplog.at_level(logging.WARNING, "remat.torch"):
-        fitted = remat.torch.fit(model, x, int(0.85 * eager))
+        fitted = fit(model, x, int(0.85 * eager))
     assert "a graph break" in caplog.text
     assert len(fitted.remat.parts) >= 2
     assert expected.differences(train(fitted, (x,))) == []
@@ -232,9 +232,47 @@ def test_a_graph_break_plans_each_part_within_the_budget_and_says_so(make, caplo
         remat.torch.capture(model, x)
 
 
+class PartlyEager(nn.Module):
+    """Dynamo does not compile a function that it is told to leave alone."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.second = Outputs(), Outputs()
+
+    @torch._dynamo.disable
+    def left_alone(self, x: torch.Tensor) -> torch.Tensor:
+        return self.second(x)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.left_alone(self.first(x)).square().mean()
+
+
+def test_what_eager_code_saves_is_noticed_and_taken_from_the_budget(caplog) -> None:
+    torch.manual_seed(0)
+    model, x = PartlyEager(), torch.randn(1024, 64)
+    expected = train(copy.deepcopy(model), (x,))
+    eager = step_peak(copy.deepcopy(model), (x,))
+    with caplog.at_level(logging.WARNING, "remat.torch"):
+        fitted = fit(model, x, int(0.9 * eager))
+    assert "code outside the planned graphs leaves" in caplog.text
+    assert expected.differences(train(fitted, (x,))) == []
+    model.zero_grad()
+    assert step_peak(fitted, (x,)) <= int(0.9 * eager)
+
+
+def test_a_model_that_the_compiler_leaves_alone_is_refused() -> None:
+    class Alone(Outputs):
+        @torch._dynamo.disable
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return super().forward(x)
+
+    with pytest.raises(remat.torch.UnsupportedModelError, match="compiled nothing of this model"):
+        fit(Alone(), torch.zeros(2, 64), "80%")
+
+
 def test_backward_twice_with_retain_graph_adds_the_gradient_twice() -> None:
     model, inputs = case("encoder").build()
-    fitted = remat.torch.fit(model, inputs, "80%")
+    fitted = fit(model, inputs, "80%")
     expected = copy.deepcopy(model)
     for m in (expected, fitted):
         torch.manual_seed(3)
@@ -246,7 +284,7 @@ def test_backward_twice_with_retain_graph_adds_the_gradient_twice() -> None:
 
 def test_hooks_on_parameters_see_every_gradient() -> None:
     model, inputs = case("mlp").build()
-    fitted = remat.torch.fit(model, inputs, "85%")
+    fitted = fit(model, inputs, "85%")
     seen: list[str] = []
     for name, parameter in model.named_parameters():
         parameter.register_hook(lambda grad, name=name: seen.append(name))
@@ -258,7 +296,7 @@ def test_autocast_gives_the_bits_of_eager_autocast() -> None:
     model, inputs = Encoder(dropout=0.0), (torch.randn(8, 64, 64),)
     expected = copy.deepcopy(model)
     with torch.autocast("cpu", torch.bfloat16):
-        fitted = remat.torch.fit(model, inputs, "80%")
+        fitted = fit(model, inputs, "80%")
     for m in (expected, fitted):
         torch.manual_seed(3)
         with torch.autocast("cpu", torch.bfloat16):
@@ -281,7 +319,7 @@ def test_keyword_arguments_and_dictionaries_of_outputs_work() -> None:
     model, x = Named(), torch.randn(1024, 64)
     expected = copy.deepcopy(model)
     expected(x=x, scale=0.5)["loss"].backward()
-    fitted = remat.torch.fit(model, {"x": x, "scale": 0.5}, "85%")
+    fitted = fit(model, {"x": x, "scale": 0.5}, "85%")
     fitted(x=x, scale=0.5)["loss"].backward()
     assert equal(gradients(expected), gradients(fitted))
 

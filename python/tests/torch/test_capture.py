@@ -10,6 +10,7 @@ import remat.torch
 import torch
 from models import case
 from torch import nn
+from training import fit
 
 
 def graph_of(name: str) -> dict:
@@ -131,9 +132,7 @@ def test_a_captured_graph_is_planned_elsewhere_and_comes_back(tmp_path) -> None:
     result = remat.plan(graph, "80%")
     assert result.plan is not None
     result.plan.save(tmp_path / "plan.json")
-    fitted = remat.torch.fit(
-        model, inputs, result.plan.peak, plan=str(tmp_path / "plan.json"), accumulate=False
-    )
+    fitted = fit(model, inputs, result.plan.peak, plan=str(tmp_path / "plan.json"), accumulate=False)
     assert list(fitted.remat.plan.steps) == list(result.plan.steps)
     assert fitted.remat.predicted_peak == result.plan.peak
 

@@ -10,7 +10,7 @@ import remat.torch
 import torch
 from models import CASES, Case, case
 from plans import random_plan, segment_plan
-from training import step_peak, train
+from training import fit, step_peak, train
 
 
 @pytest.fixture(scope="module")
@@ -32,7 +32,7 @@ def eager():
 )
 def test_three_accumulating_steps_equal_eager_and_keep_the_budget(eager, c: Case, budget: str) -> None:
     model, inputs = c.build()
-    fitted = remat.torch.fit(model, inputs, budget)
+    fitted = fit(model, inputs, budget)
     assert eager(c).differences(train(fitted, inputs)) == []
     for part in fitted.remat.parts:
         assert part.predicted_peak <= part.budget
@@ -52,7 +52,7 @@ def test_three_accumulating_steps_equal_eager_and_keep_the_budget(eager, c: Case
 def test_a_budget_of_everything_recomputes_nothing_and_needs_no_more_than_eager(c: Case) -> None:
     model, inputs = c.build()
     eager_peak = step_peak(copy.deepcopy(model), inputs)
-    fitted = remat.torch.fit(model, inputs, "100%")
+    fitted = fit(model, inputs, "100%")
     assert fitted.remat.parts[0].recomputed_steps == 0
     assert step_peak(fitted, inputs) <= 1.001 * eager_peak
 
@@ -65,7 +65,7 @@ def test_random_plans_with_recomputation_anywhere_equal_eager(eager, name: str, 
     graph = remat.torch.capture(model, inputs, accumulate=False)
     plan = random_plan(graph, seed)
     assert len(plan) > 1.2 * graph.num_ops
-    fitted = remat.torch.fit(model, inputs, 1 << 40, plan=list(plan.steps), accumulate=False)
+    fitted = fit(model, inputs, 1 << 40, plan=list(plan.steps), accumulate=False)
     assert eager(c).differences(train(fitted, inputs)) == []
     model.zero_grad()
     assert step_peak(fitted, inputs) == pytest.approx(fitted.remat.predicted_peak, rel=0.01)
@@ -78,7 +78,7 @@ def test_segment_plans_run_with_the_peak_that_the_simulator_says(eager, name: st
     graph = remat.torch.capture(model, inputs, accumulate=False)
     plan = segment_plan(graph, 4)
     assert plan.peak < 0.9 * graph.keep_all_peak
-    fitted = remat.torch.fit(model, inputs, 1 << 40, plan=plan, accumulate=False)
+    fitted = fit(model, inputs, 1 << 40, plan=plan, accumulate=False)
     assert eager(c).differences(train(fitted, inputs)) == []
     model.zero_grad()
     assert step_peak(fitted, inputs) == pytest.approx(plan.peak, rel=0.005)
@@ -86,7 +86,7 @@ def test_segment_plans_run_with_the_peak_that_the_simulator_says(eager, name: st
 
 def test_a_different_seed_gives_different_masks_so_that_equality_means_something() -> None:
     model, inputs = case("encoder").build()
-    fitted = remat.torch.fit(model, inputs, "70%")
+    fitted = fit(model, inputs, "70%")
     torch.manual_seed(1)
     first = fitted(*inputs)
     torch.manual_seed(2)

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
+import remat.torch
 import torch
-from remat.torch import measure_peak
 from torch import nn
 
 
@@ -40,6 +41,11 @@ class Trace:
         return found
 
 
+def fit(model: nn.Module, inputs: Any, budget: int | str | None, **options: Any) -> nn.Module:
+    """`remat.torch.fit` with little time for planning: the tests ask what plans do, not how good they are."""
+    return remat.torch.fit(model, inputs, budget, **{"time_limit": 1.0, **options})
+
+
 def train(model: nn.Module, inputs: Sequence[torch.Tensor], steps: int = 3) -> Trace:
     """Steps from a fixed seed that add up their gradients; the model returns its loss."""
     torch.manual_seed(7)
@@ -62,4 +68,4 @@ def step_peak(model: nn.Module, inputs: Sequence[torch.Tensor]) -> int:
     def step() -> None:
         model(*inputs).backward()
 
-    return measure_peak(step, resident=[model, *inputs])
+    return remat.torch.measure_peak(step, resident=[model, *inputs])
