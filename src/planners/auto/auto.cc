@@ -12,8 +12,10 @@ namespace {
 constexpr double kGreedyShare = 0.05;
 constexpr double kTreeShare = 0.15;
 constexpr double kEvictShare = 0.25;
-constexpr double kSearchBeforeProof = 0.5;
-constexpr double kProofShare = 0.8;
+constexpr double kSearchBeforeProof = 0.5;      // of a short limit
+constexpr double kLongSearchBeforeProof = 0.15;  // small graphs: the search is done long before
+constexpr double kLongSeconds = 4;
+constexpr double kProofShare = 0.85;
 constexpr double kSearchBeforeBound = 0.92;
 // Above, the stage model as an integer program no longer closes in seconds (docs/bounds.md).
 constexpr std::size_t kProofOps = 220;
@@ -31,9 +33,11 @@ class Schedule {
     if (problem_.objective == Objective::kTime) {
       plan_with("greedy", kGreedyShare);
       if (!done() && !has_plan(best_)) plan_with("tw_remat", kTreeShare);
-      plan_with("evict", kEvictShare);
+      // Where a plan is at hand the search improves it faster than evict does.
+      if (!done() && !has_plan(best_)) plan_with("evict", kEvictShare);
       if (provable()) {
-        plan_with("search", kSearchBeforeProof);
+        const bool long_limit = limits_.seconds_left().value_or(kLongSeconds) >= kLongSeconds;
+        plan_with("search", long_limit ? kLongSearchBeforeProof : kSearchBeforeProof);
         prove(kProofShare);
       } else if (problem_.order == OrderMode::kFixed && limits_.seconds_left().value_or(0) >= kBoundSeconds) {
         plan_with("search", kSearchBeforeBound);
