@@ -16,7 +16,7 @@ from pathlib import Path
 
 from unroll import Unroller
 
-UNITS_PER_SECOND = 8_000_000
+UNITS_PER_SECOND = 10_000_000
 
 
 def rows(graph, limit, pairs, order="fixed"):

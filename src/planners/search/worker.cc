@@ -1,9 +1,12 @@
 #include "planners/search/worker.h"
 
+#include <algorithm>
+
 namespace remat::search {
 namespace {
 
 constexpr double kPeakShare = 0.7;  // objective peak: of time and work; the rest makes that peak faster
+constexpr double kCooling = 8;      // every cycle cools at least by this factor
 
 }  // namespace
 
@@ -63,15 +66,17 @@ double Worker::begin_cycle(int cycle) {
   return options_.hot * options_.reheat * hotter();
 }
 
-/// Which temperature suits differs by a factor of ten between graphs and budgets: cycles draw from
-/// 1, 2, 4, 8, the first of all is cold.
-double Worker::hotter() { return options_.mix ? static_cast<double>(1 << random_.below(4)) : 1.0; }
+/// Which temperature suits differs by a factor of a hundred between graphs, orders and budgets: cycles draw
+/// from 1/8, 1/4, ..., 16, the first of all takes `hot` itself.
+double Worker::hotter() {
+  return options_.mix ? static_cast<double>(std::int64_t{1} << random_.below(8)) / 8 : 1.0;
+}
 
 void Worker::search_time(Limits& limits) {
   double moves = static_cast<double>(options_.cycle) * static_cast<double>(graph_->graph->num_ops());
   for (int cycle = 0; cycle == 0 || !finished(limits); ++cycle) {
     const double hot = begin_cycle(cycle);
-    annealer_.cycle(static_cast<std::int64_t>(moves), hot, options_.cold, limits);
+    annealer_.cycle(static_cast<std::int64_t>(moves), hot, std::min(options_.cold, hot / kCooling), limits);
     publish();
     moves *= options_.growth;
   }
