@@ -25,6 +25,7 @@ from torch.utils._python_dispatch import _disable_current_modes
 import remat
 
 from .capture import StepGraph, capture_step, storage_bytes
+from .kernels import eager_upsampling
 from .measure import bytes_left, tensor_storages
 from .options import Options
 from .planning import Part, held_bytes, part_of, plan_step
@@ -244,7 +245,7 @@ class Region:
                 return self._partition(joint, num_fwd_outputs, key, args, start)
 
         try:
-            with functorch_config.patch(donated_buffer=False):
+            with functorch_config.patch(donated_buffer=False), eager_upsampling():
                 variant: Callable[..., Any] = aot_module_simplified(
                     self.gm,
                     list(args),

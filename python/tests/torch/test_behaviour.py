@@ -305,6 +305,23 @@ def test_autocast_gives_the_bits_of_eager_autocast() -> None:
     assert equal(gradients(expected), gradients(fitted))
 
 
+@pytest.mark.parametrize("mode", ["nearest", "bilinear", "bicubic"])
+def test_interpolation_runs_the_kernels_of_eager_mode(mode: str) -> None:
+    class Upsample(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.first, self.second = nn.Conv2d(3, 8, 3), nn.Conv2d(8, 8, 3)
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            y = nn.functional.interpolate(self.first(x).tanh(), scale_factor=2, mode=mode)
+            return self.second(y).square().mean()
+
+    torch.manual_seed(0)
+    model, x = Upsample(), torch.randn(4, 3, 16, 16)
+    expected = train(copy.deepcopy(model), (x,))
+    assert expected.differences(train(fit(model, x, "100%"), (x,))) == []
+
+
 def test_keyword_arguments_and_dictionaries_of_outputs_work() -> None:
     class Named(nn.Module):
         def __init__(self) -> None:
