@@ -2,6 +2,11 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
 
 #include "remat/graph.h"
 
@@ -63,5 +68,67 @@ struct RandomDagOptions {
 };
 /// Throws UsageError.
 Graph random_dag(const RandomDagOptions& options);
+
+/// What one op of a training graph is.
+enum class Granularity {
+  kOp,         ///< a kernel as a framework launches it, with several outputs where it has them
+  kLayer,      ///< a layer's forward or backward half
+  kPrimitive,  ///< a node of a TensorFlow 1 graph, bookkeeping included (docs/generate.md)
+};
+
+/// kNone keeps the gradients; the others keep what they update.
+enum class Optimizer { kNone, kSgd, kMomentum, kAdam };
+
+/// What the roofline needs to know: an op takes launch + max(flops / peak, bytes / bandwidth).
+struct Device {
+  std::string name;
+  double flops_per_second = 1e12;  ///< peak, 32-bit floats
+  double bytes_per_second = 1e11;  ///< memory bandwidth
+  double launch_seconds = 0;
+};
+std::span<const Device> devices();
+/// "a100", or "flops=19.5e12,bandwidth=1.5e12,launch=4e-6" (launch may be left out). Throws UsageError.
+Device parse_device(std::string_view text);
+
+/// Sizes of a model; what is left at its default takes the model's own. Dimensions are in pixels, tokens,
+/// channels.
+struct ModelSettings {
+  std::int64_t batch = -1;
+  std::int64_t resolution = -1;  ///< height and width of the images
+  std::int64_t sequence = -1;    ///< tokens of a sequence
+  std::int64_t depth = -1;
+  std::int64_t width = -1;
+  std::int64_t heads = -1;
+  std::int64_t classes = -1;     ///< classes, or channels of the output
+  std::int64_t vocabulary = -1;
+  double dropout = -1;
+  friend bool operator==(const ModelSettings&, const ModelSettings&) = default;
+};
+
+/// A model by name. The settings of a variant hold -1 where the model has no such size.
+struct ModelInfo {
+  struct Variant {
+    std::string_view name;
+    ModelSettings settings;
+  };
+  std::string_view name;
+  std::string_view description;
+  std::vector<Variant> variants;  ///< the first is the default
+};
+std::span<const ModelInfo> models();
+
+struct TrainingOptions {
+  std::string model = "ffn";
+  std::string variant;                ///< empty: the model's first
+  ModelSettings settings;
+  Granularity granularity = Granularity::kOp;
+  Optimizer optimizer = Optimizer::kNone;
+  std::optional<Device> device;       ///< none: every op takes one unit
+  bool random_recomputable = true;    ///< false: ops that draw random numbers must not run twice
+};
+/// One training step of a model: forward, loss, backward by reverse-mode differentiation, updates. Inputs:
+/// batch, parameters, moments and running statistics. Kept: the loss, the gradients or what the optimizer
+/// updates, and new running statistics. Throws UsageError naming the setting.
+Graph training_graph(const TrainingOptions& options);
 
 }  // namespace remat

@@ -1,0 +1,202 @@
+#include "generate/lower.h"
+
+#include <algorithm>
+#include <array>
+#include <string>
+#include <vector>
+
+#include "generate/cost.h"
+
+namespace remat::generate {
+namespace {
+
+class Lowering {
+ public:
+  Lowering(const Program& program, const LoweringOptions& options)
+      : p_(program), options_(options), builder_(options.name, options.device ? "ns" : "") {}
+
+  Graph run() {
+    find_storages();
+    find_live_nodes();
+    group_nodes();
+    find_group_outputs();
+    add_inputs();
+    for (std::size_t g = 0; g < groups_.size(); ++g) add_op(g);
+    for (Tensor t : p_.kept) builder_.add_output(value_[storage_[t]]);
+    return builder_.build();
+  }
+
+ private:
+  /// Nodes [begin, end) of live_ that become one op.
+  struct Group {
+    std::size_t begin, end;
+  };
+
+  bool is_view(Node n) const { return p_.nodes[n].code == Code::kReshape && !p_.primitives(); }
+  bool draws(Code c) const { return c == Code::kDropout || c == Code::kRandom; }
+  void find_storages();
+  void find_live_nodes();
+  void group_nodes();
+  void find_group_outputs();
+  void add_inputs();
+  void add_op(std::size_t group);
+  std::string name_of(const Group& group);
+  Bytes workspace_of(const Group& group) const;
+
+  const Program& p_;
+  const LoweringOptions& options_;
+  GraphBuilder builder_;
+  IndexVector<Tensor, Tensor> storage_;      ///< the tensor whose bytes a tensor shows
+  std::vector<Node> live_;                   ///< nodes that become ops, in order
+  std::vector<Group> groups_;
+  IndexVector<Node, std::int32_t> group_of_; ///< -1: no op
+  IndexVector<Tensor, bool> visible_;        ///< storages that leave their group
+  IndexVector<Tensor, std::int64_t> value_;  ///< graph value of a storage
+  std::array<std::int64_t, 256> count_by_code_{};
+  std::vector<std::int64_t> inputs_, outputs_;
+};
+
+void Lowering::find_storages() {
+  storage_.assign(p_.tensors.size(), Tensor::none());
+  for (Tensor t : p_.tensors.ids()) {
+    const Node n = p_.tensors[t].producer;
+    storage_[t] = n && is_view(n) ? storage_[p_.input(n, 0)] : t;
+  }
+}
+
+void Lowering::find_live_nodes() {
+  IndexVector<Tensor, bool> used(p_.tensors.size(), false);
+  for (Tensor t : p_.kept) used[t] = true;
+  std::vector<Node> backwards;
+  for (auto i = static_cast<std::int64_t>(p_.nodes.size()) - 1; i >= 0; --i) {
+    const Node n(i);
+    const auto outs = p_.outputs[n];
+    if (std::none_of(outs.begin(), outs.end(), [&](Tensor t) { return used[t]; })) continue;
+    for (Tensor t : p_.inputs[n]) used[t] = true;
+    if (!is_view(n)) backwards.push_back(n);
+  }
+  live_.assign(backwards.rbegin(), backwards.rend());
+}
+
+void Lowering::group_nodes() {
+  const auto key = [&](Node n) {
+    const NodeInfo& info = p_.nodes[n];
+    return std::pair(info.layer, info.phase);
+  };
+  group_of_.assign(p_.nodes.size(), -1);
+  for (std::size_t i = 0; i < live_.size(); ++i) {
+    const bool joins = options_.by_layer && i > 0 && key(live_[i]) == key(live_[i - 1]);
+    if (!joins) groups_.push_back({i, i});
+    groups_.back().end = i + 1;
+    group_of_[live_[i]] = static_cast<std::int32_t>(groups_.size()) - 1;
+  }
+}
+
+/// Without grouping every storage is seen; otherwise those that are read elsewhere or kept.
+void Lowering::find_group_outputs() {
+  visible_.assign(p_.tensors.size(), !options_.by_layer);
+  if (!options_.by_layer) return;
+  for (Tensor t : p_.kept) visible_[storage_[t]] = true;
+  for (Node n : live_) {
+    for (Tensor t : p_.inputs[n]) {
+      const Node maker = p_.tensors[storage_[t]].producer;
+      if (maker && group_of_[maker] != group_of_[n]) visible_[storage_[t]] = true;
+    }
+  }
+}
+
+void Lowering::add_inputs() {
+  value_.assign(p_.tensors.size(), -1);
+  IndexVector<Tensor, bool> read(p_.tensors.size(), false);
+  for (Node n : live_) {
+    for (Tensor t : p_.inputs[n]) read[storage_[t]] = true;
+  }
+  for (Tensor t : p_.kept) read[storage_[t]] = true;
+  for (std::size_t i = 0; i < p_.program_inputs.size(); ++i) {
+    const Tensor t = p_.program_inputs[i];
+    if (!read[t]) continue;
+    value_[t] = builder_.add_value(Bytes(p_.tensors[t].bytes()), p_.input_names[i]);
+    builder_.add_input(value_[t]);
+  }
+}
+
+std::string Lowering::name_of(const Group& group) {
+  const NodeInfo& first = p_.nodes[live_[group.begin]];
+  if (options_.by_layer) {
+    std::string name = p_.modules[static_cast<std::size_t>(first.module)];
+    if (first.phase == Phase::kBackward || first.phase == Phase::kUpdate) {
+      name.append(1, '.').append(to_string(first.phase));
+    }
+    return name;
+  }
+  std::string name(to_string(first.code));
+  const std::int64_t count = count_by_code_[static_cast<std::size_t>(first.code)]++;
+  return count == 0 ? name : name.append(1, '_').append(std::to_string(count));
+}
+
+/// What a group holds besides its inputs and outputs at its fullest moment.
+Bytes Lowering::workspace_of(const Group& group) const {
+  if (group.end - group.begin == 1) return Bytes(0);
+  struct Life {
+    Tensor storage;
+    std::size_t first, last;
+  };
+  std::vector<Life> lives;
+  for (std::size_t i = group.begin; i < group.end; ++i) {
+    for (Tensor t : p_.inputs[live_[i]]) {
+      for (Life& life : lives) {
+        if (life.storage == storage_[t]) life.last = i;
+      }
+    }
+    for (Tensor t : p_.outputs[live_[i]]) {
+      if (!visible_[t]) lives.push_back({t, i, i});
+    }
+  }
+  Bytes most;
+  for (std::size_t i = group.begin; i < group.end; ++i) {
+    Bytes now;
+    for (const Life& life : lives) {
+      if (life.first <= i && i <= life.last) now += Bytes(p_.tensors[life.storage].bytes());
+    }
+    most = std::max(most, now);
+  }
+  return most;
+}
+
+void Lowering::add_op(std::size_t index) {
+  const Group& group = groups_[index];
+  inputs_.clear();
+  outputs_.clear();
+  OpSpec op;
+  for (std::size_t i = group.begin; i < group.end; ++i) {
+    const Node n = live_[i];
+    for (Tensor t : p_.inputs[n]) {
+      if (value_[storage_[t]] >= 0) inputs_.push_back(value_[storage_[t]]);
+    }
+    op.duration += options_.device ? roofline(p_, n, *options_.device) : Duration(1);
+    op.recomputable = op.recomputable && p_.nodes[n].phase != Phase::kUpdate &&
+                      (options_.random_recomputable || !draws(p_.nodes[n].code));
+  }
+  for (std::size_t i = group.begin; i < group.end; ++i) {
+    for (Tensor t : p_.outputs[live_[i]]) {
+      if (visible_[t]) outputs_.push_back(value_[t] = builder_.add_value(Bytes(p_.tensors[t].bytes())));
+    }
+  }
+  const NodeInfo& first = p_.nodes[live_[group.begin]];
+  const std::string name = name_of(group);
+  op.name = name;
+  op.kind = options_.by_layer ? std::string_view("layer") : to_string(first.code);
+  op.module = p_.modules[static_cast<std::size_t>(first.module)];
+  op.phase = first.phase;
+  op.workspace = workspace_of(group);
+  if (first.forward_of) op.forward_of = group_of_[first.forward_of];
+  op.inputs = inputs_;
+  op.outputs = outputs_;
+  builder_.add_op(op);
+}
+
+}  // namespace
+
+Graph lower(const Program& program, const LoweringOptions& options) { return Lowering(program, options).run(); }
+
+}  // namespace remat::generate

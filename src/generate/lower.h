@@ -1,0 +1,20 @@
+// From a tensor program to the graph that planners take.
+#pragma once
+
+#include "generate/program.h"
+#include "remat/generate.h"
+
+namespace remat::generate {
+
+struct LoweringOptions {
+  std::string name;
+  bool by_layer = false;               ///< consecutive ops of one layer and phase become one op
+  bool random_recomputable = true;     ///< false: ops that draw random numbers must not run twice
+  std::optional<Device> device;        ///< none: every op takes one unit
+};
+
+/// Drops what no kept tensor depends on. Reshapes of kernel programs show their input's storage and are
+/// no ops; updates of parameters are never recomputed.
+Graph lower(const Program& program, const LoweringOptions& options);
+
+}  // namespace remat::generate
