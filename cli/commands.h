@@ -15,6 +15,7 @@ void add_check(CLI::App& app, Action& action);
 void add_compare(CLI::App& app, Action& action);
 void add_convert(CLI::App& app, Action& action);
 void add_sweep(CLI::App& app, Action& action);
+void add_generate(CLI::App& app, Action& action);
 void add_planners(CLI::App& app, Action& action);
 
 }  // namespace remat::cli

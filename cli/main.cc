@@ -56,7 +56,7 @@ int main(int argc, char** argv) {
       "Exit codes: 0 a plan within the budget, or success; 1 bad input or failure; 2 proved that no plan fits;\n"
       "3 nothing found within the limits; 64 wrong usage.");
   Action action;
-  for (const auto add : {add_plan, add_info, add_check, add_compare, add_sweep, add_convert, add_planners}) add(app, action);
+  for (const auto add : {add_plan, add_info, add_check, add_compare, add_sweep, add_convert, add_generate, add_planners}) add(app, action);
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {

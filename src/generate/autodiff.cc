@@ -21,7 +21,7 @@ void Backward::mark_needed() {
   needed_.assign(p.tensors.size(), false);
   for (Tensor t : p.parameters) needed_[t] = true;
   for (Node n : p.nodes.ids()) {
-    if (p.nodes[n].code == Code::kShapeOf) continue;
+    if (p.nodes[n].code == Code::kShapeOf || p.nodes[n].code == Code::kIndices) continue;
     const auto ins = p.inputs[n];
     const bool any = std::any_of(ins.begin(), ins.end(), [&](Tensor t) { return needed_[t]; });
     if (!any) continue;

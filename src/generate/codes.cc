@@ -16,7 +16,7 @@ std::string_view to_string(Code code) {
       "layer_norm_grad", "softmax", "softmax_grad", "log_softmax", "log_softmax_grad", "nll_loss", "nll_loss_grad",
       "softmax_xent", "mse_loss", "mse_loss_grad", "l2_loss", "random", "dropout", "dropout_grad", "attention",
       "attention_grad", "embedding", "embedding_grad", "rfft2", "rfft2_grad", "irfft2", "irfft2_grad", "mode_mix",
-      "mode_mix_input_grad", "mode_mix_weight_grad", "assign", "sgd", "momentum", "adam", "moving_average"});
+      "mode_mix_input_grad", "mode_mix_weight_grad", "variable", "assign", "sgd", "momentum", "adam", "moving_average"});
   static_assert(kNames.size() == static_cast<std::size_t>(Code::kMovingAverage) + 1);
   return kNames[static_cast<std::size_t>(code)];
 }

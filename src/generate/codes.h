@@ -18,8 +18,8 @@ enum class Code : std::uint8_t {
   kReshape, kTranspose,      // transpose: n[i] is the input dimension that becomes dimension i
   kBroadcastTo, kSumTo,      // to the output's shape; adjoint to each other
   kConcat, kSlice, kSlicePad,  // n[0]: dimension, n[1]: where the slice begins; slice_pad is slice's adjoint
-  kConstant, kFill,          // x everywhere
-  kShapeOf, kIndices, kGroup,  // bookkeeping of primitive programs: tiny, computes nothing that is read
+  kConstant, kFill,          // constant: x everywhere
+  kShapeOf, kIndices, kGroup,  // bookkeeping of primitive programs: arithmetic on shapes, waiting
   // Sums over the dimensions in bit mask n[0]; kept with length 1.
   kReduceSum, kReduceMean,
   // Linear algebra. dot: batched, n[0], n[1]: transpose the last two dimensions of a, b.
@@ -42,7 +42,7 @@ enum class Code : std::uint8_t {
   // Spectral layers: complex numbers are pairs in the last dimension.
   kRfft2, kRfft2Grad, kIrfft2, kIrfft2Grad, kModeMix, kModeMixInputGrad, kModeMixWeightGrad,
   // Parameters.
-  kAssign, kSgd, kMomentum, kAdam, kMovingAverage,
+  kVariable, kAssign, kSgd, kMomentum, kAdam, kMovingAverage,
 };
 
 std::string_view to_string(Code code);

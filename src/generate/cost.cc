@@ -46,6 +46,7 @@ double flops_per_element(Code code) {
     case Code::kIndices:
     case Code::kGroup:
     case Code::kEmbedding:
+    case Code::kVariable:
     case Code::kAssign: return 0;
     default: return 1;
   }

@@ -18,8 +18,44 @@ Tensor initial_value(Program& p, const Shape& shape, Init init) {
 }
 
 Tensor variable(Program& p, const Shape& shape, Init init) {
-  const Tensor assigned = p.emit(Code::kAssign, {initial_value(p, shape, init)}, shape);
+  const Tensor handle = p.emit(Code::kVariable, {}, Shape{}, {}, 0);
+  const Tensor assigned = p.emit(Code::kAssign, {initial_value(p, shape, init), handle}, shape);
   return p.emit(Code::kIdentity, {assigned}, shape);
+}
+
+/// The product of the last dimension of x with a matrix as TensorFlow 1 spells it: it sorts the dimensions of
+/// x at run time into those that stay and the one that goes, and turns both sides into matrices.
+Tensor tensordot(Program& p, Tensor x, Tensor weight) {
+  Shape shape = p.shape(x);
+  const int rank = shape.rank;
+  const Shape vector{rank};
+  const Tensor dims = p.emit(Code::kShapeOf, {x}, vector);
+  const Tensor free = constant(p, 0), axes = constant(p, 0);
+  const Tensor free_dims = p.emit(Code::kIndices, {dims, free, constant(p, 0)}, Shape{rank - 1});
+  const Tensor axis_dims = p.emit(Code::kIndices, {dims, axes, constant(p, 0)}, Shape{1});
+  const Tensor rows = p.emit(Code::kIndices, {free_dims, constant(p, 0)}, Shape{});
+  const Tensor columns = p.emit(Code::kIndices, {axis_dims, constant(p, 0)}, Shape{});
+  const Tensor order = p.emit(Code::kIndices, {free, axes, constant(p, 0)}, vector);
+  const Tensor matrix_dims = p.emit(Code::kIndices, {rows, columns}, Shape{2});
+  const Tensor sorted = p.emit(Code::kTranspose, {x, order}, shape, {{0, 1, 2, 3, 4, 5}, 0});
+  const Tensor matrix = p.emit(Code::kReshape, {sorted, matrix_dims}, Shape{shape.elements() / shape[-1], shape[-1]});
+  const Tensor turned = transpose(p, weight, {0, 1});
+  const Tensor product = dot(p, matrix, p.emit(Code::kReshape, {turned, constant(p, 0)}, p.shape(weight)));
+  shape[-1] = p.shape(weight)[1];
+  const Tensor result_dims = p.emit(Code::kIndices, {free_dims, constant(p, 0), constant(p, 0)}, vector);
+  return p.emit(Code::kReshape, {product, result_dims}, shape);
+}
+
+/// A reshape whose first two dimensions are read from x at run time (batch and length of sequences).
+Tensor reshape_sequence(Program& p, Tensor x, const Shape& shape) {
+  if (!p.primitives()) return reshape(p, x, shape);
+  const Tensor dims = p.emit(Code::kShapeOf, {x}, Shape{p.shape(x).rank});
+  Tensor sizes[2];
+  for (Tensor& size : sizes) {
+    size = p.emit(Code::kIndices, {dims, constant(p, 0), constant(p, 1), constant(p, 1)}, Shape{});
+  }
+  const Tensor packed = p.emit(Code::kIndices, {sizes[0], sizes[1], constant(p, 0)}, Shape{shape.rank});
+  return p.emit(Code::kReshape, {x, packed}, shape);
 }
 
 std::string path_of(const Program& p, std::string_view name) {
@@ -61,6 +97,11 @@ Tensor dense(Program& p, std::string_view name, Tensor x, std::int64_t out, bool
 
 Tensor dense_last(Program& p, std::string_view name, Tensor x, std::int64_t out, bool bias) {
   Shape shape = p.shape(x);
+  if (p.primitives()) {
+    const Scope scope(p, name);
+    const Tensor product = tensordot(p, x, parameter(p, "weight", {shape[-1], out}));
+    return bias ? bias_add(p, product, parameter(p, "bias", {out}, Init::kZeros), shape.rank - 1) : product;
+  }
   const Tensor rows = reshape(p, x, {shape.elements() / shape[-1], shape[-1]});
   shape[-1] = out;
   return reshape(p, dense(p, name, rows, out, bias), shape);
@@ -178,7 +219,7 @@ Tensor multi_head_attention(Program& p, std::string_view name, Tensor x, Tensor 
   const std::int64_t width = sx[2], size = width / o.heads;
   const auto heads = [&](std::string_view part, Tensor from, const Shape& shape) {
     const Tensor y = dense_last(p, part, from, width, o.bias);
-    return transpose(p, reshape(p, y, {shape[0], shape[1], o.heads, size}), {0, 2, 1, 3});
+    return transpose(p, reshape_sequence(p, y, {shape[0], shape[1], o.heads, size}), {0, 2, 1, 3});
   };
   const Tensor q = heads("query", x, sx), k = heads("key", memory, sm), v = heads("value", memory, sm);
   Tensor mixed;
@@ -198,7 +239,7 @@ Tensor multi_head_attention(Program& p, std::string_view name, Tensor x, Tensor 
     const Scope inner(p, "mix");
     mixed = dot(p, weights, v);
   }
-  return dense_last(p, "output", reshape(p, transpose(p, mixed, {0, 2, 1, 3}), sx), width, o.bias);
+  return dense_last(p, "output", reshape_sequence(p, transpose(p, mixed, {0, 2, 1, 3}), sx), width, o.bias);
 }
 
 Tensor cross_entropy_loss(Program& p, Tensor logits) {

@@ -42,6 +42,7 @@ class Lowering {
   void add_op(std::size_t group);
   std::string name_of(const Group& group);
   Bytes workspace_of(const Group& group) const;
+  std::int64_t forward_of(const Group& group) const;
 
   const Program& p_;
   const LoweringOptions& options_;
@@ -163,6 +164,17 @@ Bytes Lowering::workspace_of(const Group& group) const {
   return most;
 }
 
+/// The op of the first forward node that any node of the group differentiates, or -1. For a view that is
+/// the op that made what it shows.
+std::int64_t Lowering::forward_of(const Group& group) const {
+  for (std::size_t i = group.begin; i < group.end; ++i) {
+    Node forward = p_.nodes[live_[i]].forward_of;
+    while (forward && is_view(forward)) forward = p_.tensors[p_.input(forward, 0)].producer;
+    if (forward && group_of_[forward] >= 0) return group_of_[forward];
+  }
+  return -1;
+}
+
 void Lowering::add_op(std::size_t index) {
   const Group& group = groups_[index];
   inputs_.clear();
@@ -189,7 +201,7 @@ void Lowering::add_op(std::size_t index) {
   op.module = p_.modules[static_cast<std::size_t>(first.module)];
   op.phase = first.phase;
   op.workspace = workspace_of(group);
-  if (first.forward_of) op.forward_of = group_of_[first.forward_of];
+  op.forward_of = forward_of(group);
   op.inputs = inputs_;
   op.outputs = outputs_;
   builder_.add_op(op);

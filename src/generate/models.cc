@@ -38,7 +38,7 @@ const std::vector<Row>& table() {
       {{"segnet", "VGG16 encoder and its mirror, unpooling by indices", {{"", {8, 416, -1, -1, 64, -1, 12, -1, -1}}}}, build_segnet},
       {{"mobilenet", "MobileNet v1", {{"", {64, 224, -1, -1, 32, -1, 1000, -1, -1}}}}, build_mobilenet},
       {{"mlp_mixer", "MLP-Mixer, patches of 16", {{"base", {32, 224, -1, 12, 768, -1, 1000, -1, -1}}, {"small", {32, 224, -1, 8, 512, -1, 1000, -1, -1}}}}, build_mlp_mixer},
-      {{"transformer", "encoder and decoder, normalisation first", {{"base", {8, -1, 256, 6, 512, 8, -1, 33708, 0.1}}, {"big", {16, -1, 256, 6, 1024, 16, -1, 33708, 0.1}}}}, build_transformer},
+      {{"transformer", "encoder and decoder, normalisation first", {{"base", {32, -1, 64, 6, 512, 8, -1, 33708, 0.1}}, {"big", {64, -1, 64, 6, 1024, 16, -1, 33708, 0.1}}}}, build_transformer},
       {{"gpt", "GPT-2", {{"small", {4, -1, 1024, 12, 768, 12, -1, 50257, 0.1}}, {"medium", {4, -1, 1024, 24, 1024, 16, -1, 50257, 0.1}}, {"large", {4, -1, 1024, 36, 1280, 20, -1, 50257, 0.1}}, {"xl", {4, -1, 1024, 48, 1600, 25, -1, 50257, 0.1}}}}, build_gpt},
       {{"fno", "Fourier neural operator in two dimensions; heads: modes", {{"", {16, 256, -1, 4, 64, 16, 1, -1, -1}}}}, build_fno},
   };

@@ -35,7 +35,8 @@ Tensor relu(Program& p, Tensor x, int cap) { return unary(p, Code::kRelu, x, {{c
 Tensor reshape(Program& p, Tensor x, const Shape& shape) {
   assert(shape.elements() == p.shape(x).elements());
   if (shape == p.shape(x)) return x;
-  return p.emit(Code::kReshape, {x}, shape, {}, p.tensors[x].element_bytes);
+  if (!p.primitives()) return p.emit(Code::kReshape, {x}, shape, {}, p.tensors[x].element_bytes);
+  return p.emit(Code::kReshape, {x, constant(p, 0)}, shape);
 }
 
 Tensor transpose(Program& p, Tensor x, std::initializer_list<int> order) {
@@ -45,7 +46,8 @@ Tensor transpose(Program& p, Tensor x, std::initializer_list<int> order) {
     attributes.n[static_cast<std::size_t>(shape.rank)] = from;
     shape.dim[static_cast<std::size_t>(shape.rank++)] = p.shape(x)[from];
   }
-  return p.emit(Code::kTranspose, {x}, shape, attributes);
+  if (!p.primitives()) return p.emit(Code::kTranspose, {x}, shape, attributes);
+  return p.emit(Code::kTranspose, {x, constant(p, 0)}, shape, attributes);
 }
 
 Tensor broadcast_to(Program& p, Tensor x, const Shape& shape) {
@@ -75,7 +77,9 @@ Tensor reduce(Program& p, Code code, Tensor x, unsigned mask) {
   for (int i = 0; i < shape.rank; ++i) {
     if ((mask >> i & 1) != 0) shape[i] = 1;
   }
-  return p.emit(code, {x}, shape, {{static_cast<std::int32_t>(mask)}, 0});
+  const Attributes attributes{{static_cast<std::int32_t>(mask)}, 0};
+  if (!p.primitives()) return p.emit(code, {x}, shape, attributes);
+  return p.emit(code, {x, constant(p, 0)}, shape, attributes);
 }
 
 Tensor dot(Program& p, Tensor a, Tensor b, bool transpose_a, bool transpose_b) {

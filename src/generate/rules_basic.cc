@@ -48,20 +48,39 @@ void differentiate_binary(Backward& b, Code code) {
   }
 }
 
-/// TensorFlow tiles the gradient of a sum by a count that it computes from the shapes.
+/// TensorFlow tiles the gradient of a sum by counts that it computes from the shapes at run time: the summed
+/// dimensions made positive, stitched into the shape as ones, and divided into it.
 Tensor stretch(Backward& b, Tensor g) {
   Program& p = b.p;
-  const Shape shape = p.shape(b.in(0));
+  const Shape shape = p.shape(b.in(0)), vector{shape.rank};
   if (!p.primitives()) return broadcast_to(p, g, shape);
-  const Tensor input_shape = p.emit(Code::kShapeOf, {b.in(0)}, Shape{shape.rank});
-  const Tensor output_shape = p.emit(Code::kIndices, {input_shape}, Shape{shape.rank});
-  const Tensor tiles = p.emit(Code::kIndices, {input_shape, output_shape}, Shape{shape.rank});
-  const Tensor flat = p.emit(Code::kReshape, {g, output_shape}, p.shape(g));
+  const auto arithmetic = [&](std::initializer_list<Tensor> of) { return p.emit(Code::kIndices, of, vector); };
+  const Tensor dims = p.emit(Code::kShapeOf, {b.in(0)}, vector);
+  const Tensor rank = constant(p, shape.rank);
+  const Tensor axes = arithmetic({arithmetic({b.in(1), rank}), rank});
+  const Tensor range = arithmetic({constant(p, 0), rank, constant(p, 1)});
+  const Tensor ones = arithmetic({constant(p, 1), constant(p, 1)});
+  const Tensor stitched = arithmetic({range, axes, dims, ones});
+  const Tensor tiles = arithmetic({dims, arithmetic({stitched, constant(p, 1)})});
+  const Tensor flat = p.emit(Code::kReshape, {g, stitched}, p.shape(g));
   return p.emit(Code::kBroadcastTo, {flat, tiles}, shape);
 }
 
-double stretch_factor(const Backward& b) {
-  return static_cast<double>(b.p.shape(b.in(0)).elements()) / static_cast<double>(b.p.shape(b.out()).elements());
+/// The gradient of a mean is that of the sum, divided by a count that TensorFlow takes from the shapes.
+Tensor differentiate_mean(Backward& b) {
+  Program& p = b.p;
+  const Shape from = p.shape(b.in(0)), to = p.shape(b.out());
+  const double count = static_cast<double>(from.elements()) / static_cast<double>(to.elements());
+  if (!p.primitives()) return stretch(b, scale(p, b.grad(), 1 / count));
+  const Shape vector{from.rank};
+  const Tensor sum = stretch(b, b.grad());
+  const auto elements = [&](Tensor t) {
+    return p.emit(Code::kIndices, {p.emit(Code::kShapeOf, {t}, vector), constant(p, 0)}, Shape{});
+  };
+  const Tensor before = elements(b.in(0)), after = elements(b.out());
+  const Tensor at_least_one = p.emit(Code::kIndices, {after, constant(p, 1)}, Shape{});
+  const Tensor ratio = p.emit(Code::kIndices, {before, at_least_one}, Shape{});
+  return binary(p, Code::kDiv, sum, p.emit(Code::kConstant, {ratio}, Shape{}, {{}, count}));
 }
 
 }  // namespace
@@ -106,13 +125,18 @@ bool differentiate_shapes(Backward& b) {
       const int rank = p.shape(g).rank;
       Attributes inverse;
       for (int i = 0; i < rank; ++i) inverse.n[static_cast<std::size_t>(a.n[static_cast<std::size_t>(i)])] = i;
-      b.give(0, p.emit(Code::kTranspose, {g}, p.shape(b.in(0)), inverse));
+      if (p.primitives()) {
+        const Tensor order = p.emit(Code::kIndices, {b.in(1)}, Shape{rank});
+        b.give(0, p.emit(Code::kTranspose, {g, order}, p.shape(b.in(0)), inverse));
+      } else {
+        b.give(0, p.emit(Code::kTranspose, {g}, p.shape(b.in(0)), inverse));
+      }
       return true;
     }
     case Code::kBroadcastTo: b.give(0, sum_to(p, g, p.shape(b.in(0)))); return true;
-    case Code::kSumTo:
+    case Code::kSumTo: b.give(0, broadcast_to(p, g, p.shape(b.in(0)))); return true;
     case Code::kReduceSum: b.give(0, stretch(b, g)); return true;
-    case Code::kReduceMean: b.give(0, stretch(b, scale(p, g, 1 / stretch_factor(b)))); return true;
+    case Code::kReduceMean: b.give(0, differentiate_mean(b)); return true;
     case Code::kConcat: {
       std::int64_t begin = 0;
       const int count = static_cast<int>(p.inputs[b.node].size());

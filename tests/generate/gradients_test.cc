@@ -18,12 +18,6 @@ using testing::Interpreter;
 
 using Build = std::function<Tensor(Program&)>;
 
-/// Codes whose gradient some test of this file has checked.
-std::set<Code>& checked_codes() {
-  static std::set<Code> codes;
-  return codes;
-}
-
 void set_inputs(Interpreter& run, Random& random) {
   const Program& p = run.p;
   const auto fill = [&](Tensor t) {
@@ -49,9 +43,6 @@ void check_gradients(const Build& build, Dialect dialect, int samples = 12) {
   run.run(p.nodes.size());
   const auto exact = run.data;
   ASSERT_TRUE(std::isfinite(exact[loss][0]));
-  for (Node n : p.nodes.ids()) {
-    if (p.nodes[n].forward_of) checked_codes().insert(p.nodes[p.nodes[n].forward_of].code);
-  }
   ASSERT_EQ(gradients.size(), p.parameters.size());
   constexpr double kStep = 1e-5;
   for (std::size_t k = 0; k < gradients.size(); ++k) {
@@ -202,6 +193,37 @@ INSTANTIATE_TEST_SUITE_P(
     [](const auto& tested) {
       return std::get<0>(tested.param).name + (std::get<1>(tested.param) == Dialect::kKernels ? "_kernels" : "_primitives");
     });
+
+/// Codes of the ops that differentiating a program differentiates.
+std::set<Code> differentiated_codes(const Build& build, Dialect dialect) {
+  Program p(dialect);
+  differentiate(p, build(p));
+  std::set<Code> codes;
+  for (Node n : p.nodes.ids()) {
+    if (p.nodes[n].forward_of) codes.insert(p.nodes[p.nodes[n].forward_of].code);
+  }
+  return codes;
+}
+
+TEST(Gradients, OfEveryOpThatAModelHoldsAreCheckedAbove) {
+  const std::vector<std::pair<Tensor (*)(Program&, const Recipe&), ModelSettings>> models{
+      {build_vgg, {1, 32, -1, 11, 1, -1, 3, -1, 0.5}},      {build_densenet, {1, 32, -1, 121, 2, -1, 3, -1, -1}},
+      {build_googlenet, {1, 32, -1, -1, -1, -1, 3, -1, 0.2}}, {build_mobilenet, {1, 32, -1, -1, 4, -1, 3, -1, -1}},
+      {build_unet, {1, 16, -1, 2, 2, -1, 3, -1, -1}},        {build_pspnet, {1, 64, -1, 50, 4, -1, 3, -1, 0.1}},
+      {build_fcn8, {1, 32, -1, -1, 2, -1, 3, -1, 0.5}},      {build_segnet, {1, 32, -1, -1, 2, -1, 3, -1, -1}},
+      {build_mlp_mixer, {1, 32, -1, 1, 4, -1, 3, -1, -1}},   {build_fno, {1, 6, -1, 1, 2, 2, 1, -1, -1}},
+      {build_transformer, {1, -1, 3, 1, 4, 2, -1, 5, 0.1}},  {build_gpt, {1, -1, 3, 1, 4, 2, -1, 5, 0.1}},
+      {build_ffn, {1, -1, -1, 1, 2, -1, 2, -1, -1}},         {build_resnet, {1, 32, -1, 18, 2, -1, 3, -1, -1}}};
+  for (Dialect dialect : {Dialect::kKernels, Dialect::kPrimitives}) {
+    std::set<Code> checked;
+    for (const LayerCase& c : layer_cases()) checked.merge(differentiated_codes(c.build, dialect));
+    for (const auto& [build, size] : models) {
+      for (Code code : differentiated_codes([&](Program& p) { return build(p, {size, "", true}); }, dialect)) {
+        EXPECT_TRUE(checked.contains(code)) << to_string(code);
+      }
+    }
+  }
+}
 
 TEST(Gradients, OfAParameterThatTheLossDoesNotReadIsNone) {
   Program p;

@@ -105,7 +105,7 @@ bool run_elementwise(Interpreter& run, Node n) {
     case Code::kRandom:
       for (std::size_t i = 0; i < out.size(); ++i) out[i] = repeatable_random(n.index(), static_cast<std::int64_t>(i));
       return true;
-    case Code::kShapeOf: case Code::kIndices: case Code::kGroup: return true;
+    case Code::kShapeOf: case Code::kIndices: case Code::kGroup: case Code::kVariable: return true;
     default: return false;
   }
 }
