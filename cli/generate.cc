@@ -1,11 +1,12 @@
 // remat generate: training graphs of well-known models, chains and random graphs.
+#include "remat/generate.h"
+
 #include <CLI/CLI.hpp>
 #include <map>
 
 #include "commands.h"
 #include "common.h"
 #include "remat/error.h"
-#include "remat/generate.h"
 #include "remat/plan.h"
 
 namespace remat::cli {
@@ -46,8 +47,8 @@ struct GenerateCommand {
   }
 };
 
-CLI::App* add_kind(CLI::App& generate, Action& action, const std::string& name, const std::string& description,
-                   const std::shared_ptr<GenerateCommand>& command) {
+CLI::App* add_kind(CLI::App& generate, Action& action, const std::string& name,
+                   const std::string& description, const std::shared_ptr<GenerateCommand>& command) {
   CLI::App* sub = generate.add_subcommand(name, description);
   command->declare(*sub);
   sub->callback([command, &action] { action = [command] { return command->run(); }; });
@@ -63,12 +64,14 @@ void add_random_layered(CLI::App& generate, Action& action) {
   auto options = std::make_shared<RandomLayeredOptions>();
   auto command = std::make_shared<GenerateCommand>();
   command->make = [options] { return random_layered(*options); };
-  CLI::App* sub = add_kind(generate, action, "random_layered", "random layered graph, as MOCCASIN measures on", command);
+  CLI::App* sub =
+      add_kind(generate, action, "random_layered", "random layered graph, as MOCCASIN measures on", command);
   setting(*sub, "nodes", options->ops, "ops, source and target included");
   setting(*sub, "width", options->width, "mean width of a layer in units of 2 sqrt(nodes)");
   setting(*sub, "layers", options->layers, "number of layers; 0: what the width gives");
   setting(*sub, "width-variability", options->width_variability, "widths vary by this share of the mean");
-  setting(*sub, "edge-density", options->edge_density, "0: one neighbour each; 1: all pairs of neighbouring layers");
+  setting(*sub, "edge-density", options->edge_density,
+          "0: one neighbour each; 1: all pairs of neighbouring layers");
   setting(*sub, "skip-density", options->skip_density, "share of edges that skip layers");
   setting(*sub, "seed", options->seed, "seed");
 }
@@ -88,7 +91,8 @@ void add_random_dag(CLI::App& generate, Action& action) {
   auto options = std::make_shared<RandomDagOptions>();
   auto command = std::make_shared<GenerateCommand>();
   command->make = [options] { return random_dag(*options); };
-  CLI::App* sub = add_kind(generate, action, "random_dag", "random graph with every feature of the model", command);
+  CLI::App* sub =
+      add_kind(generate, action, "random_dag", "random graph with every feature of the model", command);
   setting(*sub, "nodes", options->ops, "ops");
   setting(*sub, "inputs", options->inputs, "graph inputs");
   setting(*sub, "reads", options->reads, "values read by an op on average");
@@ -128,7 +132,8 @@ TrainingOptions finish(const ModelTexts& texts) {
 }
 
 template <class T>
-void model_setting(CLI::App& sub, const std::string& name, T& value, T standard, const std::string& description) {
+void model_setting(CLI::App& sub, const std::string& name, T& value, T standard,
+                   const std::string& description) {
   if (standard == T(-1)) return;
   std::ostringstream text;
   text << description << " [" << standard << "]";
@@ -140,13 +145,15 @@ void add_model(CLI::App& generate, Action& action, const ModelInfo& model) {
   auto command = std::make_shared<GenerateCommand>();
   texts->options.model = model.name;
   command->make = [texts] { return training_graph(finish(*texts)); };
-  CLI::App* sub = add_kind(generate, action, std::string(model.name), "training step: " + std::string(model.description), command);
+  CLI::App* sub = add_kind(generate, action, std::string(model.name),
+                           "training step: " + std::string(model.description), command);
   if (model.variants.size() > 1) {
     std::vector<std::string> names;
     for (const ModelInfo::Variant& v : model.variants) {
       if (!v.name.empty()) names.emplace_back(v.name);
     }
-    sub->add_option("--variant", texts->options.variant, "settings to start from")->check(CLI::IsMember(names));
+    sub->add_option("--variant", texts->options.variant, "settings to start from")
+        ->check(CLI::IsMember(names));
   }
   ModelSettings& s = texts->options.settings;
   const ModelSettings& standard = model.variants.front().settings;
@@ -159,25 +166,36 @@ void add_model(CLI::App& generate, Action& action, const ModelInfo& model) {
   model_setting(*sub, "classes", s.classes, standard.classes, "classes, or channels of the output");
   model_setting(*sub, "vocabulary", s.vocabulary, standard.vocabulary, "tokens known");
   model_setting(*sub, "dropout", s.dropout, standard.dropout, "dropout rate");
-  sub->add_option("--granularity", texts->granularity, "op, layer or primitive")->check(CLI::IsMember({"op", "layer", "primitive"}))->capture_default_str();
-  sub->add_option("--optimizer", texts->optimizer, "none, sgd, momentum or adam")->check(CLI::IsMember({"none", "sgd", "momentum", "adam"}))->capture_default_str();
-  sub->add_option("--durations", texts->durations, "unit or roofline (nanoseconds)")->check(CLI::IsMember({"unit", "roofline"}))->capture_default_str();
-  sub->add_option("--device", texts->device, "cpu, p100, v100, a100, h100, h200, or flops=F,bandwidth=B,launch=L [a100]");
-  sub->add_flag("--no-random-recompute{false}", texts->options.random_recomputable, "ops that draw random numbers run once");
+  sub->add_option("--granularity", texts->granularity, "op, layer or primitive")
+      ->check(CLI::IsMember({"op", "layer", "primitive"}))
+      ->capture_default_str();
+  sub->add_option("--optimizer", texts->optimizer, "none, sgd, momentum or adam")
+      ->check(CLI::IsMember({"none", "sgd", "momentum", "adam"}))
+      ->capture_default_str();
+  sub->add_option("--durations", texts->durations, "unit or roofline (nanoseconds)")
+      ->check(CLI::IsMember({"unit", "roofline"}))
+      ->capture_default_str();
+  sub->add_option("--device", texts->device,
+                  "cpu, p100, v100, a100, h100, h200, or flops=F,bandwidth=B,launch=L [a100]");
+  sub->add_flag("--no-random-recompute{false}", texts->options.random_recomputable,
+                "ops that draw random numbers run once");
 }
 
 [[noreturn]] void refuse_kind(const CLI::App& generate) {
   std::string known;
-  for (const CLI::App* kind : generate.get_subcommands(nullptr)) known += (known.empty() ? "" : ", ") + kind->get_name();
+  for (const CLI::App* kind : generate.get_subcommands(nullptr))
+    known += (known.empty() ? "" : ", ") + kind->get_name();
   const std::vector<std::string> rest = generate.remaining();
-  throw UsageError((rest.empty() ? "generate needs a KIND" : "nothing to generate is called '" + rest.front() + "'") +
-                   std::string("; there are ") + known);
+  throw UsageError(
+      (rest.empty() ? "generate needs a KIND" : "nothing to generate is called '" + rest.front() + "'") +
+      std::string("; there are ") + known);
 }
 
 }  // namespace
 
 void add_generate(CLI::App& app, Action& action) {
-  CLI::App* sub = app.add_subcommand("generate", "make a graph: training steps of models, random layered graphs, chains");
+  CLI::App* sub =
+      app.add_subcommand("generate", "make a graph: training steps of models, random layered graphs, chains");
   add_random_layered(*sub, action);
   add_chain(*sub, action);
   add_random_dag(*sub, action);

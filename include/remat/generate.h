@@ -54,16 +54,16 @@ Graph chain(const ChainOptions& options);
 /// forbidden recomputation, soft dependencies and kept outputs.
 struct RandomDagOptions {
   std::int64_t ops = 30;
-  std::int64_t inputs = 2;         ///< graph inputs
-  double reads = 2;                ///< values read by an op, on average
-  std::int64_t reach = 0;          ///< an op reads among the last `reach` values; 0: all
-  std::int64_t max_outputs = 2;    ///< values made by an op: uniform in [1, max_outputs]
-  std::int64_t max_bytes = 1000;   ///< sizes are uniform in [1, max_bytes]
-  std::int64_t max_duration = 100; ///< durations are uniform in [1, max_duration]
-  double workspace_share = 0.2;    ///< share of ops with a workspace, uniform in [1, max_bytes]
-  double never_share = 0.05;       ///< share of ops that must not run twice
-  double after_share = 0.05;       ///< share of ops with a soft dependency
-  double kept_share = 0.05;        ///< share of values kept besides the last one
+  std::int64_t inputs = 2;          ///< graph inputs
+  double reads = 2;                 ///< values read by an op, on average
+  std::int64_t reach = 0;           ///< an op reads among the last `reach` values; 0: all
+  std::int64_t max_outputs = 2;     ///< values made by an op: uniform in [1, max_outputs]
+  std::int64_t max_bytes = 1000;    ///< sizes are uniform in [1, max_bytes]
+  std::int64_t max_duration = 100;  ///< durations are uniform in [1, max_duration]
+  double workspace_share = 0.2;     ///< share of ops with a workspace, uniform in [1, max_bytes]
+  double never_share = 0.05;        ///< share of ops that must not run twice
+  double after_share = 0.05;        ///< share of ops with a soft dependency
+  double kept_share = 0.05;         ///< share of values kept besides the last one
   std::uint64_t seed = 1;
 };
 /// Throws UsageError.
@@ -99,7 +99,7 @@ struct ModelSettings {
   std::int64_t depth = -1;
   std::int64_t width = -1;
   std::int64_t heads = -1;
-  std::int64_t classes = -1;     ///< classes, or channels of the output
+  std::int64_t classes = -1;  ///< classes, or channels of the output
   std::int64_t vocabulary = -1;
   double dropout = -1;
   friend bool operator==(const ModelSettings&, const ModelSettings&) = default;
@@ -119,12 +119,12 @@ std::span<const ModelInfo> models();
 
 struct TrainingOptions {
   std::string model = "ffn";
-  std::string variant;                ///< empty: the model's first
+  std::string variant;  ///< empty: the model's first
   ModelSettings settings;
   Granularity granularity = Granularity::kOp;
   Optimizer optimizer = Optimizer::kNone;
-  std::optional<Device> device;       ///< none: every op takes one unit
-  bool random_recomputable = true;    ///< false: ops that draw random numbers must not run twice
+  std::optional<Device> device;     ///< none: every op takes one unit
+  bool random_recomputable = true;  ///< false: ops that draw random numbers must not run twice
 };
 /// One training step of a model: forward, loss, backward by reverse-mode differentiation, updates. Inputs:
 /// batch, parameters, moments and running statistics. Kept: the loss, the gradients or what the optimizer

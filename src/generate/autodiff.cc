@@ -31,9 +31,8 @@ void Backward::mark_needed() {
 
 bool Backward::has_gradient(Node n) const {
   const auto outs = p.outputs[n];
-  return std::any_of(outs.begin(), outs.end(), [&](Tensor t) {
-    return gradient_[t] || (!pending_.empty() && pending_[t] >= 0);
-  });
+  return std::any_of(outs.begin(), outs.end(),
+                     [&](Tensor t) { return gradient_[t] || (!pending_.empty() && pending_[t] >= 0); });
 }
 
 /// Primitive programs: one op adds up what all readers contributed to each output of `n`.
@@ -79,7 +78,8 @@ void Backward::differentiate_node(Node n) {
   p.place = {Phase::kBackward, info.module, info.layer, n};
   collect(n);
   const bool known = differentiate_elementwise(*this) || differentiate_shapes(*this) ||
-                     differentiate_algebra(*this) || differentiate_images(*this) || differentiate_layers(*this);
+                     differentiate_algebra(*this) || differentiate_images(*this) ||
+                     differentiate_layers(*this);
   if (!known) throw std::logic_error("no gradient of " + std::string(to_string(p.nodes[n].code)));
   deliver();
 }

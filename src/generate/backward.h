@@ -13,7 +13,7 @@ class Backward {
   std::vector<Tensor> run();
 
   Program& p;
-  Node node;                           ///< the op being differentiated
+  Node node;  ///< the op being differentiated
   const Attributes& attributes() const { return p.nodes[node].attributes; }
   Tensor in(int i) const { return p.input(node, i); }
   Tensor out(int i = 0) const { return p.output(node, i); }

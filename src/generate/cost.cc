@@ -17,22 +17,30 @@ double conv_flops(const Program& p, Tensor image, Tensor weight) {
 /// Elementwise work by element of the first output; what is not listed moves data only.
 double flops_per_element(Code code) {
   switch (code) {
-    case Code::kGelu: return 8;
-    case Code::kGeluGrad: return 14;
+    case Code::kGelu:
+      return 8;
+    case Code::kGeluGrad:
+      return 14;
     case Code::kBatchNorm:
-    case Code::kLayerNorm: return 8;
+    case Code::kLayerNorm:
+      return 8;
     case Code::kBatchNormGrad:
-    case Code::kLayerNormGrad: return 12;
+    case Code::kLayerNormGrad:
+      return 12;
     case Code::kSoftmax:
     case Code::kSoftmaxGrad:
     case Code::kLogSoftmax:
     case Code::kLogSoftmaxGrad:
-    case Code::kSoftmaxXent: return 5;
+    case Code::kSoftmaxXent:
+      return 5;
     case Code::kDropout:
-    case Code::kRandom: return 10;
-    case Code::kAdam: return 12;
+    case Code::kRandom:
+      return 10;
+    case Code::kAdam:
+      return 12;
     case Code::kResize:
-    case Code::kResizeGrad: return 8;
+    case Code::kResizeGrad:
+      return 8;
     case Code::kReshape:
     case Code::kTranspose:
     case Code::kConcat:
@@ -47,8 +55,10 @@ double flops_per_element(Code code) {
     case Code::kGroup:
     case Code::kEmbedding:
     case Code::kVariable:
-    case Code::kAssign: return 0;
-    default: return 1;
+    case Code::kAssign:
+      return 0;
+    default:
+      return 1;
   }
 }
 
@@ -65,38 +75,57 @@ double flop_count(const Program& p, Node n) {
   const Tensor out = p.output(n, 0);
   const Attributes& a = p.nodes[n].attributes;
   switch (p.nodes[n].code) {
-    case Code::kDot: return 2 * elements(p, out) * static_cast<double>(p.shape(in(0))[a.n[0] != 0 ? -2 : -1]);
-    case Code::kLinear: return 2 * elements(p, out) * static_cast<double>(p.shape(in(0))[1]) + elements(p, out);
-    case Code::kConv: return conv_flops(p, out, in(1));
-    case Code::kConvInputGrad: return conv_flops(p, in(0), in(1));
-    case Code::kConvWeightGrad: return conv_flops(p, in(0), out);
-    case Code::kConvBackward: return (a.n[4] != 0 ? 1 : 2) * conv_flops(p, in(0), in(2));
-    case Code::kConvTranspose: return conv_flops(p, in(0), in(1));
-    case Code::kConvTransposeBackward: return (a.n[4] != 0 ? 1 : 2) * conv_flops(p, in(1), in(2));
+    case Code::kDot:
+      return 2 * elements(p, out) * static_cast<double>(p.shape(in(0))[a.n[0] != 0 ? -2 : -1]);
+    case Code::kLinear:
+      return 2 * elements(p, out) * static_cast<double>(p.shape(in(0))[1]) + elements(p, out);
+    case Code::kConv:
+      return conv_flops(p, out, in(1));
+    case Code::kConvInputGrad:
+      return conv_flops(p, in(0), in(1));
+    case Code::kConvWeightGrad:
+      return conv_flops(p, in(0), out);
+    case Code::kConvBackward:
+      return (a.n[4] != 0 ? 1 : 2) * conv_flops(p, in(0), in(2));
+    case Code::kConvTranspose:
+      return conv_flops(p, in(0), in(1));
+    case Code::kConvTransposeBackward:
+      return (a.n[4] != 0 ? 1 : 2) * conv_flops(p, in(1), in(2));
     case Code::kMaxPool:
-    case Code::kAvgPool: return elements(p, out) * a.n[4] * a.n[4];
+    case Code::kAvgPool:
+      return elements(p, out) * a.n[4] * a.n[4];
     case Code::kAttention:
     case Code::kAttentionGrad: {
       const Tensor q = p.nodes[n].code == Code::kAttention ? in(0) : in(1);
       const Tensor k = p.nodes[n].code == Code::kAttention ? in(1) : in(2);
-      const double products = p.nodes[n].code == Code::kAttention ? 2 : 5;  // backward forms the weights again
+      const double products =
+          p.nodes[n].code == Code::kAttention ? 2 : 5;  // backward forms the weights again
       return products * 2 * elements(p, q) * static_cast<double>(p.shape(k)[2]) * (a.n[0] != 0 ? 0.5 : 1);
     }
-    case Code::kRfft2: return fft_flops(p, in(0));
-    case Code::kIrfft2Grad: return fft_flops(p, in(0));
+    case Code::kRfft2:
+      return fft_flops(p, in(0));
+    case Code::kIrfft2Grad:
+      return fft_flops(p, in(0));
     case Code::kIrfft2:
-    case Code::kRfft2Grad: return fft_flops(p, out);
-    case Code::kModeMix: return 4 * elements(p, in(1)) * static_cast<double>(p.shape(out)[0]);
-    case Code::kModeMixInputGrad: return 4 * elements(p, in(1)) * static_cast<double>(p.shape(out)[0]);
-    case Code::kModeMixWeightGrad: return 4 * elements(p, out) * static_cast<double>(p.shape(in(0))[0]);
+    case Code::kRfft2Grad:
+      return fft_flops(p, out);
+    case Code::kModeMix:
+      return 4 * elements(p, in(1)) * static_cast<double>(p.shape(out)[0]);
+    case Code::kModeMixInputGrad:
+      return 4 * elements(p, in(1)) * static_cast<double>(p.shape(out)[0]);
+    case Code::kModeMixWeightGrad:
+      return 4 * elements(p, out) * static_cast<double>(p.shape(in(0))[0]);
     case Code::kReduceSum:
     case Code::kReduceMean:
     case Code::kSumTo:
     case Code::kBiasGrad:
     case Code::kL2Loss:
-    case Code::kMseLoss: return 2 * elements(p, in(0));
-    case Code::kAddN: return elements(p, out) * static_cast<double>(p.inputs[n].size() - 1);
-    default: return flops_per_element(p.nodes[n].code) * elements(p, out);
+    case Code::kMseLoss:
+      return 2 * elements(p, in(0));
+    case Code::kAddN:
+      return elements(p, out) * static_cast<double>(p.inputs[n].size() - 1);
+    default:
+      return flops_per_element(p.nodes[n].code) * elements(p, out);
   }
 }
 

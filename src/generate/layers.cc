@@ -38,7 +38,8 @@ Tensor tensordot(Program& p, Tensor x, Tensor weight) {
   const Tensor order = p.emit(Code::kIndices, {free, axes, constant(p, 0)}, vector);
   const Tensor matrix_dims = p.emit(Code::kIndices, {rows, columns}, Shape{2});
   const Tensor sorted = p.emit(Code::kTranspose, {x, order}, shape, {{0, 1, 2, 3, 4, 5}, 0});
-  const Tensor matrix = p.emit(Code::kReshape, {sorted, matrix_dims}, Shape{shape.elements() / shape[-1], shape[-1]});
+  const Tensor matrix =
+      p.emit(Code::kReshape, {sorted, matrix_dims}, Shape{shape.elements() / shape[-1], shape[-1]});
   const Tensor turned = transpose(p, weight, {0, 1});
   const Tensor product = dot(p, matrix, p.emit(Code::kReshape, {turned, constant(p, 0)}, p.shape(weight)));
   shape[-1] = p.shape(weight)[1];
@@ -74,7 +75,8 @@ void moving_average(Program& p, Tensor average, Tensor value) {
 }  // namespace
 
 Tensor parameter(Program& p, std::string_view name, const Shape& shape, Init init) {
-  const Tensor t = p.primitives() ? variable(p, shape, init) : p.add_input(Role::kParameter, shape, path_of(p, name));
+  const Tensor t =
+      p.primitives() ? variable(p, shape, init) : p.add_input(Role::kParameter, shape, path_of(p, name));
   p.tensors[t].role = Role::kParameter;
   p.parameters.push_back(t);
   p.parameter_names.push_back(path_of(p, name));

@@ -47,12 +47,12 @@ class Lowering {
   const Program& p_;
   const LoweringOptions& options_;
   GraphBuilder builder_;
-  IndexVector<Tensor, Tensor> storage_;      ///< the tensor whose bytes a tensor shows
-  std::vector<Node> live_;                   ///< nodes that become ops, in order
+  IndexVector<Tensor, Tensor> storage_;  ///< the tensor whose bytes a tensor shows
+  std::vector<Node> live_;               ///< nodes that become ops, in order
   std::vector<Group> groups_;
-  IndexVector<Node, std::int32_t> group_of_; ///< -1: no op
-  IndexVector<Tensor, bool> visible_;        ///< storages that leave their group
-  IndexVector<Tensor, std::int64_t> value_;  ///< graph value of a storage
+  IndexVector<Node, std::int32_t> group_of_;  ///< -1: no op
+  IndexVector<Tensor, bool> visible_;         ///< storages that leave their group
+  IndexVector<Tensor, std::int64_t> value_;   ///< graph value of a storage
   std::array<std::int64_t, 256> count_by_code_{};
   std::vector<std::int64_t> inputs_, outputs_;
 };
@@ -209,6 +209,8 @@ void Lowering::add_op(std::size_t index) {
 
 }  // namespace
 
-Graph lower(const Program& program, const LoweringOptions& options) { return Lowering(program, options).run(); }
+Graph lower(const Program& program, const LoweringOptions& options) {
+  return Lowering(program, options).run();
+}
 
 }  // namespace remat::generate

@@ -8,9 +8,9 @@ namespace remat::generate {
 
 struct LoweringOptions {
   std::string name;
-  bool by_layer = false;               ///< consecutive ops of one layer and phase become one op
-  bool random_recomputable = true;     ///< false: ops that draw random numbers must not run twice
-  std::optional<Device> device;        ///< none: every op takes one unit
+  bool by_layer = false;            ///< consecutive ops of one layer and phase become one op
+  bool random_recomputable = true;  ///< false: ops that draw random numbers must not run twice
+  std::optional<Device> device;     ///< none: every op takes one unit
 };
 
 /// Drops what no kept tensor depends on. Reshapes of kernel programs show their input's storage and are

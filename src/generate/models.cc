@@ -27,20 +27,56 @@ const std::vector<Row>& table() {
   using namespace generate;
   // batch, resolution, sequence, depth, width, heads, classes, vocabulary, dropout; -1: has none.
   static const std::vector<Row> kRows{
-      {{"ffn", "dense layers with relu, squared error", {{"", {256, -1, -1, 100, 1024, -1, 1024, -1, -1}}}}, build_ffn},
-      {{"resnet", "residual network", {{"imagenet", {32, 224, -1, 50, 64, -1, 1000, -1, -1}}, {"cifar", {128, 32, -1, 110, 16, -1, 10, -1, -1}}}}, build_resnet},
+      {{"ffn", "dense layers with relu, squared error", {{"", {256, -1, -1, 100, 1024, -1, 1024, -1, -1}}}},
+       build_ffn},
+      {{"resnet",
+        "residual network",
+        {{"imagenet", {32, 224, -1, 50, 64, -1, 1000, -1, -1}},
+         {"cifar", {128, 32, -1, 110, 16, -1, 10, -1, -1}}}},
+       build_resnet},
       {{"vgg", "VGG 11, 13, 16, 19", {{"", {32, 224, -1, 16, 64, -1, 1000, -1, 0.5}}}}, build_vgg},
-      {{"unet", "U-Net with batch normalisation; depth: halvings", {{"", {8, 256, -1, 4, 64, -1, 2, -1, -1}}}}, build_unet},
-      {{"densenet", "DenseNet 121, 161, 169, 201; width: growth", {{"", {32, 224, -1, 121, 32, -1, 1000, -1, -1}}, {"161", {32, 224, -1, 161, 48, -1, 1000, -1, -1}}}}, build_densenet},
-      {{"googlenet", "GoogLeNet with batch normalisation", {{"", {32, 224, -1, -1, -1, -1, 1000, -1, 0.2}}}}, build_googlenet},
-      {{"pspnet", "pyramid scene parsing on a dilated ResNet", {{"", {2, 713, -1, 101, 64, -1, 21, -1, 0.1}}}}, build_pspnet},
-      {{"fcn8", "fully convolutional VGG16, stride 8", {{"", {8, 416, -1, -1, 64, -1, 21, -1, 0.5}}}}, build_fcn8},
-      {{"segnet", "VGG16 encoder and its mirror, unpooling by indices", {{"", {8, 416, -1, -1, 64, -1, 12, -1, -1}}}}, build_segnet},
+      {{"unet",
+        "U-Net with batch normalisation; depth: halvings",
+        {{"", {8, 256, -1, 4, 64, -1, 2, -1, -1}}}},
+       build_unet},
+      {{"densenet",
+        "DenseNet 121, 161, 169, 201; width: growth",
+        {{"", {32, 224, -1, 121, 32, -1, 1000, -1, -1}}, {"161", {32, 224, -1, 161, 48, -1, 1000, -1, -1}}}},
+       build_densenet},
+      {{"googlenet", "GoogLeNet with batch normalisation", {{"", {32, 224, -1, -1, -1, -1, 1000, -1, 0.2}}}},
+       build_googlenet},
+      {{"pspnet",
+        "pyramid scene parsing on a dilated ResNet",
+        {{"", {2, 713, -1, 101, 64, -1, 21, -1, 0.1}}}},
+       build_pspnet},
+      {{"fcn8", "fully convolutional VGG16, stride 8", {{"", {8, 416, -1, -1, 64, -1, 21, -1, 0.5}}}},
+       build_fcn8},
+      {{"segnet",
+        "VGG16 encoder and its mirror, unpooling by indices",
+        {{"", {8, 416, -1, -1, 64, -1, 12, -1, -1}}}},
+       build_segnet},
       {{"mobilenet", "MobileNet v1", {{"", {64, 224, -1, -1, 32, -1, 1000, -1, -1}}}}, build_mobilenet},
-      {{"mlp_mixer", "MLP-Mixer, patches of 16", {{"base", {32, 224, -1, 12, 768, -1, 1000, -1, -1}}, {"small", {32, 224, -1, 8, 512, -1, 1000, -1, -1}}}}, build_mlp_mixer},
-      {{"transformer", "encoder and decoder, normalisation first", {{"base", {32, -1, 64, 6, 512, 8, -1, 33708, 0.1}}, {"big", {64, -1, 64, 6, 1024, 16, -1, 33708, 0.1}}}}, build_transformer},
-      {{"gpt", "GPT-2", {{"small", {4, -1, 1024, 12, 768, 12, -1, 50257, 0.1}}, {"medium", {4, -1, 1024, 24, 1024, 16, -1, 50257, 0.1}}, {"large", {4, -1, 1024, 36, 1280, 20, -1, 50257, 0.1}}, {"xl", {4, -1, 1024, 48, 1600, 25, -1, 50257, 0.1}}}}, build_gpt},
-      {{"fno", "Fourier neural operator in two dimensions; heads: modes", {{"", {16, 256, -1, 4, 64, 16, 1, -1, -1}}}}, build_fno},
+      {{"mlp_mixer",
+        "MLP-Mixer, patches of 16",
+        {{"base", {32, 224, -1, 12, 768, -1, 1000, -1, -1}},
+         {"small", {32, 224, -1, 8, 512, -1, 1000, -1, -1}}}},
+       build_mlp_mixer},
+      {{"transformer",
+        "encoder and decoder, normalisation first",
+        {{"base", {32, -1, 64, 6, 512, 8, -1, 33708, 0.1}},
+         {"big", {64, -1, 64, 6, 1024, 16, -1, 33708, 0.1}}}},
+       build_transformer},
+      {{"gpt",
+        "GPT-2",
+        {{"small", {4, -1, 1024, 12, 768, 12, -1, 50257, 0.1}},
+         {"medium", {4, -1, 1024, 24, 1024, 16, -1, 50257, 0.1}},
+         {"large", {4, -1, 1024, 36, 1280, 20, -1, 50257, 0.1}},
+         {"xl", {4, -1, 1024, 48, 1600, 25, -1, 50257, 0.1}}}},
+       build_gpt},
+      {{"fno",
+        "Fourier neural operator in two dimensions; heads: modes",
+        {{"", {16, 256, -1, 4, 64, 16, 1, -1, -1}}}},
+       build_fno},
   };
   return kRows;
 }
@@ -69,12 +105,13 @@ const ModelInfo::Variant& find_variant(const ModelInfo& model, std::string_view 
 template <class T>
 void resolve(const ModelInfo& model, std::string_view name, T given, T& value) {
   if (given == T(-1)) return;
-  if (value == T(-1)) throw UsageError(std::string(model.name) + " has no setting '" + std::string(name) + "'");
+  if (value == T(-1))
+    throw UsageError(std::string(model.name) + " has no setting '" + std::string(name) + "'");
   value = given;
 }
 
 ModelSettings resolve_settings(const ModelInfo& model, const ModelSettings& given, ModelSettings s) {
-  const auto integer = [&](std::string_view name, std::int64_t ModelSettings::* field) {
+  const auto integer = [&](std::string_view name, std::int64_t ModelSettings::*field) {
     resolve(model, name, given.*field, s.*field);
     if (s.*field != -1) require_between<std::int64_t>(name, s.*field, 1, 1 << 20);
   };
@@ -122,11 +159,12 @@ Graph training_graph(const TrainingOptions& o) {
   const Row& model = find_model(o.model);
   const ModelInfo::Variant& variant = find_variant(model.info, o.variant);
   const ModelSettings settings = resolve_settings(model.info, o.settings, variant.settings);
-  Program program(o.granularity == Granularity::kPrimitive ? generate::Dialect::kPrimitives : generate::Dialect::kKernels);
+  Program program(o.granularity == Granularity::kPrimitive ? generate::Dialect::kPrimitives
+                                                           : generate::Dialect::kKernels);
   const Tensor loss = model.build(program, {settings, variant.name, o.optimizer != Optimizer::kNone});
   generate::finish_training(program, loss, o.optimizer);
-  return generate::lower(program, {graph_name(o, variant.name, settings), o.granularity == Granularity::kLayer,
-                                   o.random_recomputable, o.device});
+  return generate::lower(program, {graph_name(o, variant.name, settings),
+                                   o.granularity == Granularity::kLayer, o.random_recomputable, o.device});
 }
 
 }  // namespace remat

@@ -1,6 +1,5 @@
 #include "generate/ops.h"
 
-
 namespace remat::generate {
 namespace {
 
@@ -124,7 +123,8 @@ Tensor conv_transpose(Program& p, Tensor x, Tensor weight, Tensor bias, const Wi
 Pooled max_pool(Program& p, Tensor x, std::int32_t kernel, const Window& w) {
   const Shape s = p.shape(x);
   const Shape shape{s[0], s[1], window_size(s[2], kernel, w), window_size(s[3], kernel, w)};
-  const Tensor y = p.emit_all(Code::kMaxPool, {x}, {Output{shape}, Output{shape, 8}}, window_attributes(w, kernel));
+  const Tensor y =
+      p.emit_all(Code::kMaxPool, {x}, {Output{shape}, Output{shape, 8}}, window_attributes(w, kernel));
   return {y, y.next()};
 }
 
@@ -146,8 +146,8 @@ Tensor resize(Program& p, Tensor x, std::int64_t height, std::int64_t width) {
 Normalised batch_norm(Program& p, Tensor x, Tensor gamma, Tensor beta, Tensor mean, Tensor variance) {
   const Shape per_channel{p.shape(x)[1]};
   const Tensor y = p.emit_all(Code::kBatchNorm, {x, gamma, beta, mean, variance},
-                              {Output{p.shape(x)}, Output{per_channel}, Output{per_channel}, Output{per_channel},
-                               Output{per_channel}});
+                              {Output{p.shape(x)}, Output{per_channel}, Output{per_channel},
+                               Output{per_channel}, Output{per_channel}});
   return {y, p.output(p.tensors[y].producer, 1), p.output(p.tensors[y].producer, 2),
           p.output(p.tensors[y].producer, 3), p.output(p.tensors[y].producer, 4)};
 }
@@ -155,7 +155,8 @@ Normalised batch_norm(Program& p, Tensor x, Tensor gamma, Tensor beta, Tensor me
 Tensor layer_norm(Program& p, Tensor x, Tensor gamma, Tensor beta) {
   Shape per_row = p.shape(x);
   per_row[-1] = 1;
-  return p.emit_all(Code::kLayerNorm, {x, gamma, beta}, {Output{p.shape(x)}, Output{per_row}, Output{per_row}});
+  return p.emit_all(Code::kLayerNorm, {x, gamma, beta},
+                    {Output{p.shape(x)}, Output{per_row}, Output{per_row}});
 }
 
 Tensor softmax(Program& p, Tensor x) { return unary(p, Code::kSoftmax, x); }
@@ -164,7 +165,8 @@ Tensor cross_entropy(Program& p, Tensor logits, Tensor labels) {
   if (p.primitives()) {
     // TensorFlow's kernel makes the gradient next to the loss.
     const Shape rows{p.shape(logits)[0]};
-    const Tensor loss = p.emit_all(Code::kSoftmaxXent, {logits, labels}, {Output{rows}, Output{p.shape(logits)}});
+    const Tensor loss =
+        p.emit_all(Code::kSoftmaxXent, {logits, labels}, {Output{rows}, Output{p.shape(logits)}});
     return reshape(p, reduce(p, Code::kReduceMean, loss, 1), Shape{});
   }
   const Tensor log = unary(p, Code::kLogSoftmax, logits);
@@ -185,7 +187,8 @@ Tensor dropout(Program& p, Tensor x, double rate) {
   const Tensor shape = p.emit(Code::kShapeOf, {x}, Shape{p.shape(x).rank});
   const Tensor low = constant(p, 0), high = constant(p, 1);
   const Tensor random = p.emit(Code::kRandom, {shape}, p.shape(x));
-  const Tensor uniform = binary(p, Code::kAdd, binary(p, Code::kMul, random, binary(p, Code::kSub, high, low)), low);
+  const Tensor uniform =
+      binary(p, Code::kAdd, binary(p, Code::kMul, random, binary(p, Code::kSub, high, low)), low);
   const Tensor keep = constant(p, 1 - rate);
   const Tensor mask = unary(p, Code::kFloor, binary(p, Code::kAdd, uniform, keep));
   return binary(p, Code::kMul, binary(p, Code::kDiv, x, keep), mask);

@@ -39,7 +39,8 @@ Tensor Program::emit(Code code, std::span<const Tensor> ins, const Shape& shape,
 
 Tensor Program::emit_all(Code code, std::span<const Tensor> ins, std::span<const Output> outs,
                          const Attributes& attributes) {
-  const Node node = nodes.push_back({code, place.phase, attributes, place.forward_of, place.module, place.layer});
+  const Node node =
+      nodes.push_back({code, place.phase, attributes, place.forward_of, place.module, place.layer});
   const Tensor first(static_cast<std::int64_t>(tensors.size()));
   inputs.append_row(ins);
   for (const Output& out : outs) {

@@ -97,7 +97,8 @@ class Program {
                   const Attributes& attributes = {});
   Tensor emit_all(Code code, std::initializer_list<Tensor> ins, std::initializer_list<Output> outs,
                   const Attributes& attributes = {}) {
-    return emit_all(code, std::span(ins.begin(), ins.size()), std::span(outs.begin(), outs.size()), attributes);
+    return emit_all(code, std::span(ins.begin(), ins.size()), std::span(outs.begin(), outs.size()),
+                    attributes);
   }
   void keep(Tensor t) { kept.push_back(t); }
   bool primitives() const { return dialect == Dialect::kPrimitives; }
@@ -123,7 +124,7 @@ class Program {
   std::vector<std::string> input_names;  ///< one for each of program_inputs
   std::vector<Tensor> parameters;        ///< trainable, in the order of their making
   std::vector<std::string> parameter_names;
-  std::vector<Tensor> kept;              ///< outputs of the whole program
+  std::vector<Tensor> kept;  ///< outputs of the whole program
   std::vector<std::string> modules;
 
  private:

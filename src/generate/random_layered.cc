@@ -102,7 +102,9 @@ void connect_neighbours(const Layers& layers, std::int64_t layer, double density
   const std::int64_t a = layers.width(layer), b = layers.width(layer + 1), wide = std::max(a, b);
   const auto free = static_cast<double>(a * b - wide);
   const std::int64_t extra = std::lround(density * free);
-  const auto opposite = [&](std::int64_t i, std::int64_t from, std::int64_t to) { return (2 * i + 1) * to / (2 * from); };
+  const auto opposite = [&](std::int64_t i, std::int64_t from, std::int64_t to) {
+    return (2 * i + 1) * to / (2 * from);
+  };
   const std::size_t first = edges.size();
   for (std::int64_t i = 0; i < wide; ++i) {
     const std::int64_t from = a >= b ? i : opposite(i, b, a), to = a >= b ? opposite(i, a, b) : i;
@@ -122,7 +124,9 @@ void connect_neighbours(const Layers& layers, std::int64_t layer, double density
     const auto hi = std::min(b, static_cast<std::int64_t>((centre + band) * static_cast<double>(b)) + 1);
     for (std::int64_t j = lo; j < hi; ++j) {
       const Edge edge{layers.at(layer) + i, layers.at(layer + 1) + j};
-      if (std::binary_search(edges.begin() + static_cast<std::ptrdiff_t>(first), edges.begin() + static_cast<std::ptrdiff_t>(first) + wide, edge)) continue;
+      if (std::binary_search(edges.begin() + static_cast<std::ptrdiff_t>(first),
+                             edges.begin() + static_cast<std::ptrdiff_t>(first) + wide, edge))
+        continue;
       const double distance = std::abs((static_cast<double>(j) + 0.5) / static_cast<double>(b) - centre);
       pairs.push_back({distance + 0.05 * density * draw_bell(random), edge});
     }
@@ -146,7 +150,8 @@ std::vector<Edge> draw_edges(const Layers& layers, const RandomLayeredOptions& o
     const auto skips = std::lround(static_cast<double>(edges.size()) * o.skip_density / (1 - o.skip_density));
     std::vector<std::int64_t> layer_of(static_cast<std::size_t>(o.ops));
     for (std::int64_t layer = 0; layer <= last; ++layer) {
-      for (std::int64_t v = layers.at(layer); v < layers.at(layer + 1); ++v) layer_of[static_cast<std::size_t>(v)] = layer;
+      for (std::int64_t v = layers.at(layer); v < layers.at(layer + 1); ++v)
+        layer_of[static_cast<std::size_t>(v)] = layer;
     }
     for (long k = 0; k < skips; ++k) {
       const std::int64_t from = random.between(layers.at(1), layers.at(inner_layers - 1) - 1);
@@ -162,7 +167,8 @@ std::vector<Edge> draw_edges(const Layers& layers, const RandomLayeredOptions& o
 /// A topological order that follows what has just become ready (a stack, its new entries shuffled): the
 /// published orders go deep in the same way.
 std::vector<std::int64_t> draw_order(std::int64_t ops, const std::vector<Edge>& edges, Random& random) {
-  std::vector<std::int64_t> missing(static_cast<std::size_t>(ops), 0), begin(static_cast<std::size_t>(ops) + 1, 0);
+  std::vector<std::int64_t> missing(static_cast<std::size_t>(ops), 0),
+      begin(static_cast<std::size_t>(ops) + 1, 0);
   for (const Edge& e : edges) {
     ++missing[static_cast<std::size_t>(e.to)];
     ++begin[static_cast<std::size_t>(e.from) + 1];
@@ -204,7 +210,8 @@ Graph random_layered(const RandomLayeredOptions& options) {
   const std::vector<Edge> edges = draw_edges(layers, options, random);
   const std::vector<std::int64_t> order = draw_order(options.ops, edges, random);
   std::vector<std::int64_t> place(order.size());
-  for (std::size_t k = 0; k < order.size(); ++k) place[static_cast<std::size_t>(order[k])] = static_cast<std::int64_t>(k);
+  for (std::size_t k = 0; k < order.size(); ++k)
+    place[static_cast<std::size_t>(order[k])] = static_cast<std::int64_t>(k);
   Rows<OpId, OpId> by_source;
   std::size_t next = 0;
   for (std::int64_t v = 0; v < options.ops; ++v) {

@@ -30,14 +30,18 @@ Tensor gradient_of_binary(Backward& b, Code code, int side) {
   Program& p = b.p;
   const Tensor g = b.grad();
   switch (code) {
-    case Code::kSub: return side == 0 ? g : unary(p, Code::kNeg, g);
-    case Code::kMul: return binary(p, Code::kMul, g, b.in(1 - side));
+    case Code::kSub:
+      return side == 0 ? g : unary(p, Code::kNeg, g);
+    case Code::kMul:
+      return binary(p, Code::kMul, g, b.in(1 - side));
     case Code::kDiv: {
       if (side == 0) return binary(p, Code::kDiv, g, b.in(1));
-      const Tensor quotient = binary(p, Code::kDiv, binary(p, Code::kDiv, unary(p, Code::kNeg, b.in(0)), b.in(1)), b.in(1));
+      const Tensor quotient =
+          binary(p, Code::kDiv, binary(p, Code::kDiv, unary(p, Code::kNeg, b.in(0)), b.in(1)), b.in(1));
       return binary(p, Code::kMul, g, quotient);
     }
-    default: return g;
+    default:
+      return g;
   }
 }
 
@@ -54,7 +58,9 @@ Tensor stretch(Backward& b, Tensor g) {
   Program& p = b.p;
   const Shape shape = p.shape(b.in(0)), vector{shape.rank};
   if (!p.primitives()) return broadcast_to(p, g, shape);
-  const auto arithmetic = [&](std::initializer_list<Tensor> of) { return p.emit(Code::kIndices, of, vector); };
+  const auto arithmetic = [&](std::initializer_list<Tensor> of) {
+    return p.emit(Code::kIndices, of, vector);
+  };
   const Tensor dims = p.emit(Code::kShapeOf, {b.in(0)}, vector);
   const Tensor rank = constant(p, shape.rank);
   const Tensor axes = arithmetic({arithmetic({b.in(1), rank}), rank});
@@ -93,16 +99,35 @@ bool differentiate_elementwise(Backward& b) {
     case Code::kAdd:
     case Code::kSub:
     case Code::kMul:
-    case Code::kDiv: differentiate_binary(b, code); return true;
-    case Code::kNeg: b.give(0, unary(p, Code::kNeg, g)); return true;
-    case Code::kScale: b.give(0, scale(p, g, b.attributes().x)); return true;
-    case Code::kSquare: b.give(0, binary(p, Code::kMul, g, scale(p, b.in(0), 2))); return true;
-    case Code::kRsqrt: b.give(0, p.emit(Code::kRsqrtGrad, {b.out(), g}, p.shape(g))); return true;
-    case Code::kRelu: b.give(0, p.emit(Code::kReluGrad, {g, b.out()}, p.shape(g), b.attributes())); return true;
-    case Code::kGelu: b.give(0, p.emit(Code::kGeluGrad, {g, b.in(0)}, p.shape(g))); return true;
-    case Code::kIdentity: b.give(0, g); return true;
-    case Code::kL2Loss: b.give(0, binary(p, Code::kMul, b.in(0), g)); return true;
-    default: return false;
+    case Code::kDiv:
+      differentiate_binary(b, code);
+      return true;
+    case Code::kNeg:
+      b.give(0, unary(p, Code::kNeg, g));
+      return true;
+    case Code::kScale:
+      b.give(0, scale(p, g, b.attributes().x));
+      return true;
+    case Code::kSquare:
+      b.give(0, binary(p, Code::kMul, g, scale(p, b.in(0), 2)));
+      return true;
+    case Code::kRsqrt:
+      b.give(0, p.emit(Code::kRsqrtGrad, {b.out(), g}, p.shape(g)));
+      return true;
+    case Code::kRelu:
+      b.give(0, p.emit(Code::kReluGrad, {g, b.out()}, p.shape(g), b.attributes()));
+      return true;
+    case Code::kGelu:
+      b.give(0, p.emit(Code::kGeluGrad, {g, b.in(0)}, p.shape(g)));
+      return true;
+    case Code::kIdentity:
+      b.give(0, g);
+      return true;
+    case Code::kL2Loss:
+      b.give(0, binary(p, Code::kMul, b.in(0), g));
+      return true;
+    default:
+      return false;
   }
 }
 
@@ -124,7 +149,8 @@ bool differentiate_shapes(Backward& b) {
     case Code::kTranspose: {
       const int rank = p.shape(g).rank;
       Attributes inverse;
-      for (int i = 0; i < rank; ++i) inverse.n[static_cast<std::size_t>(a.n[static_cast<std::size_t>(i)])] = i;
+      for (int i = 0; i < rank; ++i)
+        inverse.n[static_cast<std::size_t>(a.n[static_cast<std::size_t>(i)])] = i;
       if (p.primitives()) {
         const Tensor order = p.emit(Code::kIndices, {b.in(1)}, Shape{rank});
         b.give(0, p.emit(Code::kTranspose, {g, order}, p.shape(b.in(0)), inverse));
@@ -133,10 +159,18 @@ bool differentiate_shapes(Backward& b) {
       }
       return true;
     }
-    case Code::kBroadcastTo: b.give(0, sum_to(p, g, p.shape(b.in(0)))); return true;
-    case Code::kSumTo: b.give(0, broadcast_to(p, g, p.shape(b.in(0)))); return true;
-    case Code::kReduceSum: b.give(0, stretch(b, g)); return true;
-    case Code::kReduceMean: b.give(0, differentiate_mean(b)); return true;
+    case Code::kBroadcastTo:
+      b.give(0, sum_to(p, g, p.shape(b.in(0))));
+      return true;
+    case Code::kSumTo:
+      b.give(0, broadcast_to(p, g, p.shape(b.in(0))));
+      return true;
+    case Code::kReduceSum:
+      b.give(0, stretch(b, g));
+      return true;
+    case Code::kReduceMean:
+      b.give(0, differentiate_mean(b));
+      return true;
     case Code::kConcat: {
       std::int64_t begin = 0;
       const int count = static_cast<int>(p.inputs[b.node].size());
@@ -147,8 +181,11 @@ bool differentiate_shapes(Backward& b) {
       }
       return true;
     }
-    case Code::kSlice: b.give(0, p.emit(Code::kSlicePad, {g}, p.shape(b.in(0)), a)); return true;
-    default: return false;
+    case Code::kSlice:
+      b.give(0, p.emit(Code::kSlicePad, {g}, p.shape(b.in(0)), a));
+      return true;
+    default:
+      return false;
   }
 }
 
@@ -175,7 +212,8 @@ bool differentiate_algebra(Backward& b) {
       if (b.wants(0)) b.give(0, g);
       return true;
     }
-    default: return false;
+    default:
+      return false;
   }
 }
 

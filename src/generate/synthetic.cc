@@ -48,7 +48,8 @@ Graph chain(const ChainOptions& o) {
   if (o.training) {
     last = add("loss", Phase::kLoss, o.duration, {last}, -1);
     for (std::int64_t i = o.length - 1; i >= 0; --i) {
-      last = add(numbered('b', i), Phase::kBackward, 2 * o.duration, {last, values[static_cast<std::size_t>(i)]}, i);
+      last = add(numbered('b', i), Phase::kBackward, 2 * o.duration,
+                 {last, values[static_cast<std::size_t>(i)]}, i);
     }
   }
   builder.add_output(last);
@@ -84,7 +85,8 @@ Graph random_dag(const RandomDagOptions& o) {
     const std::int64_t window = o.reach > 0 ? std::min(o.reach, num_values) : num_values;
     // Uniform in [0, 2 reads], so that the mean is `reads`.
     const auto wanted = static_cast<std::int64_t>(random.unit() * (2 * o.reads + 1));
-    for (std::int64_t k = std::min(wanted, window); k > 0; --k) inputs.push_back(num_values - 1 - random.below(window));
+    for (std::int64_t k = std::min(wanted, window); k > 0; --k)
+      inputs.push_back(num_values - 1 - random.below(window));
     for (std::int64_t k = random.between(1, o.max_outputs); k > 0; --k) outputs.push_back(add_value());
     if (i > 0 && random.chance(o.after_share)) after.push_back(random.below(i));
     const std::string name = "op" + std::to_string(i);

@@ -23,10 +23,13 @@ int moments_of(Optimizer optimizer) {
 }
 
 Code code_of(Optimizer optimizer) {
-  return optimizer == Optimizer::kAdam ? Code::kAdam : optimizer == Optimizer::kMomentum ? Code::kMomentum : Code::kSgd;
+  return optimizer == Optimizer::kAdam       ? Code::kAdam
+         : optimizer == Optimizer::kMomentum ? Code::kMomentum
+                                             : Code::kSgd;
 }
 
-void update(Program& p, std::size_t which, Tensor gradient, Optimizer optimizer, std::span<const Tensor> constants) {
+void update(Program& p, std::size_t which, Tensor gradient, Optimizer optimizer,
+            std::span<const Tensor> constants) {
   const Tensor parameter = p.parameters[which];
   const std::string& name = p.parameter_names[which];
   std::vector<Tensor> inputs{parameter, gradient};
@@ -37,7 +40,8 @@ void update(Program& p, std::size_t which, Tensor gradient, Optimizer optimizer,
   }
   inputs.insert(inputs.end(), constants.begin(), constants.end());
   const Tensor first = p.emit_all(code_of(optimizer), inputs, outputs);
-  for (std::size_t i = 0; i < outputs.size(); ++i) p.keep(Tensor(first.index() + static_cast<std::int64_t>(i)));
+  for (std::size_t i = 0; i < outputs.size(); ++i)
+    p.keep(Tensor(first.index() + static_cast<std::int64_t>(i)));
 }
 
 }  // namespace

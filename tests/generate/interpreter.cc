@@ -22,28 +22,45 @@ double gelu_slope(double x) {
 
 double apply_unary(Code code, double x, const Attributes& a) {
   switch (code) {
-    case Code::kNeg: return -x;
-    case Code::kSquare: return x * x;
-    case Code::kFloor: return std::floor(x);
-    case Code::kRsqrt: return 1 / std::sqrt(x);
-    case Code::kScale: return x * a.x;
-    case Code::kRelu: return a.n[0] == 0 ? std::max(x, 0.0) : std::min(std::max(x, 0.0), static_cast<double>(a.n[0]));
-    case Code::kGelu: return gelu(x);
-    default: return x;
+    case Code::kNeg:
+      return -x;
+    case Code::kSquare:
+      return x * x;
+    case Code::kFloor:
+      return std::floor(x);
+    case Code::kRsqrt:
+      return 1 / std::sqrt(x);
+    case Code::kScale:
+      return x * a.x;
+    case Code::kRelu:
+      return a.n[0] == 0 ? std::max(x, 0.0) : std::min(std::max(x, 0.0), static_cast<double>(a.n[0]));
+    case Code::kGelu:
+      return gelu(x);
+    default:
+      return x;
   }
 }
 
 double apply_binary(Code code, double x, double y, const Attributes& a) {
   switch (code) {
-    case Code::kAdd: return x + y;
-    case Code::kSub: return x - y;
-    case Code::kMul: return x * y;
-    case Code::kDiv: return x / y;
-    case Code::kRsqrtGrad: return -0.5 * x * x * x * y;
-    case Code::kReluGrad: return y > 0 && (a.n[0] == 0 || y < a.n[0]) ? x : 0;
-    case Code::kGeluGrad: return x * gelu_slope(y);
-    case Code::kMovingAverage: return x - y;
-    default: throw std::logic_error("not binary");
+    case Code::kAdd:
+      return x + y;
+    case Code::kSub:
+      return x - y;
+    case Code::kMul:
+      return x * y;
+    case Code::kDiv:
+      return x / y;
+    case Code::kRsqrtGrad:
+      return -0.5 * x * x * x * y;
+    case Code::kReluGrad:
+      return y > 0 && (a.n[0] == 0 || y < a.n[0]) ? x : 0;
+    case Code::kGeluGrad:
+      return x * gelu_slope(y);
+    case Code::kMovingAverage:
+      return x - y;
+    default:
+      throw std::logic_error("not binary");
   }
 }
 
@@ -70,7 +87,8 @@ void Interpreter::run(std::size_t end) {
     if (static_cast<std::size_t>(n.index()) >= end) return;
     for (Tensor t : p.outputs[n]) data[t].assign(at(p.shape(t).elements()), 0);
     const bool known = run_elementwise(*this, n) || run_shapes(*this, n) || run_algebra(*this, n) ||
-                       run_images(*this, n) || run_layers(*this, n) || run_losses(*this, n) || run_spectral(*this, n);
+                       run_images(*this, n) || run_layers(*this, n) || run_losses(*this, n) ||
+                       run_spectral(*this, n);
     if (!known) throw std::logic_error("no meaning for " + std::string(to_string(p.nodes[n].code)));
     for (Tensor t : p.outputs[n]) {
       if (const auto forced = forced_.find(t); forced != forced_.end()) data[t] = forced->second;
@@ -84,29 +102,54 @@ bool run_elementwise(Interpreter& run, Node n) {
   const Shape& shape = p.shape(p.output(n, 0));
   Values& out = run.data[p.output(n, 0)];
   switch (info.code) {
-    case Code::kAdd: case Code::kSub: case Code::kMul: case Code::kDiv: case Code::kRsqrtGrad: case Code::kReluGrad:
-    case Code::kGeluGrad: case Code::kMovingAverage:
+    case Code::kAdd:
+    case Code::kSub:
+    case Code::kMul:
+    case Code::kDiv:
+    case Code::kRsqrtGrad:
+    case Code::kReluGrad:
+    case Code::kGeluGrad:
+    case Code::kMovingAverage:
       for (std::int64_t i = 0; i < shape.elements(); ++i) {
-        out[at(i)] = apply_binary(info.code, run.in(n, 0)[at(stretched_index(shape, i, run.in_shape(n, 0)))],
-                                  run.in(n, 1)[at(stretched_index(shape, i, run.in_shape(n, 1)))], info.attributes);
+        out[at(i)] =
+            apply_binary(info.code, run.in(n, 0)[at(stretched_index(shape, i, run.in_shape(n, 0)))],
+                         run.in(n, 1)[at(stretched_index(shape, i, run.in_shape(n, 1)))], info.attributes);
       }
       return true;
-    case Code::kNeg: case Code::kSquare: case Code::kFloor: case Code::kRsqrt: case Code::kScale: case Code::kRelu:
-    case Code::kGelu: case Code::kIdentity: case Code::kAssign:
-      for (std::size_t i = 0; i < out.size(); ++i) out[i] = apply_unary(info.code, run.in(n, 0)[i], info.attributes);
+    case Code::kNeg:
+    case Code::kSquare:
+    case Code::kFloor:
+    case Code::kRsqrt:
+    case Code::kScale:
+    case Code::kRelu:
+    case Code::kGelu:
+    case Code::kIdentity:
+    case Code::kAssign:
+      for (std::size_t i = 0; i < out.size(); ++i)
+        out[i] = apply_unary(info.code, run.in(n, 0)[i], info.attributes);
       return true;
     case Code::kAddN:
       for (Tensor t : p.inputs[n]) {
         for (std::size_t i = 0; i < out.size(); ++i) out[i] += run.data[t][i];
       }
       return true;
-    case Code::kConstant: out.assign(out.size(), info.attributes.x); return true;
-    case Code::kFill: out.assign(out.size(), run.in(n, 0)[0]); return true;
-    case Code::kRandom:
-      for (std::size_t i = 0; i < out.size(); ++i) out[i] = repeatable_random(n.index(), static_cast<std::int64_t>(i));
+    case Code::kConstant:
+      out.assign(out.size(), info.attributes.x);
       return true;
-    case Code::kShapeOf: case Code::kIndices: case Code::kGroup: case Code::kVariable: return true;
-    default: return false;
+    case Code::kFill:
+      out.assign(out.size(), run.in(n, 0)[0]);
+      return true;
+    case Code::kRandom:
+      for (std::size_t i = 0; i < out.size(); ++i)
+        out[i] = repeatable_random(n.index(), static_cast<std::int64_t>(i));
+      return true;
+    case Code::kShapeOf:
+    case Code::kIndices:
+    case Code::kGroup:
+    case Code::kVariable:
+      return true;
+    default:
+      return false;
   }
 }
 
@@ -116,7 +159,8 @@ void copy_slice(const Shape& whole, const Shape& part, int dimension, std::int64
   std::int64_t inner = 1;
   for (int i = dimension + 1; i < part.rank; ++i) inner *= part[i];
   const std::int64_t run = part[dimension] * inner;
-  for (std::int64_t i = 0; i < part.elements(); ++i) visit(i / run * whole[dimension] * inner + begin * inner + i % run, i);
+  for (std::int64_t i = 0; i < part.elements(); ++i)
+    visit(i / run * whole[dimension] * inner + begin * inner + i % run, i);
 }
 
 void run_transpose(Interpreter& run, Node n) {
@@ -147,33 +191,46 @@ bool run_shapes(Interpreter& run, Node n) {
   Values& out = run.data[result];
   const Shape& to = p.shape(result);
   switch (p.nodes[n].code) {
-    case Code::kReshape: out = run.in(n, 0); return true;
-    case Code::kTranspose: run_transpose(run, n); return true;
-    case Code::kBroadcastTo:
-      for (std::int64_t i = 0; i < to.elements(); ++i) out[at(i)] = run.in(n, 0)[at(stretched_index(to, i, run.in_shape(n, 0)))];
+    case Code::kReshape:
+      out = run.in(n, 0);
       return true;
-    case Code::kSumTo: case Code::kReduceSum: case Code::kReduceMean: {
+    case Code::kTranspose:
+      run_transpose(run, n);
+      return true;
+    case Code::kBroadcastTo:
+      for (std::int64_t i = 0; i < to.elements(); ++i)
+        out[at(i)] = run.in(n, 0)[at(stretched_index(to, i, run.in_shape(n, 0)))];
+      return true;
+    case Code::kSumTo:
+    case Code::kReduceSum:
+    case Code::kReduceMean: {
       const Shape& from = run.in_shape(n, 0);
       const double factor = p.nodes[n].code == Code::kReduceMean
-                                ? static_cast<double>(to.elements()) / static_cast<double>(from.elements()) : 1;
-      for (std::int64_t i = 0; i < from.elements(); ++i) out[at(stretched_index(from, i, to))] += factor * run.in(n, 0)[at(i)];
+                                ? static_cast<double>(to.elements()) / static_cast<double>(from.elements())
+                                : 1;
+      for (std::int64_t i = 0; i < from.elements(); ++i)
+        out[at(stretched_index(from, i, to))] += factor * run.in(n, 0)[at(i)];
       return true;
     }
     case Code::kConcat: {
       std::int64_t begin = 0;
       for (Tensor t : p.inputs[n]) {
-        copy_slice(to, p.shape(t), a.n[0], begin, [&](std::int64_t w, std::int64_t i) { out[at(w)] = run.data[t][at(i)]; });
+        copy_slice(to, p.shape(t), a.n[0], begin,
+                   [&](std::int64_t w, std::int64_t i) { out[at(w)] = run.data[t][at(i)]; });
         begin += p.shape(t)[a.n[0]];
       }
       return true;
     }
     case Code::kSlice:
-      copy_slice(run.in_shape(n, 0), to, a.n[0], a.n[1], [&](std::int64_t w, std::int64_t i) { out[at(i)] = run.in(n, 0)[at(w)]; });
+      copy_slice(run.in_shape(n, 0), to, a.n[0], a.n[1],
+                 [&](std::int64_t w, std::int64_t i) { out[at(i)] = run.in(n, 0)[at(w)]; });
       return true;
     case Code::kSlicePad:
-      copy_slice(to, run.in_shape(n, 0), a.n[0], a.n[1], [&](std::int64_t w, std::int64_t i) { out[at(w)] = run.in(n, 0)[at(i)]; });
+      copy_slice(to, run.in_shape(n, 0), a.n[0], a.n[1],
+                 [&](std::int64_t w, std::int64_t i) { out[at(w)] = run.in(n, 0)[at(i)]; });
       return true;
-    default: return false;
+    default:
+      return false;
   }
 }
 
@@ -188,7 +245,8 @@ bool run_algebra(Interpreter& run, Node n) {
     for (std::int64_t i = 0; i < to.elements(); ++i) {
       const std::int64_t batch = i / (rows * columns), r = i / columns % rows, c = i % columns;
       for (std::int64_t k = 0; k < inner; ++k) {
-        const std::int64_t left = ta ? k * rows + r : r * inner + k, right = tb ? c * inner + k : k * columns + c;
+        const std::int64_t left = ta ? k * rows + r : r * inner + k,
+                           right = tb ? c * inner + k : k * columns + c;
         out[at(i)] += x[at(batch * rows * inner + left)] * y[at(batch * inner * columns + right)];
       }
     }
@@ -198,20 +256,24 @@ bool run_algebra(Interpreter& run, Node n) {
     return at(i % shape[a.n[0]]);
   };
   switch (p.nodes[n].code) {
-    case Code::kDot: product(a.n[0] != 0, a.n[1] != 0); return true;
+    case Code::kDot:
+      product(a.n[0] != 0, a.n[1] != 0);
+      return true;
     case Code::kLinear:
       product(false, false);
       for (std::int64_t i = 0; i < to.elements(); ++i) out[at(i)] += run.in(n, 2)[at(i % to[-1])];
       return true;
     case Code::kBiasAdd:
-      for (std::int64_t i = 0; i < to.elements(); ++i) out[at(i)] = run.in(n, 0)[at(i)] + run.in(n, 1)[channel(to, i)];
+      for (std::int64_t i = 0; i < to.elements(); ++i)
+        out[at(i)] = run.in(n, 0)[at(i)] + run.in(n, 1)[channel(to, i)];
       return true;
     case Code::kBiasGrad: {
       const Shape& from = run.in_shape(n, 0);
       for (std::int64_t i = 0; i < from.elements(); ++i) out[channel(from, i)] += run.in(n, 0)[at(i)];
       return true;
     }
-    default: return false;
+    default:
+      return false;
   }
 }
 

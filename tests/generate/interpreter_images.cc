@@ -15,14 +15,17 @@ std::size_t at(std::int64_t i) { return static_cast<std::size_t>(i); }
 void for_each_tap(const Shape& x, const Shape& w, const Shape& y, const Attributes& a, auto&& visit) {
   const std::int64_t stride = a.n[0], padding = a.n[1], dilation = a.n[2], groups = a.n[3];
   for (std::int64_t i = 0; i < y.elements(); ++i) {
-    const std::int64_t column = i % y[3], row = i / y[3] % y[2], out = i / (y[3] * y[2]) % y[1], batch = i / (y[3] * y[2] * y[1]);
+    const std::int64_t column = i % y[3], row = i / y[3] % y[2], out = i / (y[3] * y[2]) % y[1],
+                       batch = i / (y[3] * y[2] * y[1]);
     const std::int64_t group = out / (y[1] / groups);
     for (std::int64_t c = 0; c < w[1]; ++c) {
       for (std::int64_t k = 0; k < w[2] * w[3]; ++k) {
-        const std::int64_t r = row * stride - padding + k / w[3] * dilation, s = column * stride - padding + k % w[3] * dilation;
+        const std::int64_t r = row * stride - padding + k / w[3] * dilation,
+                           s = column * stride - padding + k % w[3] * dilation;
         if (r < 0 || r >= x[2] || s < 0 || s >= x[3]) continue;
         const std::int64_t channel = group * w[1] + c;
-        visit(at(((batch * x[1] + channel) * x[2] + r) * x[3] + s), at((out * w[1] + c) * w[2] * w[3] + k), at(i));
+        visit(at(((batch * x[1] + channel) * x[2] + r) * x[3] + s), at((out * w[1] + c) * w[2] * w[3] + k),
+              at(i));
       }
     }
   }
@@ -83,7 +86,8 @@ void run_max_pool(Interpreter& run, Node n) {
 /// Weights of the bilinear resize: visit(from, to, weight).
 void for_each_resized(const Shape& from, const Shape& to, auto&& visit) {
   const auto place = [](std::int64_t i, std::int64_t in, std::int64_t out) {
-    return std::max(0.0, (static_cast<double>(i) + 0.5) * static_cast<double>(in) / static_cast<double>(out) - 0.5);
+    return std::max(
+        0.0, (static_cast<double>(i) + 0.5) * static_cast<double>(in) / static_cast<double>(out) - 0.5);
   };
   for (std::int64_t i = 0; i < to.elements(); ++i) {
     const double r = place(i / to[3] % to[2], from[2], to[2]), s = place(i % to[3], from[3], to[3]);
@@ -91,8 +95,10 @@ void for_each_resized(const Shape& from, const Shape& to, auto&& visit) {
     const double fr = r - static_cast<double>(r0), fs = s - static_cast<double>(s0);
     const std::int64_t plane = i / (to[2] * to[3]) * from[2] * from[3];
     for (int corner = 0; corner < 4; ++corner) {
-      const std::int64_t rr = std::min(r0 + corner / 2, from[2] - 1), ss = std::min(s0 + corner % 2, from[3] - 1);
-      visit(at(plane + rr * from[3] + ss), at(i), (corner / 2 != 0 ? fr : 1 - fr) * (corner % 2 != 0 ? fs : 1 - fs));
+      const std::int64_t rr = std::min(r0 + corner / 2, from[2] - 1),
+                         ss = std::min(s0 + corner % 2, from[3] - 1);
+      visit(at(plane + rr * from[3] + ss), at(i),
+            (corner / 2 != 0 ? fr : 1 - fr) * (corner % 2 != 0 ? fs : 1 - fs));
     }
   }
 }
@@ -112,37 +118,54 @@ bool run_images(Interpreter& run, Node n) {
   };
   switch (p.nodes[n].code) {
     case Code::kConv:
-      for_each_tap(shape(0), shape(1), to, a, [&](std::size_t x, std::size_t w, std::size_t y) { out[y] += in(0)[x] * in(1)[w]; });
+      for_each_tap(shape(0), shape(1), to, a,
+                   [&](std::size_t x, std::size_t w, std::size_t y) { out[y] += in(0)[x] * in(1)[w]; });
       add_bias();
       return true;
     case Code::kConvTranspose:
-      for_each_tap(to, shape(1), shape(0), a, [&](std::size_t x, std::size_t w, std::size_t y) { out[x] += in(0)[y] * in(1)[w]; });
+      for_each_tap(to, shape(1), shape(0), a,
+                   [&](std::size_t x, std::size_t w, std::size_t y) { out[x] += in(0)[y] * in(1)[w]; });
       add_bias();
       return true;
     case Code::kConvInputGrad:
-      for_each_tap(to, shape(1), shape(0), a, [&](std::size_t x, std::size_t w, std::size_t y) { out[x] += in(0)[y] * in(1)[w]; });
+      for_each_tap(to, shape(1), shape(0), a,
+                   [&](std::size_t x, std::size_t w, std::size_t y) { out[x] += in(0)[y] * in(1)[w]; });
       return true;
     case Code::kConvWeightGrad:
-      for_each_tap(shape(1), to, shape(0), a, [&](std::size_t x, std::size_t w, std::size_t y) { out[w] += in(0)[y] * in(1)[x]; });
+      for_each_tap(shape(1), to, shape(0), a,
+                   [&](std::size_t x, std::size_t w, std::size_t y) { out[w] += in(0)[y] * in(1)[x]; });
       return true;
-    case Code::kConvBackward: run_conv_backward(run, n, false); return true;
-    case Code::kConvTransposeBackward: run_conv_backward(run, n, true); return true;
-    case Code::kMaxPool: run_max_pool(run, n); return true;
-    case Code::kMaxPoolGrad: case Code::kUnpool: {
+    case Code::kConvBackward:
+      run_conv_backward(run, n, false);
+      return true;
+    case Code::kConvTransposeBackward:
+      run_conv_backward(run, n, true);
+      return true;
+    case Code::kMaxPool:
+      run_max_pool(run, n);
+      return true;
+    case Code::kMaxPoolGrad:
+    case Code::kUnpool: {
       const std::int64_t small = shape(0)[2] * shape(0)[3], large = to[2] * to[3];
-      for (std::int64_t i = 0; i < shape(0).elements(); ++i) out[at(i / small * large + static_cast<std::int64_t>(in(1)[at(i)]))] += in(0)[at(i)];
+      for (std::int64_t i = 0; i < shape(0).elements(); ++i)
+        out[at(i / small * large + static_cast<std::int64_t>(in(1)[at(i)]))] += in(0)[at(i)];
       return true;
     }
     case Code::kUnpoolGrad: {
       const std::int64_t small = to[2] * to[3], large = shape(0)[2] * shape(0)[3];
-      for (std::int64_t i = 0; i < to.elements(); ++i) out[at(i)] = in(0)[at(i / small * large + static_cast<std::int64_t>(in(1)[at(i)]))];
+      for (std::int64_t i = 0; i < to.elements(); ++i)
+        out[at(i)] = in(0)[at(i / small * large + static_cast<std::int64_t>(in(1)[at(i)]))];
       return true;
     }
     case Code::kAvgPool:
-      for_each_pooled(shape(0), to, a, [&](std::int64_t plane, std::int64_t pixel, std::size_t y) { out[y] += in(0)[at(plane + pixel)] / (a.n[4] * a.n[4]); });
+      for_each_pooled(shape(0), to, a, [&](std::int64_t plane, std::int64_t pixel, std::size_t y) {
+        out[y] += in(0)[at(plane + pixel)] / (a.n[4] * a.n[4]);
+      });
       return true;
     case Code::kAvgPoolGrad:
-      for_each_pooled(to, shape(0), a, [&](std::int64_t plane, std::int64_t pixel, std::size_t y) { out[at(plane + pixel)] += in(0)[y] / (a.n[4] * a.n[4]); });
+      for_each_pooled(to, shape(0), a, [&](std::int64_t plane, std::int64_t pixel, std::size_t y) {
+        out[at(plane + pixel)] += in(0)[y] / (a.n[4] * a.n[4]);
+      });
       return true;
     case Code::kResize:
       for_each_resized(shape(0), to, [&](std::size_t x, std::size_t y, double w) { out[y] += w * in(0)[x]; });
@@ -150,7 +173,8 @@ bool run_images(Interpreter& run, Node n) {
     case Code::kResizeGrad:
       for_each_resized(to, shape(0), [&](std::size_t x, std::size_t y, double w) { out[x] += w * in(0)[y]; });
       return true;
-    default: return false;
+    default:
+      return false;
   }
 }
 
@@ -158,16 +182,18 @@ namespace {
 
 /// Every pair of a pixel of [.., H, W] and a frequency of [.., H, W / 2 + 1, 2], by the angle between them.
 void for_each_wave(const Shape& real, auto&& visit) {
-  const std::int64_t height = real[-2], width = real[-1], half = width / 2 + 1, planes = real.elements() / (height * width);
+  const std::int64_t height = real[-2], width = real[-1], half = width / 2 + 1,
+                     planes = real.elements() / (height * width);
   for (std::int64_t plane = 0; plane < planes; ++plane) {
     for (std::int64_t pixel = 0; pixel < height * width; ++pixel) {
       for (std::int64_t wave = 0; wave < height * half; ++wave) {
-        const double turns = static_cast<double>(pixel / width * (wave / half)) / static_cast<double>(height) +
-                             static_cast<double>(pixel % width * (wave % half)) / static_cast<double>(width);
+        const double turns =
+            static_cast<double>(pixel / width * (wave / half)) / static_cast<double>(height) +
+            static_cast<double>(pixel % width * (wave % half)) / static_cast<double>(width);
         const std::int64_t v = wave % half;
         const double copies = v == 0 || 2 * v == width ? 1 : 2;  // the mirrored half is not stored
-        visit(at(plane * height * width + pixel), at(2 * (plane * height * half + wave)), 2 * std::numbers::pi * turns,
-              copies / static_cast<double>(height * width));
+        visit(at(plane * height * width + pixel), at(2 * (plane * height * half + wave)),
+              2 * std::numbers::pi * turns, copies / static_cast<double>(height * width));
       }
     }
   }
@@ -180,7 +206,8 @@ void for_each_mode(const Shape& x, const Shape& w, const Shape& y, auto&& visit)
     const std::int64_t column = k % modes, r = k / modes % w[2], out = k / (modes * w[2]) % w[1];
     const std::int64_t in = k / (modes * w[2] * w[1]) % w[0], batch = k / (modes * w[2] * w[1] * w[0]);
     const std::int64_t row = r < modes ? r : x[2] - 2 * modes + r;
-    visit(at(2 * (((batch * x[1] + in) * x[2] + row) * x[3] + column)), at(2 * (((in * w[1] + out) * w[2] + r) * modes + column)),
+    visit(at(2 * (((batch * x[1] + in) * x[2] + row) * x[3] + column)),
+          at(2 * (((in * w[1] + out) * w[2] + r) * modes + column)),
           at(2 * (((batch * y[1] + out) * y[2] + row) * y[3] + column)));
   }
 }
@@ -201,27 +228,42 @@ bool run_spectral(Interpreter& run, Node n) {
   const auto shape = [&](int i) -> const Shape& { return run.in_shape(n, i); };
   switch (p.nodes[n].code) {
     case Code::kRfft2:
-      for_each_wave(shape(0), [&](std::size_t pixel, std::size_t wave, double angle, double) { add_pair(out, wave, std::polar(1.0, -angle) * x[pixel]); });
+      for_each_wave(shape(0), [&](std::size_t pixel, std::size_t wave, double angle, double) {
+        add_pair(out, wave, std::polar(1.0, -angle) * x[pixel]);
+      });
       return true;
     case Code::kRfft2Grad:
-      for_each_wave(to, [&](std::size_t pixel, std::size_t wave, double angle, double) { out[pixel] += (pair(x, wave) * std::polar(1.0, angle)).real(); });
+      for_each_wave(to, [&](std::size_t pixel, std::size_t wave, double angle, double) {
+        out[pixel] += (pair(x, wave) * std::polar(1.0, angle)).real();
+      });
       return true;
     case Code::kIrfft2:
-      for_each_wave(to, [&](std::size_t pixel, std::size_t wave, double angle, double weight) { out[pixel] += weight * (pair(x, wave) * std::polar(1.0, angle)).real(); });
+      for_each_wave(to, [&](std::size_t pixel, std::size_t wave, double angle, double weight) {
+        out[pixel] += weight * (pair(x, wave) * std::polar(1.0, angle)).real();
+      });
       return true;
     case Code::kIrfft2Grad:
-      for_each_wave(shape(0), [&](std::size_t pixel, std::size_t wave, double angle, double weight) { add_pair(out, wave, weight * x[pixel] * std::polar(1.0, -angle)); });
+      for_each_wave(shape(0), [&](std::size_t pixel, std::size_t wave, double angle, double weight) {
+        add_pair(out, wave, weight * x[pixel] * std::polar(1.0, -angle));
+      });
       return true;
     case Code::kModeMix:
-      for_each_mode(shape(0), shape(1), to, [&](std::size_t a, std::size_t w, std::size_t y) { add_pair(out, y, pair(x, a) * pair(run.in(n, 1), w)); });
+      for_each_mode(shape(0), shape(1), to, [&](std::size_t a, std::size_t w, std::size_t y) {
+        add_pair(out, y, pair(x, a) * pair(run.in(n, 1), w));
+      });
       return true;
     case Code::kModeMixInputGrad:
-      for_each_mode(to, shape(1), shape(0), [&](std::size_t a, std::size_t w, std::size_t y) { add_pair(out, a, pair(x, y) * std::conj(pair(run.in(n, 1), w))); });
+      for_each_mode(to, shape(1), shape(0), [&](std::size_t a, std::size_t w, std::size_t y) {
+        add_pair(out, a, pair(x, y) * std::conj(pair(run.in(n, 1), w)));
+      });
       return true;
     case Code::kModeMixWeightGrad:
-      for_each_mode(shape(1), to, shape(0), [&](std::size_t a, std::size_t w, std::size_t y) { add_pair(out, w, pair(x, y) * std::conj(pair(run.in(n, 1), a))); });
+      for_each_mode(shape(1), to, shape(0), [&](std::size_t a, std::size_t w, std::size_t y) {
+        add_pair(out, w, pair(x, y) * std::conj(pair(run.in(n, 1), a)));
+      });
       return true;
-    default: return false;
+    default:
+      return false;
   }
 }
 

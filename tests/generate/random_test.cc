@@ -77,7 +77,10 @@ TEST(RandomLayered, ResemblesThePublishedInstances) {
     std::int64_t ops;
     double width, edges, peak;
   };
-  for (const Published& p : {Published{100, 0.27, 236, 46319}, {250, 0.43, 944, 146840}, {500, 0.36, 2461, 284439}, {1000, 0.31, 5875, 608619}}) {
+  for (const Published& p : {Published{100, 0.27, 236, 46319},
+                             {250, 0.43, 944, 146840},
+                             {500, 0.36, 2461, 284439},
+                             {1000, 0.31, 5875, 608619}}) {
     double edges = 0, peak = 0, bytes = 0, duration = 0;
     constexpr int kSeeds = 10;
     for (int seed = 1; seed <= kSeeds; ++seed) {
@@ -99,7 +102,8 @@ TEST(RandomLayered, ResemblesThePublishedInstances) {
 }
 
 TEST(RandomLayered, MatchesTheSharedInstanceInSizesAndDurations) {
-  const std::filesystem::path path = std::filesystem::path(REMAT_SHARED_DIR) / "instances/random_layered_n500.json";
+  const std::filesystem::path path =
+      std::filesystem::path(REMAT_SHARED_DIR) / "instances/random_layered_n500.json";
   if (!std::filesystem::exists(path)) GTEST_SKIP() << path << " is not there";
   const Graph real = load_graph(path).graph;
   RandomLayeredOptions o;
@@ -113,7 +117,8 @@ TEST(RandomLayered, MatchesTheSharedInstanceInSizesAndDurations) {
     double worst = 0;
     for (std::size_t i = 0; i < a.size(); ++i) {
       const auto below = std::lower_bound(b.begin(), b.end(), a[i]) - b.begin();
-      worst = std::max(worst, std::abs(static_cast<double>(below) - static_cast<double>(i)) / static_cast<double>(a.size()));
+      worst = std::max(worst, std::abs(static_cast<double>(below) - static_cast<double>(i)) /
+                                  static_cast<double>(a.size()));
     }
     return worst;
   };
@@ -137,8 +142,10 @@ TEST(Chain, BackwardOpsReadTheGradientAndTheInputOfTheirForwardOp) {
   const Graph g = chain({.length = 3, .bytes = 5, .duration = 2});
   // x f0 f1 f2 loss b2 b1 b0: values 0 1 2 3 4 5 6 7.
   ASSERT_EQ(g.num_ops(), 7u);
-  EXPECT_EQ(std::vector(g.inputs[OpId(4)].begin(), g.inputs[OpId(4)].end()), (std::vector{ValueId(2), ValueId(4)}));
-  EXPECT_EQ(std::vector(g.inputs[OpId(6)].begin(), g.inputs[OpId(6)].end()), (std::vector{ValueId(0), ValueId(6)}));
+  EXPECT_EQ(std::vector(g.inputs[OpId(4)].begin(), g.inputs[OpId(4)].end()),
+            (std::vector{ValueId(2), ValueId(4)}));
+  EXPECT_EQ(std::vector(g.inputs[OpId(6)].begin(), g.inputs[OpId(6)].end()),
+            (std::vector{ValueId(0), ValueId(6)}));
   EXPECT_EQ(g.forward_of[OpId(4)], OpId(2));
   EXPECT_EQ(g.phase[OpId(3)], Phase::kLoss);
   EXPECT_EQ(g.graph_outputs, std::vector{ValueId(7)});

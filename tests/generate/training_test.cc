@@ -87,7 +87,8 @@ TEST(TrainingGraph, HasTheSizesOfKumarsTable1AsPrimitives) {
     TrainingOptions options;
     double ops, edges;
   };
-  std::vector<Row> rows{{model("resnet"), 17705, 27312}, {model("ffn"), 3217, 4447}, {model("transformer"), 15842, 21771}};
+  std::vector<Row> rows{
+      {model("resnet"), 17705, 27312}, {model("ffn"), 3217, 4447}, {model("transformer"), 15842, 21771}};
   rows[0].options.settings.depth = 200;
   rows[0].options.optimizer = Optimizer::kMomentum;
   rows[1].options.optimizer = Optimizer::kSgd;
@@ -96,7 +97,8 @@ TEST(TrainingGraph, HasTheSizesOfKumarsTable1AsPrimitives) {
     row.options.granularity = Granularity::kPrimitive;
     const Graph g = training_graph(row.options);
     EXPECT_NEAR(static_cast<double>(g.num_ops()) / row.ops, 1, 0.1) << g.name << " " << g.num_ops();
-    EXPECT_NEAR(static_cast<double>(edges_between_ops(g)) / row.edges, 1, 0.15) << g.name << " " << edges_between_ops(g);
+    EXPECT_NEAR(static_cast<double>(edges_between_ops(g)) / row.edges, 1, 0.15)
+        << g.name << " " << edges_between_ops(g);
   }
 }
 
@@ -118,7 +120,8 @@ std::vector<std::string> model_names() {
   return names;
 }
 
-INSTANTIATE_TEST_SUITE_P(All, EveryModel, ::testing::ValuesIn(model_names()), [](const auto& tested) { return tested.param; });
+INSTANTIATE_TEST_SUITE_P(All, EveryModel, ::testing::ValuesIn(model_names()),
+                         [](const auto& tested) { return tested.param; });
 
 TEST_P(EveryModel, HasNoOpThatNothingDependsOn) {
   for (Granularity granularity : {Granularity::kOp, Granularity::kLayer, Granularity::kPrimitive}) {
@@ -191,8 +194,9 @@ TEST_P(EveryModel, KeepsWhatTheOptimizerMakes) {
 
 TEST(TrainingGraph, GivesOpsSeveralOutputsWhereTheyHaveThem) {
   const std::map<std::string, std::size_t, std::less<>> expected{
-      {"batch_norm", 5}, {"batch_norm_grad", 3}, {"max_pool", 2}, {"layer_norm", 3}, {"layer_norm_grad", 3},
-      {"dropout", 2},    {"attention", 2},       {"attention_grad", 3}, {"nll_loss", 2}};
+      {"batch_norm", 5}, {"batch_norm_grad", 3}, {"max_pool", 2},
+      {"layer_norm", 3}, {"layer_norm_grad", 3}, {"dropout", 2},
+      {"attention", 2},  {"attention_grad", 3},  {"nll_loss", 2}};
   std::set<std::string> seen;
   for (const char* name : {"resnet", "gpt"}) {
     const Graph g = training_graph(model(name));
@@ -211,7 +215,8 @@ TEST(TrainingGraph, CanForbidToDrawRandomNumbersTwice) {
   for (bool allowed : {true, false}) {
     o.random_recomputable = allowed;
     const Graph g = training_graph(o);
-    for (OpId op : g.ops()) EXPECT_EQ(g.recomputable[op], allowed || g.op_kind[op] != "dropout") << describe(g, op);
+    for (OpId op : g.ops())
+      EXPECT_EQ(g.recomputable[op], allowed || g.op_kind[op] != "dropout") << describe(g, op);
   }
 }
 
@@ -234,7 +239,8 @@ TEST(Cost, CountsTheMultiplicationsOfPublishedModels) {
     double flops = 0;
     for (generate::Node n : p.nodes.ids()) {
       const generate::Code code = p.nodes[n].code;
-      if (code == generate::Code::kConv || code == generate::Code::kLinear) flops += generate::flop_count(p, n);
+      if (code == generate::Code::kConv || code == generate::Code::kLinear)
+        flops += generate::flop_count(p, n);
     }
     EXPECT_NEAR(flops / 2e9, expected, 0.02) << depth;
   }
@@ -257,7 +263,8 @@ TEST(Cost, ReadsDevicesByNameAndByNumbers) {
   EXPECT_EQ(device.flops_per_second, 2e12);
   EXPECT_EQ(device.bytes_per_second, 3e11);
   EXPECT_EQ(device.launch_seconds, 1e-6);
-  for (const char* bad : {"", "t9000", "flops=1e12", "flops=x,bandwidth=1", "flops=1,bandwidth=-1", "flops=1,bandwidth=1,colour=2", "flops=inf,bandwidth=1"}) {
+  for (const char* bad : {"", "t9000", "flops=1e12", "flops=x,bandwidth=1", "flops=1,bandwidth=-1",
+                          "flops=1,bandwidth=1,colour=2", "flops=inf,bandwidth=1"}) {
     EXPECT_NE(usage_error([&] { parse_device(bad); }).find("is none of cpu, p100"), std::string::npos) << bad;
   }
 }
@@ -268,14 +275,31 @@ TEST(TrainingGraph, NamesWhatItCannotMake) {
     change(o);
     return usage_error([&] { training_graph(o); });
   };
-  EXPECT_EQ(error([](auto& o) { o.model = "alexnet"; }).substr(0, 40), "no model 'alexnet'; there are ffn, resne");
+  EXPECT_EQ(error([](auto& o) { o.model = "alexnet"; }).substr(0, 40),
+            "no model 'alexnet'; there are ffn, resne");
   EXPECT_EQ(error([](auto& o) { o.settings.heads = 4; }), "ffn has no setting 'heads'");
   EXPECT_EQ(error([](auto& o) { o.settings.batch = 0; }), "batch = 0 is outside [1, 1048576]");
   EXPECT_EQ(error([](auto& o) { o.variant = "big"; }), "ffn has no variant 'big'");
-  EXPECT_EQ(error([](auto& o) { o.model = "gpt"; o.settings.heads = 5; }), "width = 768 does not divide into heads = 5");
-  EXPECT_EQ(error([](auto& o) { o.model = "unet"; o.settings.resolution = 100; }), "resolution = 100 is not a multiple of 16");
-  EXPECT_EQ(error([](auto& o) { o.model = "vgg"; o.settings.depth = 12; }), "depth = 12 is none of 11, 13, 16, 19");
-  EXPECT_EQ(error([](auto& o) { o.model = "gpt"; o.settings.dropout = 1; }), "dropout = 1 is outside [0, 0.99]");
+  EXPECT_EQ(error([](auto& o) {
+              o.model = "gpt";
+              o.settings.heads = 5;
+            }),
+            "width = 768 does not divide into heads = 5");
+  EXPECT_EQ(error([](auto& o) {
+              o.model = "unet";
+              o.settings.resolution = 100;
+            }),
+            "resolution = 100 is not a multiple of 16");
+  EXPECT_EQ(error([](auto& o) {
+              o.model = "vgg";
+              o.settings.depth = 12;
+            }),
+            "depth = 12 is none of 11, 13, 16, 19");
+  EXPECT_EQ(error([](auto& o) {
+              o.model = "gpt";
+              o.settings.dropout = 1;
+            }),
+            "dropout = 1 is outside [0, 0.99]");
 }
 
 TEST(TrainingGraph, TakesTheDeepestResnets) {

@@ -32,7 +32,9 @@ Tensor mixer_mlp(Program& p, std::string_view name, Tensor x, std::int64_t hidde
 /// Tolstikhin et al., MLP-Mixer (2021): patches of 16 x 16, token and channel mixing.
 Tensor build_mlp_mixer(Program& p, const Recipe& r) {
   const ModelSettings& s = r.size;
-  if (s.resolution % 16 != 0) throw UsageError("resolution = " + std::to_string(s.resolution) + " is not a multiple of the patch size 16");
+  if (s.resolution % 16 != 0)
+    throw UsageError("resolution = " + std::to_string(s.resolution) +
+                     " is not a multiple of the patch size 16");
   Tensor x = p.add_input(Role::kBatch, {s.batch, 3, s.resolution, s.resolution}, "images");
   x = conv2d(p, "patches", x, s.width, 16, {16}, true);
   const std::int64_t tokens = (s.resolution / 16) * (s.resolution / 16);

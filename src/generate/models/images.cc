@@ -43,7 +43,8 @@ Tensor build_vgg(Program& p, const Recipe& r) {
   for (int stage = 0; stage < 5; ++stage) {
     const Scope scope(p, "stage" + std::to_string(stage + 1));
     const std::int64_t channels = s.width << std::min(stage, 3);
-    for (int i = 0; i < counts[static_cast<std::size_t>(stage)]; ++i) x = conv_relu(p, std::to_string(i), x, channels, 3, {1, 1});
+    for (int i = 0; i < counts[static_cast<std::size_t>(stage)]; ++i)
+      x = conv_relu(p, std::to_string(i), x, channels, 3, {1, 1});
     x = max_pool_2d(p, "pool", x, 2, {2});
   }
   x = flatten(p, x);
@@ -94,8 +95,10 @@ Tensor build_googlenet(Program& p, const Recipe& r) {
   const auto inception = [&](std::string_view name, Tensor x, std::array<std::int64_t, 6> c) {
     const Scope scope(p, name);
     const Tensor one = conv_norm_relu(p, "one", x, c[0], 1);
-    const Tensor three = conv_norm_relu(p, "three", conv_norm_relu(p, "three_reduce", x, c[1], 1), c[2], 3, {1, 1});
-    const Tensor five = conv_norm_relu(p, "five", conv_norm_relu(p, "five_reduce", x, c[3], 1), c[4], 5, {1, 2});
+    const Tensor three =
+        conv_norm_relu(p, "three", conv_norm_relu(p, "three_reduce", x, c[1], 1), c[2], 3, {1, 1});
+    const Tensor five =
+        conv_norm_relu(p, "five", conv_norm_relu(p, "five_reduce", x, c[3], 1), c[4], 5, {1, 2});
     const Tensor pooled = conv_norm_relu(p, "pooled", max_pool_2d(p, "pool", x, 3, {1, 1}), c[5], 1);
     return concat_layer(p, "concat", std::array{one, three, five, pooled}, 1);
   };
@@ -125,14 +128,26 @@ Tensor build_mobilenet(Program& p, const Recipe& r) {
     std::int64_t factor;
     std::int32_t stride;
   };
-  static constexpr std::array<Step, 13> kSteps{{{2, 1}, {4, 2}, {4, 1}, {8, 2}, {8, 1}, {16, 2}, {16, 1},
-                                                {16, 1}, {16, 1}, {16, 1}, {16, 1}, {32, 2}, {32, 1}}};
+  static constexpr std::array<Step, 13> kSteps{{{2, 1},
+                                                {4, 2},
+                                                {4, 1},
+                                                {8, 2},
+                                                {8, 1},
+                                                {16, 2},
+                                                {16, 1},
+                                                {16, 1},
+                                                {16, 1},
+                                                {16, 1},
+                                                {16, 1},
+                                                {32, 2},
+                                                {32, 1}}};
   Tensor x = conv_norm_relu(p, "stem", images(p, s), s.width, 3, {2, 1}, 6);
   int index = 0;
   for (const Step& step : kSteps) {
     const Scope scope(p, "blocks." + std::to_string(index++));
     const std::int64_t channels = p.shape(x)[1];
-    x = conv_norm_relu(p, "depthwise", x, channels, 3, {step.stride, 1, 1, static_cast<std::int32_t>(channels)}, 6);
+    x = conv_norm_relu(p, "depthwise", x, channels, 3,
+                       {step.stride, 1, 1, static_cast<std::int32_t>(channels)}, 6);
     x = conv_norm_relu(p, "pointwise", x, step.factor * s.width, 1, {}, 6);
   }
   return cross_entropy_loss(p, dense(p, "head", global_average(p, "average", x), s.classes));

@@ -10,7 +10,8 @@ namespace {
 
 void check_heads(const ModelSettings& s) {
   if (s.width % s.heads == 0) return;
-  throw UsageError("width = " + std::to_string(s.width) + " does not divide into heads = " + std::to_string(s.heads));
+  throw UsageError("width = " + std::to_string(s.width) +
+                   " does not divide into heads = " + std::to_string(s.heads));
 }
 
 /// Rows of logits for every token, with the embedding's table as weights.
@@ -60,7 +61,9 @@ class Transformer {
     Tensor x = embed("source");
     for (std::int64_t i = 0; i < s_.depth; ++i) {
       const Scope scope(p_, "encoder." + std::to_string(i));
-      x = residual("self", x, [&](Tensor y) { return multi_head_attention(p_, "attention", y, y, padding, attention_); });
+      x = residual("self", x, [&](Tensor y) {
+        return multi_head_attention(p_, "attention", y, y, padding, attention_);
+      });
       x = feed_forward(x);
     }
     return layer_norm_last(p_, "encoder_norm", x);
@@ -69,8 +72,11 @@ class Transformer {
     Tensor x = embed("target");
     for (std::int64_t i = 0; i < s_.depth; ++i) {
       const Scope scope(p_, "decoder." + std::to_string(i));
-      x = residual("self", x, [&](Tensor y) { return multi_head_attention(p_, "attention", y, y, future, attention_); });
-      x = residual("cross", x, [&](Tensor y) { return multi_head_attention(p_, "attention", y, memory, padding, attention_); });
+      x = residual("self", x,
+                   [&](Tensor y) { return multi_head_attention(p_, "attention", y, y, future, attention_); });
+      x = residual("cross", x, [&](Tensor y) {
+        return multi_head_attention(p_, "attention", y, memory, padding, attention_);
+      });
       x = feed_forward(x);
     }
     return layer_norm_last(p_, "decoder_norm", x);

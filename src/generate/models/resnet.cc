@@ -9,7 +9,7 @@ namespace remat::generate {
 namespace {
 
 struct Block {
-  std::int64_t channels;   ///< of the inner convolutions
+  std::int64_t channels;  ///< of the inner convolutions
   std::int32_t stride;
   std::int32_t dilation;
   bool bottleneck;
@@ -63,13 +63,20 @@ Tensor with_weight_decay(Program& p, Tensor loss) {
 
 ResnetStages resnet_stages(std::int64_t depth) {
   switch (depth) {
-    case 18: return {{2, 2, 2, 2}, false};
-    case 34: return {{3, 4, 6, 3}, false};
-    case 50: return {{3, 4, 6, 3}, true};
-    case 101: return {{3, 4, 23, 3}, true};
-    case 152: return {{3, 8, 36, 3}, true};
-    case 200: return {{3, 24, 36, 3}, true};
-    default: break;
+    case 18:
+      return {{2, 2, 2, 2}, false};
+    case 34:
+      return {{3, 4, 6, 3}, false};
+    case 50:
+      return {{3, 4, 6, 3}, true};
+    case 101:
+      return {{3, 4, 23, 3}, true};
+    case 152:
+      return {{3, 8, 36, 3}, true};
+    case 200:
+      return {{3, 24, 36, 3}, true};
+    default:
+      break;
   }
   const std::int64_t blocks = (depth - 2) / 3;
   if ((depth - 2) % 3 != 0 || blocks < 10) {
@@ -86,8 +93,10 @@ Tensor resnet_trunk(Program& p, Tensor x, const ResnetStages& stages, std::int64
   x = max_pool_2d(p, "pool", x, 3, {2, 1});
   for (int stage = 0; stage < 4; ++stage) {
     const bool holes = dilated && stage >= 2;
-    const Block block{width << stage, stage == 0 || holes ? 1 : 2, holes ? 1 << (stage - 1) : 1, stages.bottleneck};
-    x = residual_stage(p, "stage" + std::to_string(stage + 1), x, stages.blocks[static_cast<std::size_t>(stage)], block);
+    const Block block{width << stage, stage == 0 || holes ? 1 : 2, holes ? 1 << (stage - 1) : 1,
+                      stages.bottleneck};
+    x = residual_stage(p, "stage" + std::to_string(stage + 1), x,
+                       stages.blocks[static_cast<std::size_t>(stage)], block);
   }
   return x;
 }
@@ -97,7 +106,8 @@ namespace {
 Tensor cifar_trunk(Program& p, Tensor x, std::int64_t depth, std::int64_t width) {
   const bool bottleneck = depth >= 164 && (depth - 2) % 9 == 0;
   if (!bottleneck && (depth < 8 || (depth - 2) % 6 != 0)) {
-    throw UsageError("depth = " + std::to_string(depth) + " is no CIFAR ResNet: 6 n + 2, or 9 n + 2 from 164 on");
+    throw UsageError("depth = " + std::to_string(depth) +
+                     " is no CIFAR ResNet: 6 n + 2, or 9 n + 2 from 164 on");
   }
   x = conv_norm_relu(p, "stem", x, width, 3, {1, 1});
   for (int stage = 0; stage < 3; ++stage) {

@@ -10,7 +10,8 @@ namespace {
 
 Tensor images(Program& p, const ModelSettings& s, std::int64_t multiple) {
   if (s.resolution % multiple != 0) {
-    throw UsageError("resolution = " + std::to_string(s.resolution) + " is not a multiple of " + std::to_string(multiple));
+    throw UsageError("resolution = " + std::to_string(s.resolution) + " is not a multiple of " +
+                     std::to_string(multiple));
   }
   return p.add_input(Role::kBatch, {s.batch, 3, s.resolution, s.resolution}, "images");
 }
@@ -99,7 +100,8 @@ Tensor build_fcn8(Program& p, const Recipe& r) {
   for (int stage : {3, 2}) {
     const Scope scope(p, "up" + std::to_string(stage + 1));
     x = conv2d_transpose(p, "up", x, s.classes, 4, {2, 1}, false);
-    x = add_layer(p, "add", x, conv2d(p, "score", pooled[static_cast<std::size_t>(stage)], s.classes, 1, {}, true));
+    x = add_layer(p, "add", x,
+                  conv2d(p, "score", pooled[static_cast<std::size_t>(stage)], s.classes, 1, {}, true));
   }
   x = conv2d_transpose(p, "up", x, s.classes, 16, {8, 4}, false);
   return pixel_cross_entropy_loss(p, x);
@@ -117,7 +119,8 @@ Tensor build_segnet(Program& p, const Recipe& r) {
   for (int stage = 0; stage < 5; ++stage) {
     const Scope scope(p, "encoder" + std::to_string(stage + 1));
     const std::int64_t channels = s.width << std::min(stage, 3);
-    for (int i = 0; i < kVgg16[static_cast<std::size_t>(stage)]; ++i) x = conv_norm_relu(p, std::to_string(i), x, channels, 3, {1, 1});
+    for (int i = 0; i < kVgg16[static_cast<std::size_t>(stage)]; ++i)
+      x = conv_norm_relu(p, std::to_string(i), x, channels, 3, {1, 1});
     const Scope pool(p, "pool");
     const Shape size = p.shape(x);
     const Pooled pooled = max_pool(p, x, 2, {2});
