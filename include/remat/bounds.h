@@ -15,7 +15,7 @@ namespace remat {
 struct PeakBound {
   std::string argument;  ///< "floor", ...
   Bytes peak;
-  OpId op;               ///< the op that needs it, or none
+  OpId op;  ///< the op that needs it, or none
 };
 
 /// The per-op floor: resident inputs + the inputs, outputs and workspace of one op, and resident inputs +
@@ -48,8 +48,8 @@ DurationBound cheap_duration_bound(const Graph& graph, Bytes budget, OrderMode o
 /// The best duration bound that fits into the limits: the cheap ones, then (fixed order) relaxations of the
 /// stage model over more and more stages. `known` is the duration of a plan within the budget; it sharpens
 /// the models, and the bound never exceeds it. With a work limit and no time limit it is repeatable.
-DurationBound best_duration_bound(const Graph& graph, Bytes budget, OrderMode order, std::optional<Duration> known,
-                                  Limits& limits);
+DurationBound best_duration_bound(const Graph& graph, Bytes budget, OrderMode order,
+                                  std::optional<Duration> known, Limits& limits);
 
 /// What was proved about a plan, and a faster one where one was found on the way.
 struct Proof {

@@ -1,8 +1,8 @@
 // Knapsacks over one moment: what does not fit beside an op's first run is dropped, and runs again later.
+#include "bounds/cut.h"
+
 #include <algorithm>
 #include <numeric>
-
-#include "bounds/cut.h"
 
 namespace remat {
 namespace {
@@ -81,13 +81,15 @@ Bytes need(const Graph& graph, OpId op) {
 /// Values that are made and droppable, in memory across the first run at hand.
 class Crossing {
  public:
-  Crossing(const Graph& graph, const Prices& prices) : graph_(graph), prices_(prices), sums_(prices.by_price.size()) {}
+  Crossing(const Graph& graph, const Prices& prices)
+      : graph_(graph), prices_(prices), sums_(prices.by_price.size()) {}
 
   void add(ValueId v, int sign) {
     const OpId maker = graph_.producer[v];
     total_ += sign * graph_.bytes[v].count();
     if (!graph_.recomputable[maker] || graph_.bytes[v] == Bytes()) return;
-    const std::int64_t cost = scaled(graph_.duration[maker].count(), graph_.bytes[v].count(), prices_.bytes[maker]);
+    const std::int64_t cost =
+        scaled(graph_.duration[maker].count(), graph_.bytes[v].count(), prices_.bytes[maker]);
     sums_.add(prices_.rank[maker], sign * graph_.bytes[v].count(), sign * cost);
   }
   std::int64_t total() const { return total_; }
@@ -137,9 +139,14 @@ namespace {
 class OpSets {
  public:
   explicit OpSets(std::size_t n) : words_((n + 63) / 64), bits_(n * words_) {}
-  void add(OpId set, OpId member) { row(set)[static_cast<std::size_t>(member.index()) / 64] |= 1ULL << (member.index() % 64); }
+  void add(OpId set, OpId member) {
+    row(set)[static_cast<std::size_t>(member.index()) / 64] |= 1ULL << (member.index() % 64);
+  }
   bool has(OpId set, OpId member) const {
-    return bits_[static_cast<std::size_t>(set.index()) * words_ + static_cast<std::size_t>(member.index()) / 64] >> (member.index() % 64) & 1;
+    return bits_[static_cast<std::size_t>(set.index()) * words_ +
+                 static_cast<std::size_t>(member.index()) / 64] >>
+               (member.index() % 64) &
+           1;
   }
   void merge(OpId into, OpId from) {
     for (std::size_t w = 0; w < words_; ++w) row(into)[w] |= row(from)[w];
@@ -179,7 +186,8 @@ DurationBound free_cut_bound(const Graph& graph, Bytes budget) {
       const auto inputs = graph.inputs[op];
       if (std::binary_search(inputs.begin(), inputs.end(), v)) return false;
       const auto readers = graph.readers[v];
-      return graph.kept[v] || std::any_of(readers.begin(), readers.end(), [&](OpId reader) { return above.has(reader, op); });
+      return graph.kept[v] ||
+             std::any_of(readers.begin(), readers.end(), [&](OpId reader) { return above.has(reader, op); });
     };
     std::int64_t excess = need(graph, op).count() - budget.count();
     std::vector<ValueId> crossing;

@@ -70,7 +70,8 @@ struct Moment {
   }
 };
 
-std::vector<ValueId> alive_at(const Graph& graph, const Moment& moment, std::span<const ValueId> never_values) {
+std::vector<ValueId> alive_at(const Graph& graph, const Moment& moment,
+                              std::span<const ValueId> never_values) {
   if (!moment.op) return made_values(graph, graph.graph_outputs);
   std::vector<ValueId> alive = made_values(graph, graph.inputs[moment.op]);
   for (ValueId v : never_values) {

@@ -9,7 +9,9 @@ Pebbling::Pebbling(const Graph& graph, OrderMode order) : graph_(graph), order_(
 
 namespace {
 
-bool holds(const std::vector<ValueId>& sorted, ValueId v) { return std::binary_search(sorted.begin(), sorted.end(), v); }
+bool holds(const std::vector<ValueId>& sorted, ValueId v) {
+  return std::binary_search(sorted.begin(), sorted.end(), v);
+}
 
 Bytes total(const Graph& graph, const std::vector<ValueId>& values) {
   Bytes sum;
@@ -46,8 +48,8 @@ bool Pebbling::can_be_last(OpId op, const State& state) const {
 
 /// Successors that cost at most the threshold, the one with the least left alive last. False where the
 /// units ran out. A successor that only shrinks its state is taken alone: going there loses nothing.
-bool Pebbling::expand(const State& state, Bytes threshold, Bytes& cheapest_refused, std::vector<Successor>& out,
-                      std::int64_t& units) const {
+bool Pebbling::expand(const State& state, Bytes threshold, Bytes& cheapest_refused,
+                      std::vector<Successor>& out, std::int64_t& units) const {
   out.clear();
   std::vector<OpId> makers;
   for (ValueId v : state) makers.push_back(graph_.producer[v]);

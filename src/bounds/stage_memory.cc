@@ -6,7 +6,9 @@
 namespace remat {
 namespace {
 
-bool contains(std::span<const ValueId> row, ValueId v) { return std::binary_search(row.begin(), row.end(), v); }
+bool contains(std::span<const ValueId> row, ValueId v) {
+  return std::binary_search(row.begin(), row.end(), v);
+}
 
 }  // namespace
 
@@ -175,7 +177,8 @@ void StageModel::add_graph_order(int stage) {
     chain.push_back(held(stage + 1, v));
     const auto readers = graph_.readers[v];
     for (auto at = readers.rbegin(); at != readers.rend(); ++at) {
-      if (*at <= (last ? last : begin_of(stage).prev()) && !runs(*at).is_zero()) chain.push_back(chained(chain.back(), runs(*at)));
+      if (*at <= (last ? last : begin_of(stage).prev()) && !runs(*at).is_zero())
+        chain.push_back(chained(chain.back(), runs(*at)));
     }
     const lp::Column again = rerun_column(stage, graph_.producer[v]);
     current[v] = chain.back();

@@ -36,7 +36,8 @@ StageModel::StageModel(const Graph& graph, const StageSpec& spec) : graph_(graph
   if (tail) first_.push_back(end);
   stages_ = full_stages + tail;
   cost_scale_ = 1000.0 / static_cast<double>(dearest);
-  memory_scale_ = 1000.0 / static_cast<double>(std::max<std::int64_t>(1, (spec.budget - graph.resident).count()));
+  memory_scale_ =
+      1000.0 / static_cast<double>(std::max<std::int64_t>(1, (spec.budget - graph.resident).count()));
   capacity_ = memory(spec.budget - graph.resident);
   find_uses();
   add_columns();
@@ -97,7 +98,9 @@ void StageModel::add_columns() {
 
 /// What is read or held in a stage was held into it or runs in it.
 void StageModel::add_availability(int stage) {
-  const auto available = [&](Row& row, ValueId v) { row.add(held(stage, v), 1).add(rerun(stage, graph_.producer[v]), 1); };
+  const auto available = [&](Row& row, ValueId v) {
+    row.add(held(stage, v), 1).add(rerun(stage, graph_.producer[v]), 1);
+  };
   for (ValueId v : graph_.values()) {
     if (!made_by_op(v) || !before(stage, v) || last_use_[v] < stage) continue;
     const Literal next = held(stage + 1, v);
@@ -123,13 +126,15 @@ void StageModel::add_availability(int stage) {
 
 Duration StageModel::duration_of(double bound) const {
   // Half a millionth of the dearest rerun covers the solver's tolerances; sums are multiples of the unit.
-  const double extra = (bound - 5e-4 - std::fabs(bound) * 1e-7) / cost_scale_ / static_cast<double>(duration_unit_);
+  const double extra =
+      (bound - 5e-4 - std::fabs(bound) * 1e-7) / cost_scale_ / static_cast<double>(duration_unit_);
   if (!(extra > 0)) return graph_.base_duration;
   return graph_.base_duration + Duration(static_cast<std::int64_t>(std::ceil(extra)) * duration_unit_);
 }
 
 std::vector<double> StageModel::start_from(const Plan& plan) const {
-  std::vector<double> x(static_cast<std::size_t>(model_.num_columns()), std::numeric_limits<double>::quiet_NaN());
+  std::vector<double> x(static_cast<std::size_t>(model_.num_columns()),
+                        std::numeric_limits<double>::quiet_NaN());
   for (lp::Column c : rerun_) {
     if (c >= 0) x[static_cast<std::size_t>(c)] = 0;
   }
@@ -158,7 +163,8 @@ std::vector<double> StageModel::start_from(const Plan& plan) const {
 
 Plan StageModel::plan_of(const std::vector<double>& x, double threshold) const {
   const auto is_held = [&](int stage, ValueId v) {
-    if (!may_rerun_[graph_.producer[v]]) return stage_of_[graph_.producer[v]] < stage && stage <= last_use_[v];
+    if (!may_rerun_[graph_.producer[v]])
+      return stage_of_[graph_.producer[v]] < stage && stage <= last_use_[v];
     const Literal& l = held_[value_row(stage, v)];
     return l.column < 0 ? l.constant == 1 : x[static_cast<std::size_t>(l.column)] >= threshold;
   };

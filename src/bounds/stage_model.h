@@ -51,8 +51,8 @@ class StageModel {
   Duration duration_of(double bound) const;
   /// Values for the integer columns that a plan in fixed order takes; NaN for the rest.
   std::vector<double> start_from(const Plan& plan) const;
-  /// The plan that holds the values whose column is at least `threshold` and runs again, in the graph's order,
-  /// only what is then missing (Checkmate's second phase). Stages of one op.
+  /// The plan that holds the values whose column is at least `threshold` and runs again, in the graph's
+  /// order, only what is then missing (Checkmate's second phase). Stages of one op.
   Plan plan_of(const std::vector<double>& x, double threshold = 0.5) const;
   /// The plan that runs again what `x` runs again, in the graph's order, less what nobody reads.
   Plan plan_as_run(const std::vector<double>& x) const;
@@ -103,16 +103,16 @@ class StageModel {
   lp::Model model_;
   double memory_scale_ = 1, cost_scale_ = 1, capacity_ = 0;
   std::int64_t duration_unit_ = 1;
-  int stages_ = 0;                              ///< the tail included
-  std::vector<OpId> first_;                     ///< stages_ + 1 entries
+  int stages_ = 0;           ///< the tail included
+  std::vector<OpId> first_;  ///< stages_ + 1 entries
   IndexVector<OpId, int> stage_of_;
   IndexVector<OpId, bool> may_rerun_;
-  IndexVector<OpId, int> last_rerun_;           ///< last stage in which a rerun can be of use, or -1
-  IndexVector<ValueId, int> last_use_;          ///< last stage that may read the value; stages_ for kept ones
-  IndexVector<ValueId, int> last_first_use_;    ///< last stage with a first run that reads it; stages_ for kept
-  std::vector<lp::Column> rerun_;               ///< stage by op, -1: none
-  std::vector<Literal> held_;                   ///< stage (one more for the end) by value
-  IndexVector<ValueId, Literal> through_;       ///< of the stage at hand: see find_through
+  IndexVector<OpId, int> last_rerun_;         ///< last stage in which a rerun can be of use, or -1
+  IndexVector<ValueId, int> last_use_;        ///< last stage that may read the value; stages_ for kept ones
+  IndexVector<ValueId, int> last_first_use_;  ///< last stage with a first run that reads it; stages_ for kept
+  std::vector<lp::Column> rerun_;             ///< stage by op, -1: none
+  std::vector<Literal> held_;                 ///< stage (one more for the end) by value
+  IndexVector<ValueId, Literal> through_;     ///< of the stage at hand: see find_through
 };
 
 }  // namespace remat

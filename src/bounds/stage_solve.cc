@@ -9,8 +9,8 @@ namespace {
 constexpr double kTolerance = 1e-3;
 
 /// Relaxations until they fix nothing more. Raises outcome.bound; true where that settles the question.
-bool relax_and_fix(const StageModel& stages, lp::Model& model, std::optional<double> cutoff, const StageEffort& effort,
-                   Limits& limits, double& bound, StageOutcome& outcome) {
+bool relax_and_fix(const StageModel& stages, lp::Model& model, std::optional<double> cutoff,
+                   const StageEffort& effort, Limits& limits, double& bound, StageOutcome& outcome) {
   lp::Settings settings;
   settings.relax = true;
   settings.threads = effort.threads;
@@ -35,8 +35,8 @@ std::int64_t full_columns(const Graph& graph) {
   return n * static_cast<std::int64_t>(graph.num_ops() + 2 * graph.num_values()) / 2;
 }
 
-StageOutcome solve_stages(const Graph& graph, const StageModel& stages, const StageSpec& spec, const StageEffort& effort,
-                          Limits& limits) {
+StageOutcome solve_stages(const Graph& graph, const StageModel& stages, const StageSpec& spec,
+                          const StageEffort& effort, Limits& limits) {
   StageOutcome outcome;
   outcome.bound = graph.base_duration;
   outcome.columns = stages.model().num_columns();
@@ -74,7 +74,8 @@ StageOutcome solve_stages(const Graph& graph, const StageModel& stages, const St
   settings.heuristic_effort = effort.heuristics;
   settings.threads = effort.threads;
   settings.seed = effort.seed;
-  if (effort.on_better) settings.on_better = [&](const std::vector<double>& x, double) { effort.on_better(x); };
+  if (effort.on_better)
+    settings.on_better = [&](const std::vector<double>& x, double) { effort.on_better(x); };
   lp::Solution solved = lp::solve(model, settings, limits);
   outcome.nodes = solved.nodes;
   outcome.iterations += solved.iterations;

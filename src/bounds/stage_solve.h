@@ -12,15 +12,15 @@
 namespace remat {
 
 struct StageOutcome {
-  Duration bound;                        ///< of every plan of the model, never above the cutoff's successor
-  bool settled = false;                  ///< no plan of the model is at or below the cutoff, or `x` is the best
+  Duration bound;        ///< of every plan of the model, never above the cutoff's successor
+  bool settled = false;  ///< no plan of the model is at or below the cutoff, or `x` is the best
   std::optional<std::vector<double>> x;  ///< best integer solution at or below the cutoff
   std::int64_t columns = 0, fixed = 0, nodes = 0, iterations = 0;
 };
 
 struct StageEffort {
-  bool integer = true;                   ///< after the relaxation, the integer program
-  int fixing_rounds = 2;                 ///< relaxations whose reduced costs fix columns
+  bool integer = true;    ///< after the relaxation, the integer program
+  int fixing_rounds = 2;  ///< relaxations whose reduced costs fix columns
   double heuristics = 0.05;
   double relative_gap = 0;
   int threads = 1;
@@ -35,7 +35,7 @@ std::int64_t full_columns(const Graph& graph);
 /// Solves the model of `spec`, whose cutoff is inclusive. Fixing by reduced cost: a column whose other value
 /// raises the relaxation's bound over the cutoff keeps its value; that halves the columns and saves nine
 /// tenths of the time on training graphs.
-StageOutcome solve_stages(const Graph& graph, const StageModel& model, const StageSpec& spec, const StageEffort& effort,
-                          Limits& limits);
+StageOutcome solve_stages(const Graph& graph, const StageModel& model, const StageSpec& spec,
+                          const StageEffort& effort, Limits& limits);
 
 }  // namespace remat

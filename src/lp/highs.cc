@@ -25,7 +25,8 @@ struct Watch {
   bool interrupted = false;
 };
 
-void on_callback(int type, const char*, const HighsCallbackDataOut* out, HighsCallbackDataIn* in, void* data) {
+void on_callback(int type, const char*, const HighsCallbackDataOut* out, HighsCallbackDataIn* in,
+                 void* data) {
   Watch& watch = *static_cast<Watch*>(data);
   if (type == kHighsCallbackMipImprovingSolution) {
     if (watch.settings->on_better && out->mip_solution) {
@@ -43,7 +44,8 @@ void on_callback(int type, const char*, const HighsCallbackDataOut* out, HighsCa
 void pass_model(void* highs, const Model& model, bool relax) {
   std::vector<HighsInt> integrality;
   if (!relax) {
-    for (bool integer : model.integer) integrality.push_back(integer ? kHighsVarTypeInteger : kHighsVarTypeContinuous);
+    for (bool integer : model.integer)
+      integrality.push_back(integer ? kHighsVarTypeInteger : kHighsVarTypeContinuous);
   }
   const double infinity = Highs_getInfinity(highs);
   const auto finite = [infinity](std::vector<double> column) {
@@ -56,12 +58,13 @@ void pass_model(void* highs, const Model& model, bool relax) {
   if (relax) {
     Highs_passLp(highs, model.num_columns(), model.num_rows(), nonzeros, kHighsMatrixFormatRowwise,
                  kHighsObjSenseMinimize, 0.0, model.cost.data(), lower.data(), upper.data(), row_lower.data(),
-                 row_upper.data(), model.row_begin.data(), model.entry_column.data(), model.entry_factor.data());
+                 row_upper.data(), model.row_begin.data(), model.entry_column.data(),
+                 model.entry_factor.data());
   } else {
     Highs_passMip(highs, model.num_columns(), model.num_rows(), nonzeros, kHighsMatrixFormatRowwise,
-                  kHighsObjSenseMinimize, 0.0, model.cost.data(), lower.data(), upper.data(), row_lower.data(),
-                  row_upper.data(), model.row_begin.data(), model.entry_column.data(), model.entry_factor.data(),
-                  integrality.data());
+                  kHighsObjSenseMinimize, 0.0, model.cost.data(), lower.data(), upper.data(),
+                  row_lower.data(), row_upper.data(), model.row_begin.data(), model.entry_column.data(),
+                  model.entry_factor.data(), integrality.data());
   }
 }
 
@@ -73,7 +76,8 @@ void set_options(void* highs, const Settings& settings, Limits& limits) {
   Highs_setDoubleOptionValue(highs, "mip_rel_gap", settings.relative_gap);
   Highs_setDoubleOptionValue(highs, "mip_abs_gap", settings.absolute_gap);
   Highs_setDoubleOptionValue(highs, "mip_heuristic_effort", settings.heuristic_effort);
-  if (settings.cutoff && !settings.relax) Highs_setDoubleOptionValue(highs, "objective_bound", *settings.cutoff);
+  if (settings.cutoff && !settings.relax)
+    Highs_setDoubleOptionValue(highs, "objective_bound", *settings.cutoff);
   if (const auto left = limits.seconds_left()) Highs_setDoubleOptionValue(highs, "time_limit", *left);
 }
 
@@ -91,7 +95,8 @@ void pass_start(void* highs, const std::vector<double>& start) {
 
 Outcome outcome_of(HighsInt status) {
   if (status == kHighsModelStatusOptimal || status == kHighsModelStatusModelEmpty) return Outcome::kOptimal;
-  if (status == kHighsModelStatusInfeasible || status == kHighsModelStatusObjectiveBound) return Outcome::kInfeasible;
+  if (status == kHighsModelStatusInfeasible || status == kHighsModelStatusObjectiveBound)
+    return Outcome::kInfeasible;
   if (status == kHighsModelStatusTimeLimit || status == kHighsModelStatusIterationLimit ||
       status == kHighsModelStatusInterrupt || status == kHighsModelStatusSolutionLimit) {
     return Outcome::kStopped;

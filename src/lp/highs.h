@@ -11,11 +11,11 @@
 namespace remat::lp {
 
 struct Settings {
-  bool relax = false;                ///< ignore that columns are integer
-  double relative_gap = 1e-4;        ///< of the objective as it stands in the model, without any constant
+  bool relax = false;          ///< ignore that columns are integer
+  double relative_gap = 1e-4;  ///< of the objective as it stands in the model, without any constant
   double absolute_gap = 1e-6;
   std::optional<double> cutoff = std::nullopt;  ///< only solutions below are asked for; none: kInfeasible
-  double heuristic_effort = 0.05;    ///< share of the work that goes into finding solutions
+  double heuristic_effort = 0.05;               ///< share of the work that goes into finding solutions
   int threads = 1;
   std::int64_t seed = 0;
   std::optional<std::vector<double>> start;  ///< to start from; NaN: not known

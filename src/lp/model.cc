@@ -17,7 +17,8 @@ Column Model::add_column(double c, double lo, double hi, bool is_integer) {
 
 void Model::add_row(double lo, double hi, std::span<const Term> terms) {
   std::vector<Term> sorted(terms.begin(), terms.end());
-  std::stable_sort(sorted.begin(), sorted.end(), [](const Term& a, const Term& b) { return a.column < b.column; });
+  std::stable_sort(sorted.begin(), sorted.end(),
+                   [](const Term& a, const Term& b) { return a.column < b.column; });
   for (std::size_t i = 0; i < sorted.size();) {
     double factor = 0;
     const Column column = sorted[i].column;
@@ -43,10 +44,12 @@ double dual_bound(const Model& model, std::span<const double> row_dual, std::vec
   };
   for (int row = 0; row < model.num_rows(); ++row) {
     const Wide y = row_dual[static_cast<std::size_t>(row)];
-    const double side = y > 0 ? model.row_lower[static_cast<std::size_t>(row)] : model.row_upper[static_cast<std::size_t>(row)];
+    const double side = y > 0 ? model.row_lower[static_cast<std::size_t>(row)]
+                              : model.row_upper[static_cast<std::size_t>(row)];
     if (y == 0 || !std::isfinite(side)) continue;
     add(y * side);
-    for (int e = model.row_begin[static_cast<std::size_t>(row)]; e < model.row_begin[static_cast<std::size_t>(row) + 1]; ++e) {
+    for (int e = model.row_begin[static_cast<std::size_t>(row)];
+         e < model.row_begin[static_cast<std::size_t>(row) + 1]; ++e) {
       const auto i = static_cast<std::size_t>(e);
       reduced[static_cast<std::size_t>(model.entry_column[i])] -= y * model.entry_factor[i];
     }

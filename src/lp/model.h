@@ -42,7 +42,8 @@ struct Model {
 /// solver's tolerances were, this much is proved, up to the rounding of its own sums, which is taken off.
 /// With `reduced`, also the reduced cost of each column: moving it by one off the bound that is cheapest for
 /// it costs at least as much as that more.
-double dual_bound(const Model& model, std::span<const double> row_dual, std::vector<double>* reduced = nullptr);
+double dual_bound(const Model& model, std::span<const double> row_dual,
+                  std::vector<double>* reduced = nullptr);
 
 /// Fixes integer columns between 0 and 1 of which the duals prove that the other value costs more than
 /// `cutoff`. Returns how many.

@@ -13,20 +13,23 @@ using testing::make_graph;
 // a(10) and b(4) are read only by the last op; c needs 8 on the way. With 20 bytes, b alone does not make
 // room, so a runs again: its 7 is the price, in any order of the ops (c comes after a and b by `after`).
 TEST(DurationBounds, CutPaysForWhatDoesNotFitBesideAnOp) {
-  const Graph g = make_graph({}, {{.inputs = {}, .output_bytes = {10}, .duration = 7},
-                                  {.inputs = {}, .output_bytes = {4}, .duration = 100},
-                                  {.inputs = {0, 1}, .output_bytes = {1}, .duration = 1},
-                                  {.inputs = {2}, .output_bytes = {8}, .duration = 1},
-                                  {.inputs = {0, 1, 3}, .output_bytes = {0}, .duration = 1}}, {});
+  const Graph g = make_graph({},
+                             {{.inputs = {}, .output_bytes = {10}, .duration = 7},
+                              {.inputs = {}, .output_bytes = {4}, .duration = 100},
+                              {.inputs = {0, 1}, .output_bytes = {1}, .duration = 1},
+                              {.inputs = {2}, .output_bytes = {8}, .duration = 1},
+                              {.inputs = {0, 1, 3}, .output_bytes = {0}, .duration = 1}},
+                             {});
   const Bytes budget(19);
-  EXPECT_EQ(fixed_cut_bound(g, budget).duration, Duration(112));  // 4 of the 10 bytes of a must go: 0.4 x 7, rounded down
+  EXPECT_EQ(fixed_cut_bound(g, budget).duration,
+            Duration(112));  // 4 of the 10 bytes of a must go: 0.4 x 7, rounded down
   EXPECT_EQ(free_cut_bound(g, budget).duration, fixed_cut_bound(g, budget).duration);
 }
 
 TEST(DurationBounds, OfEveryKindAreNeverAboveTheLeastDurationOfTinyGraphs) {
   Random random(77);
   int cheap_better = 0, best_tight = 0, cases = 0;
-  for (int round = 0; round < 500; ++round) {
+  for (int round = 0; round < 200; ++round) {
     const Graph g = testing::random_graph(random);
     for (OrderMode order : {OrderMode::kFixed, OrderMode::kFree}) {
       const Bytes least = testing::oracle_min_peak(g, order);
@@ -34,7 +37,8 @@ TEST(DurationBounds, OfEveryKindAreNeverAboveTheLeastDurationOfTinyGraphs) {
       for (std::int64_t part : {0, 1, 2}) {
         const Bytes budget(least.count() + (most.count() - least.count()) * part / 3);
         const Duration truth = *testing::oracle_min_duration(g, order, budget);
-        SCOPED_TRACE(::testing::Message() << "graph " << round << " " << to_string(order) << " budget " << budget.count());
+        SCOPED_TRACE(::testing::Message()
+                     << "graph " << round << " " << to_string(order) << " budget " << budget.count());
         const DurationBound cheap = cheap_duration_bound(g, budget, order);
         ASSERT_LE(cheap.duration, truth) << cheap.argument;
         Limits limits;
@@ -49,7 +53,7 @@ TEST(DurationBounds, OfEveryKindAreNeverAboveTheLeastDurationOfTinyGraphs) {
       }
     }
   }
-  EXPECT_GT(cheap_better, 50);
+  EXPECT_GT(cheap_better, 40);
   EXPECT_GT(best_tight * 4, cases);
   RecordProperty("cheap_better", cheap_better);
   RecordProperty("best_tight", best_tight);

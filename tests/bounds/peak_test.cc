@@ -12,10 +12,12 @@ using testing::make_graph;
 // a(4), b(4) -> u; a and b read x(9). Whichever of the two comes last, the other is alive beside x:
 // 9 + 4 + 4, while no single op needs more than 9 + 4.
 TEST(PeakBounds, PebblingSeesTheOtherInputBesideTheLastOne) {
-  const Graph g = make_graph({}, {{.inputs = {}, .output_bytes = {9}},
-                                  {.inputs = {0}, .output_bytes = {4}},
-                                  {.inputs = {0}, .output_bytes = {4}},
-                                  {.inputs = {1, 2}, .output_bytes = {1}}}, {});
+  const Graph g = make_graph({},
+                             {{.inputs = {}, .output_bytes = {9}},
+                              {.inputs = {0}, .output_bytes = {4}},
+                              {.inputs = {0}, .output_bytes = {4}},
+                              {.inputs = {1, 2}, .output_bytes = {1}}},
+                             {});
   EXPECT_EQ(floor_bound(g).peak, Bytes(13));
   const PeakBound bound = best_peak_bound(g, OrderMode::kFixed);
   EXPECT_EQ(bound.peak, Bytes(17));
@@ -25,10 +27,12 @@ TEST(PeakBounds, PebblingSeesTheOtherInputBesideTheLastOne) {
 
 // a(8, never again) is read by the last op; b(1) and c(6) run in between.
 TEST(PeakBounds, ForcedCountsWhatMayNotBeMadeAgain) {
-  const Graph g = make_graph({}, {{.inputs = {}, .output_bytes = {8}, .recomputable = false},
-                                  {.inputs = {}, .output_bytes = {1}},
-                                  {.inputs = {1}, .output_bytes = {6}},
-                                  {.inputs = {0}, .output_bytes = {1}}}, {});
+  const Graph g = make_graph({},
+                             {{.inputs = {}, .output_bytes = {8}, .recomputable = false},
+                              {.inputs = {}, .output_bytes = {1}},
+                              {.inputs = {1}, .output_bytes = {6}},
+                              {.inputs = {0}, .output_bytes = {1}}},
+                             {});
   EXPECT_EQ(forced_bound(g).peak, Bytes(15));
   EXPECT_EQ(forced_bound(g).op, OpId(2));
   EXPECT_EQ(testing::oracle_min_peak(g, OrderMode::kFixed), Bytes(15));
@@ -36,9 +40,11 @@ TEST(PeakBounds, ForcedCountsWhatMayNotBeMadeAgain) {
 }
 
 TEST(PeakBounds, KeptOutputsAreInMemoryTogetherWhenTheLastOfThemIsMade) {
-  const Graph g = make_graph({3}, {{.inputs = {0}, .output_bytes = {5}},
-                                   {.inputs = {0}, .output_bytes = {5}, .workspace = 4},
-                                   {.inputs = {0}, .output_bytes = {5}, .workspace = 4}}, {2, 3});
+  const Graph g = make_graph({3},
+                             {{.inputs = {0}, .output_bytes = {5}},
+                              {.inputs = {0}, .output_bytes = {5}, .workspace = 4},
+                              {.inputs = {0}, .output_bytes = {5}, .workspace = 4}},
+                             {2, 3});
   // Whichever kept output comes last, its workspace is needed beside the other one.
   EXPECT_EQ(floor_bound(g).peak, Bytes(13));
   EXPECT_EQ(best_peak_bound(g, OrderMode::kFixed).peak, Bytes(17));
@@ -53,7 +59,8 @@ TEST(PeakBounds, AreNeverAboveTheLeastPeakOfTinyGraphs) {
     for (OrderMode order : {OrderMode::kFixed, OrderMode::kFree}) {
       const Bytes least = testing::oracle_min_peak(g, order);
       const PeakBound bound = best_peak_bound(g, order);
-      ASSERT_LE(bound.peak, least) << "graph " << round << " in " << to_string(order) << " order, by " << bound.argument;
+      ASSERT_LE(bound.peak, least) << "graph " << round << " in " << to_string(order) << " order, by "
+                                   << bound.argument;
       ASSERT_GE(bound.peak, floor_bound(g).peak);
       better += bound.peak > floor_bound(g).peak;
       tight += bound.peak == least;

@@ -51,7 +51,8 @@ TEST(StageModel, AnyOrderIsNeverAboveTheLeastDurationWhateverTheStages) {
         for (bool relax : {true, false}) {
           const lp::Solution s = solve(model, relax);
           ASSERT_EQ(s.outcome, lp::Outcome::kOptimal) << "graph " << round << " budget " << budget.count();
-          ASSERT_LE(model.duration_of(s.bound), truth) << "graph " << round << " budget " << budget.count() << " stages " << model.num_stages();
+          ASSERT_LE(model.duration_of(s.bound), truth)
+              << "graph " << round << " budget " << budget.count() << " stages " << model.num_stages();
           if (!relax && cut == 0) {
             ++cases;
             tight += model.duration_of(s.bound) == truth;
@@ -75,13 +76,15 @@ TEST(StageModel, GraphOrderPlansFitTheBudgetAndCostWhatTheModelSays) {
     const Graph g = testing::random_graph(random);
     const Budgets b = budgets_of(g);
     for (Bytes budget : {b.least, b.middle}) {
-      const StageModel model(g, {.budget = budget, .rows = StageRows::kGraphOrder, .first = {}, .cutoff = std::nullopt});
+      const StageModel model(
+          g, {.budget = budget, .rows = StageRows::kGraphOrder, .first = {}, .cutoff = std::nullopt});
       const lp::Solution s = solve(model, false);
       if (!s.x) continue;
       ++found;
       const Plan plan = model.plan_as_run(*s.x);
       const auto violation = validate(g, plan, OrderMode::kFixed, budget);
-      ASSERT_FALSE(violation) << "graph " << round << " budget " << budget.count() << ": " << violation->message;
+      ASSERT_FALSE(violation) << "graph " << round << " budget " << budget.count() << ": "
+                              << violation->message;
       ASSERT_EQ(simulate(g, plan).duration, model.duration_of(s.objective)) << "graph " << round;
     }
   }

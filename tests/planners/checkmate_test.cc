@@ -65,7 +65,8 @@ class StageOracle {
       std::int64_t sum = cost;
       bool valid = true;
       for (OpId op : steps) {
-        valid = valid && (graph_.recomputable[op] || op == OpId(stage)) && (mask(graph_.inputs[op]) & ~available) == 0;
+        valid = valid && (graph_.recomputable[op] || op == OpId(stage)) &&
+                (mask(graph_.inputs[op]) & ~available) == 0;
         available |= mask(graph_.outputs[op]);
         sum += graph_.duration[op].count();
       }
@@ -81,7 +82,8 @@ class StageOracle {
     }
   }
 
-  /// Backwards: a value is alive at a step if the step touches it, or if a later step reads it before making it.
+  /// Backwards: a value is alive at a step if the step touches it, or if a later step reads it before making
+  /// it.
   bool fits(const std::vector<OpId>& steps, Mask held, Mask hold) const {
     Mask alive = hold;
     for (std::size_t i = steps.size(); i-- > 0;) {
@@ -98,7 +100,8 @@ class StageOracle {
   Mask useful_ = 0;
 };
 
-PlanResult plan(const Graph& graph, Bytes budget, std::string_view planner, std::map<std::string, std::string> set) {
+PlanResult plan(const Graph& graph, Bytes budget, std::string_view planner,
+                std::map<std::string, std::string> set) {
   Limits limits;
   const Problem problem{&graph, budget, OrderMode::kFixed, Objective::kTime};
   return make_plan(problem, planner, {.seed = 1, .threads = 1, .set = std::move(set)}, limits);
@@ -141,15 +144,18 @@ TEST(CheckmateMilp, EqualsBruteForceOverItsOwnModel) {
   EXPECT_GT(recomputing, graphs / 20);
 }
 
-// a1(9) b1(9) a2(1) b2(1) m(11) w: a2 reads a1, b2 reads b1, w reads a2 and b2, and m leaves room for nothing.
-// Before w everything runs again: a1 a2 b1 b2 fits into 11 bytes, the graph's own order a1 b1 a2 b2 does not.
+// a1(9) b1(9) a2(1) b2(1) m(11) w: a2 reads a1, b2 reads b1, w reads a2 and b2, and m leaves room for
+// nothing. Before w everything runs again: a1 a2 b1 b2 fits into 11 bytes, the graph's own order a1 b1 a2 b2
+// does not.
 TEST(CheckmateMilp, ItsModelMissesPlansThatRunAgainInAnotherOrder) {
-  const Graph g = testing::make_graph({}, {{.inputs = {}, .output_bytes = {9}},
-                                           {.inputs = {}, .output_bytes = {9}},
-                                           {.inputs = {0}, .output_bytes = {1}},
-                                           {.inputs = {1}, .output_bytes = {1}},
-                                           {.inputs = {}, .output_bytes = {11}},
-                                           {.inputs = {2, 3}, .output_bytes = {0}}}, {});
+  const Graph g = testing::make_graph({},
+                                      {{.inputs = {}, .output_bytes = {9}},
+                                       {.inputs = {}, .output_bytes = {9}},
+                                       {.inputs = {0}, .output_bytes = {1}},
+                                       {.inputs = {1}, .output_bytes = {1}},
+                                       {.inputs = {}, .output_bytes = {11}},
+                                       {.inputs = {2, 3}, .output_bytes = {0}}},
+                                      {});
   const Bytes budget(11);
   EXPECT_EQ(testing::oracle_min_duration(g, OrderMode::kFixed, budget), Duration(12));
   EXPECT_FALSE(StageOracle(g, budget).least_duration());
@@ -175,7 +181,8 @@ TEST(CheckmateMilp, StopsInTimeWithAPlanAndABound) {
 
 TEST(CheckmateMilp, RefusesWhatItCannotPlanAndOptionsItDoesNotHave) {
   const Graph g = testing::training_chain(3);
-  const auto reason = find_planner("checkmate_milp").supports({&g, Bytes(5), OrderMode::kFree, Objective::kTime});
+  const auto reason =
+      find_planner("checkmate_milp").supports({&g, Bytes(5), OrderMode::kFree, Objective::kTime});
   ASSERT_TRUE(reason);
   EXPECT_NE(reason->find("fixed order"), std::string::npos);
   EXPECT_THROW(plan(g, Bytes(4), "checkmate_milp", {{"warm_start", "magic"}}), UsageError);

@@ -16,7 +16,8 @@ class Rounding {
 
   void relax(Bytes budget, Limits& limits) {
     const Graph& graph = *problem_.graph;
-    const StageModel model(graph, {.budget = budget, .rows = StageRows::kGraphOrder, .first = {}, .cutoff = std::nullopt});
+    const StageModel model(
+        graph, {.budget = budget, .rows = StageRows::kGraphOrder, .first = {}, .cutoff = std::nullopt});
     lp::Settings settings;
     settings.relax = true;
     const lp::Solution solution = lp::solve(model.model(), settings, limits);
@@ -58,7 +59,10 @@ class Rounding {
 
 PlanResult run(const Problem& problem, const PlanOptions& given, Limits& limits) {
   Options options;
-  OptionReader(given, "checkmate_lp").number("threshold", options.threshold, 0, 1).flag("shrink", options.shrink).finish();
+  OptionReader(given, "checkmate_lp")
+      .number("threshold", options.threshold, 0, 1)
+      .flag("shrink", options.shrink)
+      .finish();
   Rounding rounding(problem, options);
   rounding.relax(problem.budget, limits);
   if (options.shrink && !limits.reached()) {
@@ -74,7 +78,8 @@ std::optional<std::string> supports(const Problem& problem) {
   if (problem.objective == Objective::kPeak) return "it has no objective 'peak'";
   const std::int64_t columns = full_columns(*problem.graph);
   if (columns > kMostColumns) {
-    return "its model would have " + std::to_string(columns) + " columns, more than " + std::to_string(kMostColumns);
+    return "its model would have " + std::to_string(columns) + " columns, more than " +
+           std::to_string(kMostColumns);
   }
   return std::nullopt;
 }

@@ -6,8 +6,8 @@
 namespace remat::checkmate_lp {
 
 struct Options {
-  double threshold = 0;      ///< what is held at least this much is held; 0: try 0.1, 0.2, ... 0.9
-  bool shrink = true;        ///< also the relaxation at nine tenths of the memory beyond the resident inputs
+  double threshold = 0;  ///< what is held at least this much is held; 0: try 0.1, 0.2, ... 0.9
+  bool shrink = true;    ///< also the relaxation at nine tenths of the memory beyond the resident inputs
 };
 
 PlannerInfo info();

@@ -24,7 +24,11 @@ Options read_options(const PlanOptions& given) {
 class Solve {
  public:
   Solve(const Problem& problem, const PlanOptions& given, Limits& limits)
-      : problem_(problem), graph_(*problem.graph), options_(read_options(given)), given_(given), limits_(limits),
+      : problem_(problem),
+        graph_(*problem.graph),
+        options_(read_options(given)),
+        given_(given),
+        limits_(limits),
         bound_(problem.graph->base_duration) {}
 
   PlanResult run() {
@@ -55,7 +59,8 @@ class Solve {
     if (best_ && key(cost) >= key(cost_)) return false;
     best_ = std::move(plan);
     cost_ = cost;
-    limits_.report({"checkmate_milp", limits_.seconds(), cost.peak, cost.duration, cost.peak <= problem_.budget});
+    limits_.report(
+        {"checkmate_milp", limits_.seconds(), cost.peak, cost.duration, cost.peak <= problem_.budget});
     return true;
   }
 
@@ -117,7 +122,7 @@ class Solve {
   Limits& limits_;
   std::optional<Plan> best_;
   Simulation cost_;
-  Duration bound_;                       ///< of every plan in fixed order
+  Duration bound_;  ///< of every plan in fixed order
   Counters counters_;
   std::int64_t columns_ = 0, fixed_ = 0, nodes_ = 0, iterations_ = 0;
 };
@@ -127,7 +132,8 @@ std::optional<std::string> supports(const Problem& problem) {
   if (problem.objective == Objective::kPeak) return "it has no objective 'peak'";
   const std::int64_t columns = full_columns(*problem.graph);
   if (columns > kMostColumns) {
-    return "its model would have " + std::to_string(columns) + " columns, more than " + std::to_string(kMostColumns);
+    return "its model would have " + std::to_string(columns) + " columns, more than " +
+           std::to_string(kMostColumns);
   }
   return std::nullopt;
 }

@@ -9,10 +9,10 @@ namespace remat::checkmate_milp {
 
 struct Options {
   std::string warm_start = "search";  ///< a registered planner whose plan bounds the model, or "none"
-  /// "both": first the relaxation that holds for reruns in any order, whose bound is one for every plan in fixed
-  /// order; then, where its plan does not fit, Checkmate's own rows. "checkmate": only those.
+  /// "both": first the relaxation that holds for reruns in any order, whose bound is one for every plan in
+  /// fixed order; then, where its plan does not fit, Checkmate's own rows. "checkmate": only those.
   std::string rows = "both";
-  double gap = 1e-4;                    ///< of the duration beyond one run of each op
+  double gap = 1e-4;  ///< of the duration beyond one run of each op
 };
 
 PlannerInfo info();
