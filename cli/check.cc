@@ -58,7 +58,8 @@ void add_check(CLI::App& app, Action& action) {
   CLI::App* sub = app.add_subcommand("check", "check a plan against its graph by every rule");
   sub->add_option("GRAPH", command->graph, "remat.graph or node-link JSON")->required();
   sub->add_option("PLAN", command->plan, "remat.plan")->required();
-  sub->add_option("-b,--budget", command->budget, "check against this budget instead of the plan's own")->type_name("B");
+  sub->add_option("-b,--budget", command->budget, "check against this budget instead of the plan's own")
+      ->type_name("B");
   sub->add_option("--order", command->order, "check against this order instead of the plan's own")
       ->check(CLI::IsMember({"fixed", "free"}))
       ->type_name("fixed|free");

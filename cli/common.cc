@@ -43,10 +43,10 @@ void require_writable_folder(const std::string& path) {
   if (folder.empty()) folder = ".";
   std::error_code error;
   const bool is_folder = std::filesystem::is_directory(folder, error);
-  const int number = error                                         ? error.value()
-                     : !is_folder                                  ? ENOTDIR
+  const int number = error                                        ? error.value()
+                     : !is_folder                                 ? ENOTDIR
                      : ::access(folder.c_str(), W_OK | X_OK) != 0 ? errno
-                                                                   : 0;
+                                                                  : 0;
   if (number != 0) throw InputError("cannot write " + path + ": " + std::strerror(number));
 }
 
@@ -75,16 +75,20 @@ double parse_seconds(std::string_view text) {
 }
 
 void EffortOptions::declare(CLI::App& command) {
-  command.add_option("--time-limit", time_limit, "wall clock: 10s, 500ms, 2m, 1h (default: 10s)")->type_name("TIME");
-  work_option_ = command.add_option("--work-limit", work_limit,
-                                    "deterministic work units; alone it replaces the default time limit")
+  command.add_option("--time-limit", time_limit, "wall clock: 10s, 500ms, 2m, 1h (default: 10s)")
+      ->type_name("TIME");
+  work_option_ = command
+                     .add_option("--work-limit", work_limit,
+                                 "deterministic work units; alone it replaces the default time limit")
                      ->check(CLI::NonNegativeNumber)
                      ->type_name("N");
   command.add_option("--seed", plan.seed, "seed of everything random (default: 0)")->type_name("N");
   command.add_option("--threads", plan.threads, "threads, 0 for all (default: 1)")
       ->check(CLI::Range(0, 1024))
       ->type_name("N");
-  command.add_option("--set", set, "an option of the planner, may be repeated")->type_name("KEY=VALUE")->take_all();
+  command.add_option("--set", set, "an option of the planner, may be repeated")
+      ->type_name("KEY=VALUE")
+      ->take_all();
 }
 
 void EffortOptions::finish() {
@@ -109,13 +113,16 @@ void EffortOptions::apply(Limits& limits) const {
 }
 
 void declare_order(CLI::App& command, std::string& order) {
-  command.add_option("--order", order,
-                     "fixed: first runs follow the graph's order; free: any valid order (default: fixed)")
+  command
+      .add_option("--order", order,
+                  "fixed: first runs follow the graph's order; free: any valid order (default: fixed)")
       ->check(CLI::IsMember({"fixed", "free"}))
       ->type_name("fixed|free");
 }
 
-OrderMode parse_order(const std::string& order) { return order == "free" ? OrderMode::kFree : OrderMode::kFixed; }
+OrderMode parse_order(const std::string& order) {
+  return order == "free" ? OrderMode::kFree : OrderMode::kFixed;
+}
 
 namespace {
 
@@ -129,7 +136,7 @@ extern "C" void remember_interrupt(int) { interrupted.store(true, std::memory_or
 const std::atomic<bool>& catch_interrupts() {
   static bool is_caught = false;
   if (std::exchange(is_caught, true)) return interrupted;
-  struct sigaction action {};
+  struct sigaction action{};
   action.sa_handler = remember_interrupt;
   // One signal is caught; the next one meets the default action and kills.
   action.sa_flags = static_cast<int>(SA_RESETHAND) | SA_RESTART;
@@ -157,11 +164,15 @@ void ProgressLine::show(const Progress& progress) {
   last_ = now;
   is_shown_ = true;
   std::string line = progress.planner;
-  if (progress.duration && progress.within_budget) line += "  overhead " + percent(overhead(*graph_, *progress.duration));
+  if (progress.duration && progress.within_budget)
+    line += "  overhead " + percent(overhead(*graph_, *progress.duration));
   if (progress.peak) {
     line += "  peak " + std::to_string(progress.peak->count());
     if (keep_all_peak_.count() > 0) {
-      line += " (" + percent(static_cast<double>(progress.peak->count()) / static_cast<double>(keep_all_peak_.count())) + ")";
+      line +=
+          " (" +
+          percent(static_cast<double>(progress.peak->count()) / static_cast<double>(keep_all_peak_.count())) +
+          ")";
     }
     if (!progress.within_budget) line += " over the budget";
   }

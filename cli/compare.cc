@@ -30,7 +30,8 @@ struct Row {
     Report row;
     row["planner"] = planner;
     row["status"] = ran ? Report(to_string(result->status)) : Report("not run");
-    row["overhead_percent"] = shown ? Report(100 * overhead(*problem.graph, result->cost.duration)) : Report(nullptr);
+    row["overhead_percent"] =
+        shown ? Report(100 * overhead(*problem.graph, result->cost.duration)) : Report(nullptr);
     row["peak"] = shown ? Report(result->cost.peak.count()) : Report(nullptr);
     row["over_budget"] = shown ? Report(result->cost.peak > problem.budget ? "yes" : "no") : Report(nullptr);
     row["peak_bound"] = ran ? Report(result->peak_bound.peak.count()) : Report(nullptr);
@@ -42,7 +43,8 @@ struct Row {
   }
 };
 
-Row run_planner(const Problem& problem, const std::string& name, const EffortOptions& effort, Bytes keep_all_peak) {
+Row run_planner(const Problem& problem, const std::string& name, const EffortOptions& effort,
+                Bytes keep_all_peak) {
   Row row{name, std::nullopt, ""};
   if (const auto reason = find_planner(name).supports(problem)) {
     row.note = *reason;
@@ -86,7 +88,8 @@ int CompareCommand::run() {
     found |= has_plan(*row.result);
     proved_infeasible |= row.result->status == Status::kInfeasible;
     if (!out_dir.empty() && has_plan(*row.result)) {
-      save_plan(make_record(problem, *row.result, effort.plan.seed), std::filesystem::path(out_dir) / (name + ".json"));
+      save_plan(make_record(problem, *row.result, effort.plan.seed),
+                std::filesystem::path(out_dir) / (name + ".json"));
     }
   }
   Report report;
@@ -107,7 +110,8 @@ void add_compare(CLI::App& app, Action& action) {
   auto command = std::make_shared<CompareCommand>();
   CLI::App* sub = app.add_subcommand("compare", "run several planners on one problem");
   sub->add_option("GRAPH", command->graph, "remat.graph or node-link JSON")->required();
-  sub->add_option("-b,--budget", command->budget, "memory: 6442450944, 6GiB, 800MB, 75% (of the keep-all peak)")
+  sub->add_option("-b,--budget", command->budget,
+                  "memory: 6442450944, 6GiB, 800MB, 75% (of the keep-all peak)")
       ->required()
       ->type_name("B");
   sub->add_option("--planners", command->names, "names separated by commas (default: all)")

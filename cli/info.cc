@@ -19,7 +19,8 @@ class Shares {
   }
   /// Empty where no text was ever given: a table of nothing but "(none)" tells nothing.
   Report rows(std::string_view amount, std::string_view what, std::int64_t whole, std::size_t top) const {
-    std::vector<std::pair<std::string, std::pair<std::int64_t, std::int64_t>>> sorted(by_text_.begin(), by_text_.end());
+    std::vector<std::pair<std::string, std::pair<std::int64_t, std::int64_t>>> sorted(by_text_.begin(),
+                                                                                      by_text_.end());
     std::stable_sort(sorted.begin(), sorted.end(),
                      [](const auto& a, const auto& b) { return a.second.first > b.second.first; });
     Report rows = Report::array();
@@ -28,7 +29,8 @@ class Shares {
     for (const auto& [text, share] : sorted) {
       Report row;
       row[std::string(amount)] = share.first;
-      row["percent"] = whole == 0 ? 0.0 : 100.0 * static_cast<double>(share.first) / static_cast<double>(whole);
+      row["percent"] =
+          whole == 0 ? 0.0 : 100.0 * static_cast<double>(share.first) / static_cast<double>(whole);
       row["count"] = share.second;
       row[std::string(what)] = text;
       rows.push_back(std::move(row));
@@ -78,8 +80,9 @@ void InfoCommand::add_peak(Report& report, const Graph& g, const Simulation& cos
   Shares by_kind, by_module;
   Report rows = Report::array();
   const auto share = [&](Bytes bytes) {
-    return cost.peak.count() == 0 ? 0.0
-                                  : 100.0 * static_cast<double>(bytes.count()) / static_cast<double>(cost.peak.count());
+    return cost.peak.count() == 0
+               ? 0.0
+               : 100.0 * static_cast<double>(bytes.count()) / static_cast<double>(cost.peak.count());
   };
   for (const InstanceLife& life : alive) {
     const OpId maker = g.producer[life.value];
@@ -87,13 +90,14 @@ void InfoCommand::add_peak(Report& report, const Graph& g, const Simulation& cos
     by_kind.add(std::string(g.op_kind[maker]), bytes.count());
     by_module.add(std::string(g.op_module[maker]), bytes.count());
     if (rows.size() >= top) continue;
-    rows.push_back({{"bytes", bytes.count()},
-                    {"percent", share(bytes)},
-                    {"steps", std::to_string(life.first.index()) + ".." + std::to_string(life.end.prev().index())},
-                    {"value", describe(g, life.value)},
-                    {"op", describe(g, maker)},
-                    {"kind", g.op_kind[maker]},
-                    {"module", g.op_module[maker]}});
+    rows.push_back(
+        {{"bytes", bytes.count()},
+         {"percent", share(bytes)},
+         {"steps", std::to_string(life.first.index()) + ".." + std::to_string(life.end.prev().index())},
+         {"value", describe(g, life.value)},
+         {"op", describe(g, maker)},
+         {"kind", g.op_kind[maker]},
+         {"module", g.op_module[maker]}});
   }
   if (!g.graph_inputs.empty()) {
     by_kind.add("(resident inputs)", g.resident.count());

@@ -36,10 +36,12 @@ int run(const Action& action) {
 
 std::string usage_message(const CLI::App& app, const CLI::ParseError& error, const std::string& first) {
   const auto used = app.get_subcommands();
-  if (!used.empty()) return std::string(error.what()) + " (see 'remat " + used.front()->get_name() + " --help')";
+  if (!used.empty())
+    return std::string(error.what()) + " (see 'remat " + used.front()->get_name() + " --help')";
   if (first.empty() || first.starts_with('-')) return std::string(error.what()) + " (see 'remat --help')";
   std::string known;
-  for (const CLI::App* sub : app.get_subcommands(nullptr)) known += (known.empty() ? "" : ", ") + sub->get_name();
+  for (const CLI::App* sub : app.get_subcommands(nullptr))
+    known += (known.empty() ? "" : ", ") + sub->get_name();
   return "unknown command '" + first + "'; known: " + known;
 }
 
@@ -47,16 +49,20 @@ std::string usage_message(const CLI::App& app, const CLI::ParseError& error, con
 
 int main(int argc, char** argv) {
   CLI::App app{
-      "Plans which results of a computation to keep and which to compute again, so that it runs within a memory "
+      "Plans which results of a computation to keep and which to compute again, so that it runs within a "
+      "memory "
       "budget at the least extra time.",
       "remat"};
   app.set_version_flag("--version", "remat " REMAT_VERSION);
   app.require_subcommand(1);
   app.footer(
-      "Exit codes: 0 a plan within the budget, or success; 1 bad input or failure; 2 proved that no plan fits;\n"
+      "Exit codes: 0 a plan within the budget, or success; 1 bad input or failure; 2 proved that no plan "
+      "fits;\n"
       "3 nothing found within the limits; 64 wrong usage.");
   Action action;
-  for (const auto add : {add_plan, add_info, add_check, add_compare, add_sweep, add_convert, add_generate, add_planners}) add(app, action);
+  for (const auto add :
+       {add_plan, add_info, add_check, add_compare, add_sweep, add_convert, add_generate, add_planners})
+    add(app, action);
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {

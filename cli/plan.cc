@@ -52,13 +52,15 @@ Report PlanCommand::report(const Problem& problem, const PlanResult& result, Byt
 }
 
 /// Why there is no plan, as keys and as a message; the exit code that says so.
-int PlanCommand::explain_failure(const Problem& problem, const PlanResult& result, Report& report, Limits& limits,
-                                 std::string& message) const {
+int PlanCommand::explain_failure(const Problem& problem, const PlanResult& result, Report& report,
+                                 Limits& limits, std::string& message) const {
   const std::string bytes = std::to_string(problem.budget.count());
   if (result.status == Status::kInfeasible) {
-    message = "proved infeasible: no plan of " + std::string(to_string(result.order)) + " order fits into " + bytes + " bytes";
+    message = "proved infeasible: no plan of " + std::string(to_string(result.order)) + " order fits into " +
+              bytes + " bytes";
     if (result.peak_bound.peak > problem.budget) {
-      message += ", the bound '" + result.peak_bound.argument + "' is " + std::to_string(result.peak_bound.peak.count());
+      message += ", the bound '" + result.peak_bound.argument + "' is " +
+                 std::to_string(result.peak_bound.peak.count());
     }
     const auto smallest = smallest_known_budget(problem, result, effort.plan, limits);
     report["smallest_known_budget"] = smallest ? Report(smallest->count()) : Report(nullptr);
@@ -74,7 +76,8 @@ int PlanCommand::explain_failure(const Problem& problem, const PlanResult& resul
 int PlanCommand::run() {
   effort.finish();
   const bool by_peak = objective == "peak";
-  if (budget.empty() && !by_peak) throw UsageError("--budget is required (only --objective peak goes without)");
+  if (budget.empty() && !by_peak)
+    throw UsageError("--budget is required (only --objective peak goes without)");
   find_planner(planner);
   if (!out.empty()) require_writable_folder(out);
   const LoadedGraph loaded = load_and_warn(graph);
@@ -121,7 +124,8 @@ void add_plan(CLI::App& app, Action& action) {
   auto command = std::make_shared<PlanCommand>();
   CLI::App* sub = app.add_subcommand("plan", "plan a graph within a budget");
   sub->add_option("GRAPH", command->graph, "remat.graph or node-link JSON")->required();
-  sub->add_option("-b,--budget", command->budget, "memory: 6442450944, 6GiB, 800MB, 75% (of the keep-all peak)")
+  sub->add_option("-b,--budget", command->budget,
+                  "memory: 6442450944, 6GiB, 800MB, 75% (of the keep-all peak)")
       ->type_name("B");
   sub->add_option("--planner", command->planner, "see 'remat planners' (default: auto)")->type_name("NAME");
   declare_order(*sub, command->order);
@@ -130,7 +134,8 @@ void add_plan(CLI::App& app, Action& action) {
       ->check(CLI::IsMember({"time", "peak"}))
       ->type_name("time|peak");
   command->effort.declare(*sub);
-  sub->add_option("-o,--output", command->out, "write the plan here, if it is within the budget")->type_name("PLAN");
+  sub->add_option("-o,--output", command->out, "write the plan here, if it is within the budget")
+      ->type_name("PLAN");
   sub->add_flag("--json", command->json, "print one JSON object");
   sub->callback([command, &action] { action = [command] { return command->run(); }; });
 }

@@ -1,4 +1,6 @@
 // remat sweep: overhead against memory over the whole range.
+#include "remat/sweep.h"
+
 #include <filesystem>
 #include <iostream>
 #include <sstream>
@@ -6,7 +8,6 @@
 #include "commands.h"
 #include "common.h"
 #include "remat/error.h"
-#include "remat/sweep.h"
 
 namespace remat::cli {
 namespace {
@@ -26,9 +27,11 @@ Report SweepCommand::row(const SweepPoint& point, const Graph& graph_read, Bytes
   const bool found = result.plan.has_value();
   Report row;
   row["budget"] = point.budget.count();
-  row["budget_percent"] = 100.0 * static_cast<double>(point.budget.count()) / static_cast<double>(keep_all_peak.count());
+  row["budget_percent"] =
+      100.0 * static_cast<double>(point.budget.count()) / static_cast<double>(keep_all_peak.count());
   row["peak"] = found ? Report(result.cost.peak.count()) : Report(nullptr);
-  row["overhead_percent"] = found ? Report(100 * overhead(graph_read, result.cost.duration)) : Report(nullptr);
+  row["overhead_percent"] =
+      found ? Report(100 * overhead(graph_read, result.cost.duration)) : Report(nullptr);
   row["duration"] = found ? Report(result.cost.duration.count()) : Report(nullptr);
   row["duration_lower_bound"] = result.duration_bound.duration.count();
   row["status"] = to_string(result.status);
@@ -47,7 +50,10 @@ std::string csv_text(const Report& rows) {
   for (const Report& row : rows) {
     separator = "\n";
     for (const auto& [key, value] : row.items()) {
-      text << separator << (value.is_string() ? value.get<std::string>() : value.is_null() ? "" : value.dump());
+      text << separator
+           << (value.is_string() ? value.get<std::string>()
+               : value.is_null() ? ""
+                                 : value.dump());
       separator = ",";
     }
   }
@@ -104,15 +110,18 @@ int SweepCommand::run() {
 
 void add_sweep(CLI::App& app, Action& action) {
   auto command = std::make_shared<SweepCommand>();
-  CLI::App* sub = app.add_subcommand("sweep", "overhead against memory, from keep-all down to the smallest peak");
+  CLI::App* sub =
+      app.add_subcommand("sweep", "overhead against memory, from keep-all down to the smallest peak");
   sub->add_option("GRAPH", command->graph, "remat.graph or node-link JSON")->required();
-  sub->add_option("--planner", command->sweep.planner, "see 'remat planners' (default: auto)")->type_name("NAME");
+  sub->add_option("--planner", command->sweep.planner, "see 'remat planners' (default: auto)")
+      ->type_name("NAME");
   sub->add_option("--points", command->sweep.points, "number of budgets (default: 20)")
       ->check(CLI::Range(2, 1000))
       ->type_name("N");
   declare_order(*sub, command->order);
   command->effort.declare(*sub);
-  sub->add_option("--out-dir", command->out_dir, "write the plan of each point to DIR/BUDGET.json")->type_name("DIR");
+  sub->add_option("--out-dir", command->out_dir, "write the plan of each point to DIR/BUDGET.json")
+      ->type_name("DIR");
   sub->add_flag("--json", command->json, "print one JSON object");
   sub->add_flag("--csv", command->csv, "print the points as CSV");
   sub->callback([command, &action] { action = [command] { return command->run(); }; });

@@ -13,9 +13,7 @@ using testing::make_graph;
 using testing::RandomShape;
 
 // x (input, 8) -> a (16) -> b (4) -> c (2, kept); c reads a and b.
-Graph tail_graph() {
-  return make_graph({8}, {{{0}, {16}, 3}, {{1}, {4}, 5}, {{1, 2}, {2}, 7}}, {3});
-}
+Graph tail_graph() { return make_graph({8}, {{{0}, {16}, 3}, {{1}, {4}, 5}, {{1, 2}, {2}, 7}}, {3}); }
 
 Plan steps(std::initializer_list<int> ops) {
   Plan plan;
@@ -128,9 +126,13 @@ TEST(Validate, NamesTheFirstBrokenRuleWithStepAndNumbers) {
   const std::vector<BrokenPlan> cases = {
       {Rule::kOpExists, {0, 7}, "rule op_exists: step 1: op index 7 is not one of the 3 ops"},
       {Rule::kOpExists, {-1}, "rule op_exists: step 0: op index -1 is not one of the 3 ops"},
-      {Rule::kInputReady, {1, 0, 2}, "rule input_ready: step 0: op 1 'op1' reads value 0, but its producer op 0 'op0' has not run"},
+      {Rule::kInputReady,
+       {1, 0, 2},
+       "rule input_ready: step 0: op 1 'op1' reads value 0, but its producer op 0 'op0' has not run"},
       {Rule::kAfter, {0, 2, 1}, "rule after: step 1: op 2 'op2' runs before op 1 'op1'"},
-      {Rule::kRunsOnce, {0, 1, 1, 2}, "rule runs_once: step 2: op 1 'op1' forbids recomputation and has run at step 1"},
+      {Rule::kRunsOnce,
+       {0, 1, 1, 2},
+       "rule runs_once: step 2: op 1 'op1' forbids recomputation and has run at step 1"},
       {Rule::kEveryOpRuns, {0, 1}, "rule every_op_runs: op 2 'op2' never runs"},
       {Rule::kBudget, {0, 1, 2}, "rule budget: step 1: memory 8 is over the budget 7"},
   };

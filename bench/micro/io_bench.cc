@@ -12,11 +12,13 @@ namespace {
 /// Each op reads two of the last 20 values or of 100 graph inputs; names as long as PyTorch's.
 Graph layered(std::int64_t num_ops) {
   constexpr std::int64_t kInputs = 100;
-  constexpr std::string_view kKinds[] = {"aten.mm.default", "aten.add.Tensor", "aten.native_layer_norm.default",
+  constexpr std::string_view kKinds[] = {"aten.mm.default", "aten.add.Tensor",
+                                         "aten.native_layer_norm.default",
                                          "aten.convolution_backward.default"};
   Random random(1);
   GraphBuilder builder("layered", "ns");
-  for (std::int64_t v = 0; v < kInputs; ++v) builder.add_input(builder.add_value(Bytes(random.below(1 << 20))));
+  for (std::int64_t v = 0; v < kInputs; ++v)
+    builder.add_input(builder.add_value(Bytes(random.below(1 << 20))));
   for (std::int64_t i = 0; i < num_ops; ++i) {
     const std::int64_t out[] = {builder.add_value(Bytes(random.below(1 << 20)))};
     const std::int64_t in[] = {random.between(std::max<std::int64_t>(0, i - 20), i + kInputs - 1),

@@ -5,6 +5,7 @@ Every case is one call of the command line (loading included) with one thread. P
 checked by the independent verifier; its overhead is the one that counts. Wall-clock limits mean little on a
 busy machine: --work replaces seconds by work units (about a hundred nanoseconds each), which are repeatable.
 """
+
 import argparse
 import json
 import statistics
@@ -21,8 +22,10 @@ UNITS_PER_SECOND = 10_000_000
 
 def rows(graph, limit, pairs, order="fixed"):
     """Cases of one graph: pairs of budget in percent and the overhead in percent that is asked for."""
-    return [{"graph": graph, "budget": budget, "limit": limit, "order": order, "asked": asked}
-            for budget, asked in pairs]
+    return [
+        {"graph": graph, "budget": budget, "limit": limit, "order": order, "asked": asked}
+        for budget, asked in pairs
+    ]
 
 
 # The table of the search planner's requirements; None asks for any plan, "infeasible" for a proof.
@@ -53,11 +56,16 @@ CASES = (
 
 # Published overheads in percent, for orientation only (other machines, other solvers).
 PUBLISHED = {
-    ("random_layered_n100", 90, "fixed"): "MOCCASIN 0.8", ("random_layered_n100", 80, "fixed"): "MOCCASIN 2.3",
-    ("random_layered_n500", 90, "fixed"): "MOCCASIN 0.7", ("random_layered_n500", 80, "fixed"): "MOCCASIN 3.4",
-    ("random_layered_n100", 90, "free"): "FastSA 0", ("random_layered_n100", 80, "free"): "FastSA 0.3",
-    ("random_layered_n500", 90, "free"): "FastSA 0.03", ("random_layered_n500", 80, "free"): "FastSA 2.3",
-    ("fcn8_vgg_train", 90, "fixed"): "MOCCASIN 0.0", ("fcn8_vgg_train", 80, "fixed"): "MOCCASIN 0.1",
+    ("random_layered_n100", 90, "fixed"): "MOCCASIN 0.8",
+    ("random_layered_n100", 80, "fixed"): "MOCCASIN 2.3",
+    ("random_layered_n500", 90, "fixed"): "MOCCASIN 0.7",
+    ("random_layered_n500", 80, "fixed"): "MOCCASIN 3.4",
+    ("random_layered_n100", 90, "free"): "FastSA 0",
+    ("random_layered_n100", 80, "free"): "FastSA 0.3",
+    ("random_layered_n500", 90, "free"): "FastSA 0.03",
+    ("random_layered_n500", 80, "free"): "FastSA 2.3",
+    ("fcn8_vgg_train", 90, "fixed"): "MOCCASIN 0.0",
+    ("fcn8_vgg_train", 80, "fixed"): "MOCCASIN 0.1",
 }
 
 
@@ -78,8 +86,24 @@ class Bench:
 
     def plan(self, case, seed):
         graph, out = self.graph_file(case["graph"]), self.folder / "plan.json"
-        command = [self.args.remat, "plan", str(graph), "--budget", f"{case['budget']}%", "--order", case["order"],
-                   "--planner", self.args.planner, "--threads", "1", "--seed", str(seed), "--json", "-o", str(out)]
+        command = [
+            self.args.remat,
+            "plan",
+            str(graph),
+            "--budget",
+            f"{case['budget']}%",
+            "--order",
+            case["order"],
+            "--planner",
+            self.args.planner,
+            "--threads",
+            "1",
+            "--seed",
+            str(seed),
+            "--json",
+            "-o",
+            str(out),
+        ]
         if self.args.work:
             command += ["--work-limit", str(int(case["limit"] * UNITS_PER_SECOND))]
         else:
@@ -100,7 +124,9 @@ class Bench:
         return run
 
     def check(self, graph, out, case):
-        done = subprocess.run([sys.executable, str(self.verifier), str(graph), str(out)], capture_output=True, text=True)
+        done = subprocess.run(
+            [sys.executable, str(self.verifier), str(graph), str(out)], capture_output=True, text=True
+        )
         if done.returncode != 0:
             raise SystemExit(f"{case}: the verifier refuses the plan: {done.stdout}{done.stderr}")
         found = json.loads(done.stdout)
@@ -121,20 +147,29 @@ def show(case, runs):
     best = f"{min(found):.4g}" if found else "-"
     met = sum(meets(case["asked"], run) for run in runs)
     published = PUBLISHED.get((case["graph"], case["budget"], case["order"]), "")
-    print(f"{case['graph']:20} {case['budget']:>3}% {case['order']:5} {case['limit']:>3} s  median {median:>7}  best {best:>7}"
-          f"  asked {str(case['asked']):>10}  met {met}/{len(runs)}  {runs[0].get('status') or ''}  {published}", flush=True)
+    print(
+        f"{case['graph']:20} {case['budget']:>3}% {case['order']:5} {case['limit']:>3} s  median {median:>7}  best {best:>7}"
+        f"  asked {case['asked']!s:>10}  met {met}/{len(runs)}  {runs[0].get('status') or ''}  {published}",
+        flush=True,
+    )
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--remat", default="build/remat")
     parser.add_argument("--shared", default="../shared")
     parser.add_argument("--planner", default="search")
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--only", default="", help="cases whose graph name contains this")
-    parser.add_argument("--max-limit", type=float, default=1e9, help="only cases of at most this many seconds")
+    parser.add_argument(
+        "--max-limit", type=float, default=1e9, help="only cases of at most this many seconds"
+    )
     parser.add_argument("--work", action="store_true", help="limits in work units in place of seconds")
-    parser.add_argument("--set", action="append", default=[], metavar="NAME=VALUE", help="option of the planner")
+    parser.add_argument(
+        "--set", action="append", default=[], metavar="NAME=VALUE", help="option of the planner"
+    )
     parser.add_argument("-o", "--output", help="writes everything as one JSON file")
     args = parser.parse_args()
     results = []
@@ -147,8 +182,13 @@ def main():
             show(case, runs)
             results.append({**case, "runs": runs, "met": sum(meets(case["asked"], run) for run in runs)})
             if args.output:
-                Path(args.output).write_text(json.dumps({"planner": args.planner, "work": args.work, "set": args.set,
-                                                         "cases": results}, indent=1) + "\n")
+                Path(args.output).write_text(
+                    json.dumps(
+                        {"planner": args.planner, "work": args.work, "set": args.set, "cases": results},
+                        indent=1,
+                    )
+                    + "\n"
+                )
     met = sum(result["met"] == len(result["runs"]) for result in results)
     print(f"{met} of {len(results)} cases met with every seed")
 

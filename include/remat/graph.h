@@ -65,27 +65,27 @@ struct Graph {
   std::string time_unit;
 
   // Values.
-  IndexVector<ValueId, Bytes> bytes;      ///< size of the storage
-  IndexVector<ValueId, OpId> producer;    ///< none for a graph input
-  IndexVector<ValueId, bool> kept;        ///< must be in memory at the end
-  Rows<ValueId, OpId> readers;            ///< ops that read the value, ascending
+  IndexVector<ValueId, Bytes> bytes;    ///< size of the storage
+  IndexVector<ValueId, OpId> producer;  ///< none for a graph input
+  IndexVector<ValueId, bool> kept;      ///< must be in memory at the end
+  Rows<ValueId, OpId> readers;          ///< ops that read the value, ascending
   TextColumn<ValueId> value_name;
 
   // Ops.
   IndexVector<OpId, Duration> duration;
-  IndexVector<OpId, Bytes> workspace;     ///< needed only while the op runs
-  IndexVector<OpId, bool> recomputable;   ///< false: runs exactly once in every plan
+  IndexVector<OpId, Bytes> workspace;    ///< needed only while the op runs
+  IndexVector<OpId, bool> recomputable;  ///< false: runs exactly once in every plan
   IndexVector<OpId, Phase> phase;
-  IndexVector<OpId, OpId> forward_of;     ///< the forward op that a backward op differentiates, or none
+  IndexVector<OpId, OpId> forward_of;  ///< the forward op that a backward op differentiates, or none
   Rows<OpId, ValueId> inputs;
   Rows<OpId, ValueId> outputs;
-  Rows<OpId, OpId> after;                 ///< must have run at least once before
+  Rows<OpId, OpId> after;  ///< must have run at least once before
   TextColumn<OpId> op_name, op_kind, op_module;
 
-  std::vector<ValueId> graph_inputs;      ///< resident from start to end, ascending
-  std::vector<ValueId> graph_outputs;     ///< kept values, ascending
-  Bytes resident;                         ///< sum of the bytes of `graph_inputs`
-  Duration base_duration;                 ///< every op once
+  std::vector<ValueId> graph_inputs;   ///< resident from start to end, ascending
+  std::vector<ValueId> graph_outputs;  ///< kept values, ascending
+  Bytes resident;                      ///< sum of the bytes of `graph_inputs`
+  Duration base_duration;              ///< every op once
 
   IdRange<OpId> ops() const { return duration.ids(); }
   IdRange<ValueId> values() const { return bytes.ids(); }
@@ -105,7 +105,7 @@ struct OpSpec {
   Bytes workspace = {};
   bool recomputable = true;
   Phase phase = Phase::kNone;
-  std::int64_t forward_of = -1;           ///< op index, or -1
+  std::int64_t forward_of = -1;                ///< op index, or -1
   std::span<const std::int64_t> inputs = {};   ///< value indices
   std::span<const std::int64_t> outputs = {};  ///< value indices
   std::span<const std::int64_t> after = {};    ///< op indices

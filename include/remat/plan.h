@@ -28,13 +28,13 @@ Plan keep_all_plan(const Graph& graph);
 
 /// The rules of a valid plan, in the order in which the validator reports them.
 enum class Rule {
-  kOpExists,      ///< op index in range
-  kInputReady,    ///< every input has an instance when it is read
-  kAfter,         ///< ops in `after` have run before
-  kRunsOnce,      ///< an op that forbids recomputation runs exactly once
-  kEveryOpRuns,   ///< every op occurs at least once
-  kFixedOrder,    ///< first occurrences follow the graph's order (only checked in fixed order)
-  kBudget,        ///< memory of every step within the budget (only checked where one is given)
+  kOpExists,     ///< op index in range
+  kInputReady,   ///< every input has an instance when it is read
+  kAfter,        ///< ops in `after` have run before
+  kRunsOnce,     ///< an op that forbids recomputation runs exactly once
+  kEveryOpRuns,  ///< every op occurs at least once
+  kFixedOrder,   ///< first occurrences follow the graph's order (only checked in fixed order)
+  kBudget,       ///< memory of every step within the budget (only checked where one is given)
 };
 std::string_view to_string(Rule rule);
 

@@ -45,12 +45,12 @@ using Counters = std::vector<std::pair<std::string, std::int64_t>>;
 struct PlanResult {
   Status status = Status::kUnknown;
   StoppedBy stopped_by = StoppedBy::kTarget;
-  std::string planner;          ///< the one that made `plan`
+  std::string planner;  ///< the one that made `plan`
   OrderMode order = OrderMode::kFixed;
   /// The best plan found. Within the budget where `status` is optimal or feasible; otherwise the one that
   /// came closest (smallest peak), to be shown and never to be run.
   std::optional<Plan> plan;
-  Simulation cost;              ///< of `plan`, by the reference simulator
+  Simulation cost;  ///< of `plan`, by the reference simulator
   PeakBound peak_bound;
   DurationBound duration_bound;
   Counters counters;
@@ -100,8 +100,8 @@ const PlannerInfo& find_planner(std::string_view name);
 PlanResult make_plan(const Problem& problem, std::string_view planner, const PlanOptions& options,
                      Limits& limits);
 
-/// The smallest budget that is known to work where `problem` was not solved: the least peak of `result` and of a
-/// short search for it, within a quarter of what is left of `limits` and at most five seconds.
+/// The smallest budget that is known to work where `problem` was not solved: the least peak of `result` and
+/// of a short search for it, within a quarter of what is left of `limits` and at most five seconds.
 std::optional<Bytes> smallest_known_budget(const Problem& problem, const PlanResult& result,
                                            const PlanOptions& options, Limits& limits);
 

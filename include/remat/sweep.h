@@ -28,8 +28,8 @@ struct SweepPoint {
 struct SweepResult {
   std::vector<SweepPoint> points;  ///< falling budget; overhead never falls along it
   Bytes keep_all_peak;
-  PeakBound peak_bound;            ///< no plan goes below
-  Bytes smallest_peak;             ///< of any plan found
+  PeakBound peak_bound;  ///< no plan goes below
+  Bytes smallest_peak;   ///< of any plan found
   std::optional<StoppedBy> stopped_by;
   double seconds = 0;
 };

@@ -38,15 +38,16 @@ void Effort::apply(Limits& limits) const {
   if (work_limit) limits.set_work(*work_limit);
 }
 
-Effort read_effort(std::optional<double> time_limit, nb::handle work_limit, nb::handle seed, nb::handle threads,
-                   nb::dict options) {
+Effort read_effort(std::optional<double> time_limit, nb::handle work_limit, nb::handle seed,
+                   nb::handle threads, nb::dict options) {
   if (time_limit && !(*time_limit >= 0)) {
     throw UsageError("time_limit " + std::to_string(*time_limit) + " is not 0 or more seconds");
   }
   Effort effort{read_options(seed, threads, options), time_limit, std::nullopt};
   if (work_limit.is_none()) return effort;
   effort.work_limit = integer(work_limit, "work_limit");
-  if (*effort.work_limit < 0) throw UsageError("work_limit " + std::to_string(*effort.work_limit) + " is negative");
+  if (*effort.work_limit < 0)
+    throw UsageError("work_limit " + std::to_string(*effort.work_limit) + " is negative");
   return effort;
 }
 

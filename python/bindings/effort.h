@@ -16,8 +16,8 @@ struct Effort {
 };
 
 /// Throws UsageError for negative limits, seeds and counts of threads.
-Effort read_effort(std::optional<double> time_limit, nb::handle work_limit, nb::handle seed, nb::handle threads,
-                   nb::dict options);
+Effort read_effort(std::optional<double> time_limit, nb::handle work_limit, nb::handle seed,
+                   nb::handle threads, nb::dict options);
 
 /// One for the process.
 PlanStore& plan_store();

@@ -1,8 +1,9 @@
 // remat.sweep: overhead against memory.
+#include "remat/sweep.h"
+
 #include "bindings.h"
 #include "effort.h"
 #include "planner_thread.h"
-#include "remat/sweep.h"
 
 namespace remat::python {
 namespace {
@@ -47,19 +48,28 @@ BoundSweep sweep(const Graph& graph, int points, const std::string& planner, con
 
 void bind_point(nb::module_& m) {
   nb::class_<BoundPoint>(m, "SweepPoint", "The best plan known at one budget.")
-      .def_prop_ro("budget", [](const BoundPoint& p) { return p.budget.count(); }, "Bytes.")
-      .def_prop_ro("peak", [](const BoundPoint& p) { return count_of(p.record.peak); }, "Of `plan`, in bytes.")
-      .def_prop_ro("duration", [](const BoundPoint& p) { return count_of(p.record.duration); },
-                   "Of `plan`, in the graph's time unit.")
-      .def_prop_ro("overhead", [](const BoundPoint& p) { return p.record.overhead; },
-                   "Extra duration as a fraction of running every op once.")
-      .def_prop_ro("duration_lower_bound", [](const BoundPoint& p) { return p.duration_bound.duration.count(); },
-                   "Duration that no plan within the budget can go below.")
-      .def_prop_ro("status", [](const BoundPoint& p) { return p.record.status; }, "As in PlanResult.")
-      .def_prop_ro("planner", [](const BoundPoint& p) { return p.record.planner; }, "The planner asked last here.")
-      .def_prop_ro("knee", [](const BoundPoint& p) { return p.knee; },
-                   "True at the point farthest below the chord of the curve.")
-      .def_prop_ro("plan", [](const BoundPoint& p) { return BoundPlan{p.record}; }, "The plan itself.")
+      .def_prop_ro(
+          "budget", [](const BoundPoint& p) { return p.budget.count(); }, "Bytes.")
+      .def_prop_ro(
+          "peak", [](const BoundPoint& p) { return count_of(p.record.peak); }, "Of `plan`, in bytes.")
+      .def_prop_ro(
+          "duration", [](const BoundPoint& p) { return count_of(p.record.duration); },
+          "Of `plan`, in the graph's time unit.")
+      .def_prop_ro(
+          "overhead", [](const BoundPoint& p) { return p.record.overhead; },
+          "Extra duration as a fraction of running every op once.")
+      .def_prop_ro(
+          "duration_lower_bound", [](const BoundPoint& p) { return p.duration_bound.duration.count(); },
+          "Duration that no plan within the budget can go below.")
+      .def_prop_ro(
+          "status", [](const BoundPoint& p) { return p.record.status; }, "As in PlanResult.")
+      .def_prop_ro(
+          "planner", [](const BoundPoint& p) { return p.record.planner; }, "The planner asked last here.")
+      .def_prop_ro(
+          "knee", [](const BoundPoint& p) { return p.knee; },
+          "True at the point farthest below the chord of the curve.")
+      .def_prop_ro(
+          "plan", [](const BoundPoint& p) { return BoundPlan{p.record}; }, "The plan itself.")
       .def("__repr__", [](const BoundPoint& p) {
         return nb::str("<remat.SweepPoint: budget {}, overhead {}, {}>")
             .format(p.budget.count(), p.record.overhead, p.record.status);
@@ -71,25 +81,31 @@ void bind_point(nb::module_& m) {
 void bind_sweep(nb::module_& m) {
   bind_point(m);
   nb::class_<BoundSweep>(m, "SweepResult", "Overhead against memory; overhead never falls along `points`.")
-      .def_prop_ro("points", [](const BoundSweep& s) { return s.points; }, "By falling budget, as a list.")
+      .def_prop_ro(
+          "points", [](const BoundSweep& s) { return s.points; }, "By falling budget, as a list.")
       .def_prop_ro("keep_all_peak", [](const BoundSweep& s) { return s.result.keep_all_peak.count(); })
-      .def_prop_ro("smallest_peak", [](const BoundSweep& s) { return s.result.smallest_peak.count(); },
-                   "Of any plan found, in bytes.")
-      .def_prop_ro("peak_lower_bound", [](const BoundSweep& s) { return s.result.peak_bound.peak.count(); },
-                   "Bytes that no plan in this order can go below.")
-      .def_prop_ro("stopped_by",
-                   [](const BoundSweep& s) -> std::optional<std::string> {
-                     if (!s.result.stopped_by) return std::nullopt;
-                     return std::string(to_string(*s.result.stopped_by));
-                   },
-                   "\"time\", \"work\" or \"interrupted\", or None where the sweep ended by itself.")
-      .def_prop_ro("seconds", [](const BoundSweep& s) { return s.result.seconds; }, "Wall clock of the sweep.");
+      .def_prop_ro(
+          "smallest_peak", [](const BoundSweep& s) { return s.result.smallest_peak.count(); },
+          "Of any plan found, in bytes.")
+      .def_prop_ro(
+          "peak_lower_bound", [](const BoundSweep& s) { return s.result.peak_bound.peak.count(); },
+          "Bytes that no plan in this order can go below.")
+      .def_prop_ro(
+          "stopped_by",
+          [](const BoundSweep& s) -> std::optional<std::string> {
+            if (!s.result.stopped_by) return std::nullopt;
+            return std::string(to_string(*s.result.stopped_by));
+          },
+          "\"time\", \"work\" or \"interrupted\", or None where the sweep ended by itself.")
+      .def_prop_ro(
+          "seconds", [](const BoundSweep& s) { return s.result.seconds; }, "Wall clock of the sweep.");
   m.def("sweep", sweep, nb::arg("graph"), nb::arg("points"), nb::arg("planner"), nb::arg("order"),
         nb::arg("time_limit").none(), nb::arg("work_limit").none(), nb::arg("seed"), nb::arg("threads"),
         nb::arg("options"), nb::arg("progress").none(),
-        nb::sig("def sweep(graph: Graph, points: int, planner: str, order: str, time_limit: float | None, "
-                "work_limit: int | None, seed: int, threads: int, options: dict[str, Any], "
-                "progress: Callable[[str, float, int | None, int | None, bool], object] | None) -> SweepResult"),
+        nb::sig(
+            "def sweep(graph: Graph, points: int, planner: str, order: str, time_limit: float | None, "
+            "work_limit: int | None, seed: int, threads: int, options: dict[str, Any], "
+            "progress: Callable[[str, float, int | None, int | None, bool], object] | None) -> SweepResult"),
         "See remat.sweep.");
 }
 

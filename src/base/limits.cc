@@ -12,7 +12,8 @@ std::string_view to_string(StoppedBy reason) {
 
 Limits::Limits(Limits& parent, double share) : parent_(&parent), start_(Clock::now()) {
   if (const auto left = parent.seconds_left()) set_time(*left * share);
-  if (const auto left = parent.work_left()) set_work(static_cast<std::int64_t>(static_cast<double>(*left) * share));
+  if (const auto left = parent.work_left())
+    set_work(static_cast<std::int64_t>(static_cast<double>(*left) * share));
 }
 
 Limits& Limits::set_time(double seconds) {

@@ -8,9 +8,13 @@
 namespace remat::decomposition {
 namespace {
 
-bool contains(const std::vector<Vertex>& row, Vertex v) { return std::binary_search(row.begin(), row.end(), v); }
+bool contains(const std::vector<Vertex>& row, Vertex v) {
+  return std::binary_search(row.begin(), row.end(), v);
+}
 
-void insert(std::vector<Vertex>& row, Vertex v) { row.insert(std::lower_bound(row.begin(), row.end(), v), v); }
+void insert(std::vector<Vertex>& row, Vertex v) {
+  row.insert(std::lower_bound(row.begin(), row.end(), v), v);
+}
 
 void erase(std::vector<Vertex>& row, Vertex v) { row.erase(std::lower_bound(row.begin(), row.end(), v)); }
 
@@ -22,7 +26,8 @@ class VertexHeap {
     friend auto operator<=>(const Key&, const Key&) = default;
   };
 
-  explicit VertexHeap(std::vector<Key> keys) : keys_(std::move(keys)), place_(keys_.size()), heap_(keys_.size()) {
+  explicit VertexHeap(std::vector<Key> keys)
+      : keys_(std::move(keys)), place_(keys_.size()), heap_(keys_.size()) {
     std::iota(heap_.begin(), heap_.end(), 0);
     std::sort(heap_.begin(), heap_.end(), [&](Vertex a, Vertex b) { return keys_[at(a)] < keys_[at(b)]; });
     for (std::size_t i = 0; i < heap_.size(); ++i) place_[at(heap_[i])] = i;

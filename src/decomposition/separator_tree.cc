@@ -12,8 +12,12 @@ std::size_t at(std::int32_t i) { return static_cast<std::size_t>(i); }
 class Separator {
  public:
   Separator(const TreeDecomposition& decomposition, const std::vector<std::int64_t>& weight)
-      : bags_(decomposition.bags), weight_(weight), next_(bags_.size()), removed_(bags_.size(), false),
-        size_(bags_.size(), 0), parent_(bags_.size(), -1) {
+      : bags_(decomposition.bags),
+        weight_(weight),
+        next_(bags_.size()),
+        removed_(bags_.size(), false),
+        size_(bags_.size(), 0),
+        parent_(bags_.size(), -1) {
     for (const auto& [a, b] : decomposition.edges) {
       next_[at(a)].push_back(b);
       next_[at(b)].push_back(a);
@@ -117,7 +121,8 @@ class Separator {
 
 }  // namespace
 
-SeparatorTree separator_tree(const TreeDecomposition& decomposition, const std::vector<std::int64_t>& weight) {
+SeparatorTree separator_tree(const TreeDecomposition& decomposition,
+                             const std::vector<std::int64_t>& weight) {
   return Separator(decomposition, weight).build();
 }
 

@@ -117,7 +117,8 @@ TreeDecomposition reduced(const TreeDecomposition& decomposition) {
     index[i] = static_cast<std::int32_t>(result.bags.size());
     result.bags.push_back(decomposition.bags[i]);
   }
-  for (const auto& [a, b] : kept) result.edges.emplace_back(index[at(merged.find(a))], index[at(merged.find(b))]);
+  for (const auto& [a, b] : kept)
+    result.edges.emplace_back(index[at(merged.find(a))], index[at(merged.find(b))]);
   return result;
 }
 
@@ -130,7 +131,8 @@ TreeDecomposition improved(const Adjacency& graph, TreeDecomposition start, std:
   const std::int32_t bound = width_lower_bound(graph);
   for (int round = 0; round < restarts && start.width() > bound && !limits.reached(); ++round) {
     const auto rule = round % 2 == 0 ? EliminationRule::kMinFill : EliminationRule::kMinDegree;
-    const auto order = eliminate(graph, rule, limits, seed + static_cast<std::uint64_t>(round), start.width());
+    const auto order =
+        eliminate(graph, rule, limits, seed + static_cast<std::uint64_t>(round), start.width());
     if (order) start = reduced(from_elimination(graph, *order));
   }
   return start;
@@ -161,7 +163,8 @@ std::optional<std::string> find_tree_defect(const TreeDecomposition& decompositi
   UnionFind joined(bags);
   for (const auto& [a, b] : decomposition.edges) {
     if (a < 0 || b < 0 || at(a) >= bags || at(b) >= bags) return "a tree edge leaves the tree";
-    if (!joined.unite(a, b)) return "tree edge " + std::to_string(a) + "-" + std::to_string(b) + " closes a cycle";
+    if (!joined.unite(a, b))
+      return "tree edge " + std::to_string(a) + "-" + std::to_string(b) + " closes a cycle";
   }
   return std::nullopt;
 }
@@ -193,8 +196,8 @@ std::optional<std::string> find_defect(const Adjacency& graph, const TreeDecompo
     }
     for (Vertex u : graph[v]) {
       std::vector<std::int32_t> both;
-      std::set_intersection(holders[v].begin(), holders[v].end(), holders[at(u)].begin(), holders[at(u)].end(),
-                            std::back_inserter(both));
+      std::set_intersection(holders[v].begin(), holders[v].end(), holders[at(u)].begin(),
+                            holders[at(u)].end(), std::back_inserter(both));
       if (both.empty()) return "edge " + std::to_string(v) + "-" + std::to_string(u) + " is in no bag";
     }
   }

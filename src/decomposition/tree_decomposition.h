@@ -83,13 +83,13 @@ std::optional<std::string> find_defect(const Adjacency& graph, const TreeDecompo
 /// parts of at most half of its bags, so that the depth is at most log2(bags) + 1.
 struct SeparatorTree {
   struct Node {
-    std::vector<Vertex> own;             ///< ascending; may be empty
+    std::vector<Vertex> own;  ///< ascending; may be empty
     std::vector<std::int32_t> children;
-    std::int32_t bags = 0;               ///< of the part that the node separates
-    std::int32_t end = 0;                ///< nodes [this, end) are the part: preorder numbers
+    std::int32_t bags = 0;  ///< of the part that the node separates
+    std::int32_t end = 0;   ///< nodes [this, end) are the part: preorder numbers
   };
-  std::vector<Node> nodes;               ///< in preorder; node 0 is the root
-  std::vector<std::int32_t> owner;       ///< per vertex, the node that holds it
+  std::vector<Node> nodes;          ///< in preorder; node 0 is the root
+  std::vector<std::int32_t> owner;  ///< per vertex, the node that holds it
 
   bool in_part(std::int32_t node, Vertex v) const {
     const std::int32_t at = owner[static_cast<std::size_t>(v)];

@@ -111,7 +111,7 @@ void resolve(const ModelInfo& model, std::string_view name, T given, T& value) {
 }
 
 ModelSettings resolve_settings(const ModelInfo& model, const ModelSettings& given, ModelSettings s) {
-  const auto integer = [&](std::string_view name, std::int64_t ModelSettings::*field) {
+  const auto integer = [&](std::string_view name, std::int64_t ModelSettings::* field) {
     resolve(model, name, given.*field, s.*field);
     if (s.*field != -1) require_between<std::int64_t>(name, s.*field, 1, 1 << 20);
   };

@@ -94,7 +94,8 @@ struct GraphBuilder::State {
   std::vector<std::int64_t> graph_inputs, graph_outputs;
 
   template <class I>
-  std::vector<I> checked_ids(std::span<const std::int64_t> row, std::string_view role, OpId op = OpId::none()) const;
+  std::vector<I> checked_ids(std::span<const std::int64_t> row, std::string_view role,
+                             OpId op = OpId::none()) const;
   void connect_values();
   void connect_ops();
   void check_order() const;
@@ -132,7 +133,8 @@ void append_text(TextColumn<I>& column, std::string_view text) {
 }
 
 /// Appends `text`, sharing the characters of an earlier equal row.
-void append_shared(TextColumn<OpId>& column, std::unordered_map<std::string, OpId>& seen, std::string_view text) {
+void append_shared(TextColumn<OpId>& column, std::unordered_map<std::string, OpId>& seen,
+                   std::string_view text) {
   const OpId row(static_cast<std::int64_t>(column.size()));
   const auto [at, is_new] = seen.try_emplace(std::string(text), row);
   if (is_new) {
@@ -198,8 +200,8 @@ std::vector<I> GraphBuilder::State::checked_ids(std::span<const std::int64_t> ro
   for (std::int64_t index : row) {
     if (index < 0 || index >= limit) {
       const std::string place = op ? describe(graph, op) + ": " : std::string();
-      throw InputError(place + std::string(role) + " " + std::to_string(index) + " is not one of the " + std::to_string(limit) +
-                       (kOps ? " ops" : " values"));
+      throw InputError(place + std::string(role) + " " + std::to_string(index) + " is not one of the " +
+                       std::to_string(limit) + (kOps ? " ops" : " values"));
     }
     result.push_back(I(index));
   }
@@ -225,7 +227,8 @@ void GraphBuilder::State::connect_values() {
   g.graph_inputs = checked_ids<ValueId>(graph_inputs, "graph input");
   for (ValueId v : g.graph_inputs) {
     if (g.producer[v]) {
-      throw InputError(describe(g, v) + " is declared a graph input and is made by " + describe(g, g.producer[v]));
+      throw InputError(describe(g, v) + " is declared a graph input and is made by " +
+                       describe(g, g.producer[v]));
     }
   }
   g.kept.assign(g.num_values(), false);
@@ -257,14 +260,16 @@ void GraphBuilder::State::check_order() const {
                          ", which no op makes and which is not declared a graph input");
       }
       if (maker && maker >= op) {
-        throw InputError(describe(g, op) + " reads " + describe(g, v) + ", which is made by " +
-                         describe(g, maker) +
-                         (maker == op ? " itself" : ", later in the order: the order is not topological or there is a cycle"));
+        throw InputError(
+            describe(g, op) + " reads " + describe(g, v) + ", which is made by " + describe(g, maker) +
+            (maker == op ? " itself"
+                         : ", later in the order: the order is not topological or there is a cycle"));
       }
     }
     for (OpId before : g.after[op]) {
       if (before >= op) {
-        throw InputError(describe(g, op) + ": 'after' names " + describe(g, before) + ", which is not earlier in the order");
+        throw InputError(describe(g, op) + ": 'after' names " + describe(g, before) +
+                         ", which is not earlier in the order");
       }
     }
   }
@@ -280,7 +285,8 @@ Graph GraphBuilder::build() {
   *state_ = State();
   Graph& g = s.graph;
   if (g.num_ops() == 0) throw InputError("the graph has no ops");
-  if (std::max(g.num_ops(), g.num_values()) >= static_cast<std::size_t>(std::numeric_limits<std::int32_t>::max())) {
+  if (std::max(g.num_ops(), g.num_values()) >=
+      static_cast<std::size_t>(std::numeric_limits<std::int32_t>::max())) {
     throw InputError("the graph has more than 2^31 ops or values");
   }
   s.connect_values();

@@ -16,7 +16,8 @@ struct Pairing {
 /// From the phases where some op is `backward`: the first such op. Otherwise derived from the structure: each
 /// backward op reads a forward value, so at the loss most values wait for a later reader. The boundary is the
 /// place that the most values cross (the earliest of equals); it counts as one where at least two
-/// values and an eighth of all that are made and read cross it, and nothing is returned otherwise. O(values + edges).
+/// values and an eighth of all that are made and read cross it, and nothing is returned otherwise. O(values +
+/// edges).
 std::optional<Pairing> find_pairing(const Graph& graph);
 
 }  // namespace remat

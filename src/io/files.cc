@@ -74,7 +74,7 @@ void replace_file(const std::filesystem::path& path, std::string_view text, mode
 std::string read_file(const std::filesystem::path& path) {
   File file(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
   if (!file.is_open()) fail("read", path, errno);
-  struct stat about {};
+  struct stat about{};
   if (::fstat(file.descriptor(), &about) != 0) fail("read", path, errno);
   if (S_ISDIR(about.st_mode)) fail("read", path, EISDIR);
   std::string text;
@@ -95,7 +95,7 @@ std::string read_file(const std::filesystem::path& path) {
 }
 
 void write_file(const std::filesystem::path& path, std::string_view text) {
-  struct stat about {};
+  struct stat about{};
   if (::stat(path.c_str(), &about) != 0) {
     if (errno != ENOENT) fail("write", path, errno);
     return replace_file(path, text, 0666);

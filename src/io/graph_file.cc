@@ -41,7 +41,8 @@ LoadedGraph parse_graph(std::string_view text, std::string_view place) {
   if (sniffer.format.value == "remat.graph") return io::read_remat_graph(text, place);
   if (sniffer.has_nodes()) return io::read_node_link(text, place);
   if (!sniffer.format.value.empty()) {
-    throw InputError(std::string(place) + ": the format is '" + sniffer.format.value + "' instead of 'remat.graph'");
+    throw InputError(std::string(place) + ": the format is '" + sniffer.format.value +
+                     "' instead of 'remat.graph'");
   }
   throw InputError(std::string(place) +
                    ": neither a remat.graph file (no 'format') nor node-link JSON (no 'nodes')");

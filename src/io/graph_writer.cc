@@ -80,6 +80,8 @@ std::string format_graph(const Graph& graph) {
   return text;
 }
 
-void save_graph(const Graph& graph, const std::filesystem::path& path) { write_file(path, format_graph(graph)); }
+void save_graph(const Graph& graph, const std::filesystem::path& path) {
+  write_file(path, format_graph(graph));
+}
 
 }  // namespace remat

@@ -87,7 +87,9 @@ class Events {
     r_.close();
     return !r_.stopped_;
   }
-  bool parse_error(std::size_t, const std::string&, const json::exception& error) { r_.fail_syntax(error.what()); }
+  bool parse_error(std::size_t, const std::string&, const json::exception& error) {
+    r_.fail_syntax(error.what());
+  }
 
  private:
   Reader& r_;
@@ -125,8 +127,8 @@ std::string Reader::position() const {
   const auto line = 1 + std::count(read.begin(), read.end(), '\n');
   const std::size_t newline = read.rfind('\n');
   const std::size_t column = newline == std::string_view::npos ? read.size() : read.size() - newline - 1;
-  return std::string(place_) + ":" + std::to_string(line) + ":" + std::to_string(std::max<std::size_t>(column, 1)) +
-         ": ";
+  return std::string(place_) + ":" + std::to_string(line) + ":" +
+         std::to_string(std::max<std::size_t>(column, 1)) + ": ";
 }
 
 void Reader::fail_here(const std::string& what) const { throw InputError(position() + what); }
@@ -169,7 +171,8 @@ void Reader::fail_syntax(const std::string& message) const {
 }
 
 void Reader::note_unknown(std::string what) {
-  if (std::find(unknown_.begin(), unknown_.end(), what) == unknown_.end()) unknown_.push_back(std::move(what));
+  if (std::find(unknown_.begin(), unknown_.end(), what) == unknown_.end())
+    unknown_.push_back(std::move(what));
 }
 
 std::string Reader::unknown_keys() const {
@@ -206,7 +209,9 @@ void Element::number(Reader& reader, double, const std::string& text) {
   if (!whole) refuse(reader, *this, "the fraction " + text);
   reader.fail(text + " does not fit into 64 bits");
 }
-void Element::text(Reader& reader, std::string& value) { refuse(reader, *this, "the text " + in_quotes(value)); }
+void Element::text(Reader& reader, std::string& value) {
+  refuse(reader, *this, "the text " + in_quotes(value));
+}
 void Element::begin_object(Reader& reader) { refuse(reader, *this, "an object"); }
 void Element::begin_array(Reader& reader) { refuse(reader, *this, "an array"); }
 Element& Element::member(Reader& reader, const std::string&) { refuse(reader, *this, "an object"); }

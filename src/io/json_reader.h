@@ -62,7 +62,9 @@ class Reader {
 
  private:
   friend class Events;
-  Element& target() { return stack_.empty() ? *root_ : in_object_.back() ? *next_ : stack_.back()->item(*this); }
+  Element& target() {
+    return stack_.empty() ? *root_ : in_object_.back() ? *next_ : stack_.back()->item(*this);
+  }
   void open(Element& element, bool object);
   void close();
   [[noreturn]] void fail_syntax(const std::string& message) const;
@@ -197,8 +199,8 @@ class Object : public Element {
   std::size_t find(std::string_view key) const;
 
   std::vector<Field> fields_;
-  std::uint32_t seen_ = 0;         ///< bit i: field i was read
-  std::size_t last_ = kNone;       ///< field of the last known key
+  std::uint32_t seen_ = 0;    ///< bit i: field i was read
+  std::size_t last_ = kNone;  ///< field of the last known key
   bool at_unknown_ = false;
 };
 

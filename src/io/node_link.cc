@@ -19,7 +19,8 @@ std::string spelled(const NodeName& name) {
 }
 
 bool is_whole(double value) {
-  return value >= -0x1p62 && value <= 0x1p62 && static_cast<double>(static_cast<std::int64_t>(value)) == value;
+  return value >= -0x1p62 && value <= 0x1p62 &&
+         static_cast<double>(static_cast<std::int64_t>(value)) == value;
 }
 
 /// A node's name. As in Python 1, 1.0 and true are one name, "1" is another.
@@ -102,7 +103,7 @@ class NodeObject : public Object {
     optional("backward", backward_);
   }
   std::vector<Node> nodes;
-  std::int64_t cut = 0;          ///< fractions cut off
+  std::int64_t cut = 0;  ///< fractions cut off
   std::int64_t without_size = 0;
 
  protected:
@@ -271,7 +272,8 @@ class NodeLinkDocument : public Object {
 /// The document with its names resolved: nodes by index, one edge per pair.
 class NodeLinkGraph {
  public:
-  explicit NodeLinkGraph(NodeLinkDocument& document) : document_(document), successors_(document.nodes().size()) {
+  explicit NodeLinkGraph(NodeLinkDocument& document)
+      : document_(document), successors_(document.nodes().size()) {
     number_nodes();
     connect();
   }
@@ -294,7 +296,8 @@ class NodeLinkGraph {
   static std::size_t at(T index) {
     return static_cast<std::size_t>(index);
   }
-  static void add(GraphBuilder& builder, const Node& node, const std::vector<std::vector<std::int64_t>>& inputs) {
+  static void add(GraphBuilder& builder, const Node& node,
+                  const std::vector<std::vector<std::int64_t>>& inputs) {
     const std::int64_t outputs[] = {builder.add_value(Bytes(node.bytes))};
     builder.add_op({.name = node.name,
                     .duration = Duration(node.duration),
@@ -318,8 +321,8 @@ class NodeLinkGraph {
   }
   std::int32_t node_of(std::int32_t number, const std::string& place) const {
     if (index_[at(number)] < 0) {
-      throw InputError(place + " names " + spelled(document_.names.name(number)) + ", which is not one of the " +
-                       std::to_string(document_.nodes().size()) + " nodes");
+      throw InputError(place + " names " + spelled(document_.names.name(number)) +
+                       ", which is not one of the " + std::to_string(document_.nodes().size()) + " nodes");
     }
     return index_[at(number)];
   }
@@ -392,8 +395,8 @@ class NodeLinkGraph {
       text += " -> " + spelled(document_.nodes()[at(cycle[i])].id);
     }
     if (cycle.size() > kShown) text += " -> ...";
-    throw InputError("the links form a cycle of " + std::to_string(cycle.size()) + " nodes: " + text + " -> " +
-                     spelled(document_.nodes()[at(start)].id));
+    throw InputError("the links form a cycle of " + std::to_string(cycle.size()) + " nodes: " + text +
+                     " -> " + spelled(document_.nodes()[at(start)].id));
   }
 
   NodeLinkDocument& document_;

@@ -18,7 +18,8 @@ class PlanFormat : public io::Text {
 class PlanVersion : public io::Integer {
  public:
   void integer(io::Reader& reader, std::int64_t read) override {
-    if (read != 1) reader.fail("version " + std::to_string(read) + " is not supported; this reader knows version 1");
+    if (read != 1)
+      reader.fail("version " + std::to_string(read) + " is not supported; this reader knows version 1");
   }
 };
 
@@ -173,6 +174,8 @@ std::string format_plan(const PlanRecord& plan) {
   return text;
 }
 
-void save_plan(const PlanRecord& plan, const std::filesystem::path& path) { write_file(path, format_plan(plan)); }
+void save_plan(const PlanRecord& plan, const std::filesystem::path& path) {
+  write_file(path, format_plan(plan));
+}
 
 }  // namespace remat

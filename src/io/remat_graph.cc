@@ -117,7 +117,8 @@ class FormatName : public Text {
 class FormatVersion : public Integer {
  public:
   void integer(Reader& reader, std::int64_t read) override {
-    if (read != 1) reader.fail("version " + std::to_string(read) + " is not supported; this reader knows version 1");
+    if (read != 1)
+      reader.fail("version " + std::to_string(read) + " is not supported; this reader knows version 1");
   }
 };
 

@@ -67,8 +67,7 @@ Simulation simulate(const Graph& graph, const Plan& plan) {
 
 std::vector<InstanceLife> instance_lives(const Graph& graph, const Plan& plan) {
   std::vector<InstanceLife> lives;
-  for_each_life(graph, plan,
-                [&](StepId step, ValueId v, StepId end) { lives.push_back({v, step, end}); });
+  for_each_life(graph, plan, [&](StepId step, ValueId v, StepId end) { lives.push_back({v, step, end}); });
   std::reverse(lives.begin(), lives.end());
   return lives;
 }

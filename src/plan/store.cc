@@ -15,8 +15,9 @@ PlanStore::Known& PlanStore::find_or_add(const Graph& graph, OrderMode order) {
   Known& known = graphs_[{graph_hash(graph), order}];
   known.used = ++clock_;
   if (graphs_.size() > kMaxGraphs) {
-    graphs_.erase(std::min_element(graphs_.begin(), graphs_.end(),
-                                   [](const auto& a, const auto& b) { return a.second.used < b.second.used; }));
+    graphs_.erase(std::min_element(graphs_.begin(), graphs_.end(), [](const auto& a, const auto& b) {
+      return a.second.used < b.second.used;
+    }));
   }
   return known;
 }

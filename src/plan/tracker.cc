@@ -426,7 +426,8 @@ void Tracker::commit() {
 #ifndef NDEBUG
   // Every move on small graphs; a sample on large ones, where a rebuild costs as much as thousands of moves.
   if (steps() <= 2000 || ++commits_ % 1024 == 0) {
-    if (const std::string difference = verify(); !difference.empty()) throw std::logic_error("tracker: " + difference);
+    if (const std::string difference = verify(); !difference.empty())
+      throw std::logic_error("tracker: " + difference);
   }
 #endif
 }
@@ -475,9 +476,15 @@ void Tracker::rollback(const Mark& mark) {
         link(occ, newest_before(op_[occ], key(occ)));
         break;
       }
-      case LogKind::kLastReader: last_reader_[static_cast<std::size_t>(entry.at)] = entry.occ; break;
-      case LogKind::kAfter: deltas_[static_cast<std::size_t>(entry.at)].after = entry.occ; break;
-      case LogKind::kUpto: deltas_[static_cast<std::size_t>(entry.at)].upto = entry.occ; break;
+      case LogKind::kLastReader:
+        last_reader_[static_cast<std::size_t>(entry.at)] = entry.occ;
+        break;
+      case LogKind::kAfter:
+        deltas_[static_cast<std::size_t>(entry.at)].after = entry.occ;
+        break;
+      case LogKind::kUpto:
+        deltas_[static_cast<std::size_t>(entry.at)].upto = entry.occ;
+        break;
     }
   }
   deltas_.resize(mark.deltas);

@@ -104,7 +104,9 @@ class Tracker {
     std::size_t log = 0, deltas = 0, unread = 0;
     std::int64_t duration = 0, excess = 0;
   };
-  Mark mark() const { return {log_.size(), deltas_.size(), unread_.size(), pending_duration_, pending_excess_}; }
+  Mark mark() const {
+    return {log_.size(), deltas_.size(), unread_.size(), pending_duration_, pending_excess_};
+  }
   /// The change by all edits since the last commit. `Change::excess` is at least StepBlocks::kNever where
   /// memory would leave the range that the tracker can hold: never commit that.
   Change change();
@@ -172,7 +174,7 @@ class Tracker {
   IndexVector<OccId, std::uint8_t> committed_at_;  ///< 0 while pending
   std::vector<OccId> last_reader_;                 ///< by instance
   std::vector<OccId> extras_;
-  std::vector<std::vector<OccId>> free_;           ///< unused occurrences, by number of bundles
+  std::vector<std::vector<OccId>> free_;  ///< unused occurrences, by number of bundles
 
   // Pending.
   std::vector<LogEntry> log_;
@@ -181,7 +183,7 @@ class Tracker {
   std::int64_t pending_duration_ = 0;
   std::int64_t pending_excess_ = 0;  ///< of steps that came or went, at their memory before all deltas
   std::vector<Edge> edges_;
-  Change change_;          ///< what change() answered last
+  Change change_;           ///< what change() answered last
   bool evaluated_ = false;  ///< true while change_ and edges_ describe the pending edits
   std::vector<OccId> touched_;
   std::int64_t commits_ = 0;

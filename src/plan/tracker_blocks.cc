@@ -53,7 +53,8 @@ std::int64_t StepBlocks::load(std::size_t rank, std::int32_t index) const {
 void StepBlocks::store(std::size_t rank, std::int32_t index, std::int64_t memory) {
   const std::size_t at = ids_[rank] * kCapacity + static_cast<std::size_t>(index);
   if (narrow_) {
-    cells32_[at] = static_cast<std::int32_t>(static_cast<std::uint32_t>(memory) - static_cast<std::uint32_t>(added_[rank]));
+    cells32_[at] = static_cast<std::int32_t>(static_cast<std::uint32_t>(memory) -
+                                             static_cast<std::uint32_t>(added_[rank]));
   } else {
     cells64_[at] = memory - added_[rank];
   }
@@ -63,7 +64,8 @@ OccId StepBlocks::next(OccId occ) const {
   const std::uint32_t slot = slot_[occ];
   auto rank = static_cast<std::size_t>(rank_[slot / kCapacity]);
   if (static_cast<std::int32_t>(slot % kCapacity) + 1 < count_[rank]) return occ_[slot + 1];
-  do ++rank; while (rank < ids_.size() && count_[rank] == 0);
+  do ++rank;
+  while (rank < ids_.size() && count_[rank] == 0);
   return rank == ids_.size() ? OccId::none() : occ_[ids_[rank] * kCapacity];
 }
 
@@ -168,7 +170,8 @@ void StepBlocks::move_cells(std::size_t from_block, std::int32_t from, std::size
   } else {
     shift(cells64_);
   }
-  for (std::ptrdiff_t i = b; i < b + count; ++i) slot_[occ_[static_cast<std::size_t>(i)]] = static_cast<std::uint32_t>(i);
+  for (std::ptrdiff_t i = b; i < b + count; ++i)
+    slot_[occ_[static_cast<std::size_t>(i)]] = static_cast<std::uint32_t>(i);
 }
 
 void StepBlocks::split(std::size_t rank) {
@@ -255,7 +258,8 @@ std::int64_t StepBlocks::erase(OccId occ) {
   return memory;
 }
 
-std::int64_t StepBlocks::scan(std::size_t rank, std::int32_t from, std::int32_t to, std::int64_t delta) const {
+std::int64_t StepBlocks::scan(std::size_t rank, std::int32_t from, std::int32_t to,
+                              std::int64_t delta) const {
   if (from >= to) return 0;
   if (max_[rank] + std::max<std::int64_t>(delta, 0) <= budget_) return 0;
   if (min_[rank] + std::min<std::int64_t>(delta, 0) >= budget_) {
@@ -332,7 +336,8 @@ std::int64_t StepBlocks::peak() const {
 bool StepBlocks::consistent() const {
   std::int64_t steps = 0;
   for (std::size_t r = 0; r < ids_.size(); ++r) {
-    if (rank_[ids_[r]] != static_cast<std::int32_t>(r) || count_[r] < 0 || count_[r] > kCapacity) return false;
+    if (rank_[ids_[r]] != static_cast<std::int32_t>(r) || count_[r] < 0 || count_[r] > kCapacity)
+      return false;
     for (std::int32_t i = 0; i < count_[r]; ++i) {
       const std::size_t slot = ids_[r] * kCapacity + static_cast<std::size_t>(i);
       if (slot_[occ_[slot]] != slot || load(r, i) > max_[r] || load(r, i) < min_[r]) return false;

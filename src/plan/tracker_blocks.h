@@ -85,7 +85,8 @@ class StepBlocks {
 
   std::int64_t load(std::size_t rank, std::int32_t index) const;
   void store(std::size_t rank, std::int32_t index, std::int64_t memory);
-  void move_cells(std::size_t from_block, std::int32_t from, std::size_t to_block, std::int32_t to, std::int32_t count);
+  void move_cells(std::size_t from_block, std::int32_t from, std::size_t to_block, std::int32_t to,
+                  std::int32_t count);
   std::size_t new_block();
   void split(std::size_t rank);
   void merge_into(std::size_t rank, std::size_t next_rank);
@@ -101,8 +102,8 @@ class StepBlocks {
   IndexVector<OccId, std::uint32_t> slot_;  ///< block * kCapacity + index
   // By block.
   std::vector<std::int32_t> rank_;
-  std::vector<OccId> occ_;                  ///< kCapacity per block
-  std::vector<std::int32_t> cells32_;       ///< kCapacity per block, one of the two is used
+  std::vector<OccId> occ_;             ///< kCapacity per block
+  std::vector<std::int32_t> cells32_;  ///< kCapacity per block, one of the two is used
   std::vector<std::int64_t> cells64_;
   std::vector<std::size_t> unused_;
   // By rank.

@@ -22,7 +22,10 @@ bool same_lives(const Graph& graph, ValueId a, ValueId b) {
 }  // namespace
 
 TrackerGraph::TrackerGraph(const Graph& g)
-    : graph(&g), begin_op(static_cast<std::int64_t>(g.num_ops())), end_op(begin_op.next()), unit(common_unit(g)) {
+    : graph(&g),
+      begin_op(static_cast<std::int64_t>(g.num_ops())),
+      end_op(begin_op.next()),
+      unit(common_unit(g)) {
   std::vector<ValueId> members;
   for (OpId op : g.ops()) {
     first_bundle.push_back(BundleId(static_cast<std::int64_t>(producer.size())));
@@ -48,7 +51,8 @@ TrackerGraph::TrackerGraph(const Graph& g)
       units[BundleId(static_cast<std::int64_t>(producer.size()) - 1)] += g.bytes[v].count() / unit;
     }
   }
-  for (int pseudo = 0; pseudo < 3; ++pseudo) first_bundle.push_back(BundleId(static_cast<std::int64_t>(producer.size())));
+  for (int pseudo = 0; pseudo < 3; ++pseudo)
+    first_bundle.push_back(BundleId(static_cast<std::int64_t>(producer.size())));
   for (int pseudo = 0; pseudo < 2; ++pseudo) {
     duration.push_back(0);
     own.push_back(0);

@@ -32,7 +32,7 @@ struct TrackerGraph {
   IndexVector<OpId, BundleId> first_bundle;  ///< bundles of op are [first_bundle[op], first_bundle[op + 1])
   Rows<OpId, BundleId> inputs;               ///< graph inputs left out
   Rows<OpId, OpId> after;
-  Rows<OpId, OpId> before;                   ///< transposed `after`
+  Rows<OpId, OpId> before;  ///< transposed `after`
   IndexVector<BundleId, OpId> producer;
   IndexVector<BundleId, std::int64_t> units;
   Rows<BundleId, OpId> readers;

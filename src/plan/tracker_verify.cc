@@ -26,20 +26,26 @@ std::string Tracker::verify_chains() const {
   for (OccId occ = begin_occ(); occ; occ = next(occ)) {
     const OpId op = op_[occ];
     if (prev_run_[occ] != latest[op]) {
-      return differ("previous run of occurrence " + std::to_string(occ.index()), prev_run_[occ].index(), latest[op].index());
+      return differ("previous run of occurrence " + std::to_string(occ.index()), prev_run_[occ].index(),
+                    latest[op].index());
     }
     if (!latest[op] && head_[op] != occ) return differ("first run", head_[op].index(), occ.index());
-    if (latest[op] && next_run_[latest[op]] != occ) return differ("next run", next_run_[latest[op]].index(), occ.index());
+    if (latest[op] && next_run_[latest[op]] != occ)
+      return differ("next run", next_run_[latest[op]].index(), occ.index());
     const bool extra = latest[op] && true;
     if (extra != (extra_at_[occ] >= 0)) return differ("place among recomputations", extra_at_[occ], extra);
-    if (extra && extras_[static_cast<std::size_t>(extra_at_[occ])] != occ) return "recomputations hold another step";
+    if (extra && extras_[static_cast<std::size_t>(extra_at_[occ])] != occ)
+      return "recomputations hold another step";
     extras += extra;
     latest[op] = occ;
   }
   for (OpId op : latest.ids()) {
-    if (tail_[op] != latest[op]) return differ("last run of op " + std::to_string(op.index()), tail_[op].index(), latest[op].index());
+    if (tail_[op] != latest[op])
+      return differ("last run of op " + std::to_string(op.index()), tail_[op].index(), latest[op].index());
   }
-  return extras == static_cast<std::int64_t>(extras_.size()) ? "" : differ("recomputations", std::ssize(extras_), extras);
+  return extras == static_cast<std::int64_t>(extras_.size())
+             ? ""
+             : differ("recomputations", std::ssize(extras_), extras);
 }
 
 std::string Tracker::verify_instances() const {
@@ -54,7 +60,8 @@ std::string Tracker::verify_instances() const {
     for (BundleId b : graph_->bundles(op_[occ])) {
       const std::size_t at = instance(occ, b);
       if (last_reader_[at] == rebuilt[at]) continue;
-      return differ("last reader of bundle " + std::to_string(b.index()) + " of occurrence " + std::to_string(occ.index()),
+      return differ("last reader of bundle " + std::to_string(b.index()) + " of occurrence " +
+                        std::to_string(occ.index()),
                     last_reader_[at].index(), rebuilt[at].index());
     }
   }

@@ -19,7 +19,8 @@ Violation broken(Rule rule, StepId step, const std::string& what) {
 }
 
 /// The first step that breaks a rule about the past of its op.
-std::optional<Violation> check_steps(const Graph& graph, const Plan& plan, IndexVector<OpId, StepId>& first_run) {
+std::optional<Violation> check_steps(const Graph& graph, const Plan& plan,
+                                     IndexVector<OpId, StepId>& first_run) {
   for (StepId step : plan.steps.ids()) {
     const OpId op = plan.steps[step];
     for (ValueId v : graph.inputs[op]) {
@@ -47,11 +48,13 @@ std::optional<Violation> check_steps(const Graph& graph, const Plan& plan, Index
 
 }  // namespace
 
-std::optional<Violation> validate(const Graph& graph, const Plan& plan, OrderMode order, std::optional<Bytes> budget) {
+std::optional<Violation> validate(const Graph& graph, const Plan& plan, OrderMode order,
+                                  std::optional<Bytes> budget) {
   IndexVector<OpId, StepId> first_run(graph.num_ops());
   if (auto violation = check_steps(graph, plan, first_run)) return violation;
   for (OpId op : graph.ops()) {
-    if (!first_run[op]) return broken(Rule::kEveryOpRuns, StepId::none(), describe(graph, op) + " never runs");
+    if (!first_run[op])
+      return broken(Rule::kEveryOpRuns, StepId::none(), describe(graph, op) + " never runs");
     if (order == OrderMode::kFixed && op.index() > 0 && first_run[op] < first_run[op.prev()]) {
       return broken(Rule::kFixedOrder, first_run[op],
                     describe(graph, op) + " first runs before " + describe(graph, op.prev()) +

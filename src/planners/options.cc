@@ -27,7 +27,8 @@ void OptionReader::refuse(std::string_view name, const std::string& expected) co
                    options_->set.at(std::string(name)) + " is not " + expected);
 }
 
-OptionReader& OptionReader::integer(std::string_view name, std::int64_t& into, std::int64_t lo, std::int64_t hi) {
+OptionReader& OptionReader::integer(std::string_view name, std::int64_t& into, std::int64_t lo,
+                                    std::int64_t hi) {
   if (const std::string* text = find(name)) {
     std::int64_t value = 0;
     if (!parse_whole(*text, value) || value < lo || value > hi) {

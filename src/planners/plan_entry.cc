@@ -11,10 +11,14 @@ std::string_view to_string(Objective objective) { return objective == Objective:
 
 std::string_view to_string(Status status) {
   switch (status) {
-    case Status::kOptimal: return "optimal";
-    case Status::kFeasible: return "feasible";
-    case Status::kInfeasible: return "infeasible";
-    case Status::kUnknown: return "unknown";
+    case Status::kOptimal:
+      return "optimal";
+    case Status::kFeasible:
+      return "feasible";
+    case Status::kInfeasible:
+      return "infeasible";
+    case Status::kUnknown:
+      return "unknown";
   }
   return "";
 }
@@ -41,7 +45,8 @@ void confirm(const Problem& problem, PlanResult& result, std::string_view planne
   const auto fail = [&](const std::string& what) {
     throw std::logic_error("planner " + std::string(planner) + " returned a plan that " + what);
   };
-  if (const auto violation = validate(graph, *result.plan, problem.order)) fail("breaks " + violation->message);
+  if (const auto violation = validate(graph, *result.plan, problem.order))
+    fail("breaks " + violation->message);
   result.cost = simulate(graph, *result.plan);
   if (result.cost.peak < result.peak_bound.peak) {
     fail("has the peak " + std::to_string(result.cost.peak.count()) + ", below the bound " +
@@ -85,14 +90,16 @@ void consider_starts(const Problem& problem, PlanResult& result) {
 
 }  // namespace
 
-PlanResult make_plan(const Problem& problem, std::string_view name, const PlanOptions& options, Limits& limits) {
+PlanResult make_plan(const Problem& problem, std::string_view name, const PlanOptions& options,
+                     Limits& limits) {
   const Graph& graph = *problem.graph;
   const PlannerInfo& planner = find_planner(name);
   const Limits clock;
   if (const auto reason = planner.supports(problem)) {
     throw UsageError("planner " + std::string(name) + " does not support this problem: " + *reason);
   }
-  const PeakBound peak_bound = problem.peak_bound ? *problem.peak_bound : best_peak_bound(graph, problem.order);
+  const PeakBound peak_bound =
+      problem.peak_bound ? *problem.peak_bound : best_peak_bound(graph, problem.order);
   PlanResult result;
   if (problem.objective == Objective::kTime && problem.budget < peak_bound.peak) {
     result.status = Status::kInfeasible;

@@ -2,11 +2,11 @@
 #include <array>
 
 #include "planners/auto/auto.h"
+#include "planners/checkmate_lp/checkmate_lp.h"
+#include "planners/checkmate_milp/checkmate_milp.h"
 #include "planners/chen/chen.h"
 #include "planners/dtr/dtr.h"
 #include "planners/evict/evict.h"
-#include "planners/checkmate_lp/checkmate_lp.h"
-#include "planners/checkmate_milp/checkmate_milp.h"
 #include "planners/greedy/greedy.h"
 #include "planners/keep_all/keep_all.h"
 #include "planners/lower_set_dp/lower_set_dp.h"
@@ -19,17 +19,9 @@ namespace remat {
 
 std::span<const PlannerInfo> planners() {
   static const std::array kPlanners{
-      keep_all::info(),
-      greedy::info(),
-      tw_remat::info(),
-      evict::info(),
-      dtr::info(),
-      chen::info(),
-      lower_set_dp::info(),
-      search::info(),
-      checkmate_lp::info(),
-      checkmate_milp::info(),
-      automatic::info(),
+      keep_all::info(),     greedy::info(),         tw_remat::info(),     evict::info(),
+      dtr::info(),          chen::info(),           lower_set_dp::info(), search::info(),
+      checkmate_lp::info(), checkmate_milp::info(), automatic::info(),
   };
   return kPlanners;
 }

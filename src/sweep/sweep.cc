@@ -83,7 +83,8 @@ class Sweeper {
       if (!result.plan) continue;
       result.cost = simulate(graph_, *result.plan);
       result.order = options_.order;
-      if (result.duration_bound.duration < graph_.base_duration) result.duration_bound = {"base", graph_.base_duration};
+      if (result.duration_bound.duration < graph_.base_duration)
+        result.duration_bound = {"base", graph_.base_duration};
       if (result.planner.empty()) result.planner = "known";
       const bool proved = result.cost.duration == result.duration_bound.duration;
       if (result.status != Status::kOptimal) result.status = proved ? Status::kOptimal : Status::kFeasible;
@@ -94,7 +95,9 @@ class Sweeper {
   void mark_knee() {
     const SweepPoint &first = result_.points.front(), &last = result_.points.back();
     const double memory = static_cast<double>((first.budget - last.budget).count());
-    const auto overhead_at = [&](const SweepPoint& point) { return overhead(graph_, point.result.cost.duration); };
+    const auto overhead_at = [&](const SweepPoint& point) {
+      return overhead(graph_, point.result.cost.duration);
+    };
     const double height = overhead_at(last) - overhead_at(first);
     if (memory <= 0 || height <= 0) return;
     SweepPoint* knee = nullptr;

@@ -40,9 +40,9 @@ TEST_F(Cli, PlanPrintsItsKeysInSequenceAndWritesAPlanThatChecks) {
   ASSERT_EQ(run.code, 0) << run.err;
   EXPECT_EQ(run.err, "");
   std::size_t at = 0;
-  for (const char* key : {"status", "stopped_by", "planner", "order", "budget", "peak", "keep_all_peak", "duration",
-                          "base_duration", "overhead", "recomputed_ops", "peak_lower_bound", "duration_lower_bound",
-                          "gap", "seconds", "seed"}) {
+  for (const char* key : {"status", "stopped_by", "planner", "order", "budget", "peak", "keep_all_peak",
+                          "duration", "base_duration", "overhead", "recomputed_ops", "peak_lower_bound",
+                          "duration_lower_bound", "gap", "seconds", "seed"}) {
     const std::size_t next = run.out.find("\n" + std::string(key) + " = ", at ? at - 1 : 0);
     if (std::string(key) == "status") {
       EXPECT_TRUE(run.out.starts_with("status = optimal\n")) << run.out;
@@ -71,21 +71,27 @@ TEST_F(Cli, PlanMeetsATightBudget) {
 }
 
 TEST_F(Cli, ProvedInfeasibleExitsWith2AndNamesABudgetThatWorks) {
-  const CliRun run = run_cli({"plan", graph_, "-b", "2", "--json", "--time-limit", "1s", "-o", folder_ / "plan.json"});
+  const CliRun run =
+      run_cli({"plan", graph_, "-b", "2", "--json", "--time-limit", "1s", "-o", folder_ / "plan.json"});
   EXPECT_EQ(run.code, 2);
   const auto said = run.json();
   EXPECT_EQ(said.at("status"), "infeasible");
   EXPECT_TRUE(said.at("peak").is_null());
   const auto smallest = said.at("smallest_known_budget").get<int>();
-  EXPECT_NE(run.err.find("remat: proved infeasible: no plan of fixed order fits into 2 bytes"), std::string::npos) << run.err;
-  EXPECT_NE(run.err.find("the smallest budget known to work is " + std::to_string(smallest)), std::string::npos) << run.err;
+  EXPECT_NE(run.err.find("remat: proved infeasible: no plan of fixed order fits into 2 bytes"),
+            std::string::npos)
+      << run.err;
+  EXPECT_NE(run.err.find("the smallest budget known to work is " + std::to_string(smallest)),
+            std::string::npos)
+      << run.err;
   EXPECT_FALSE(fs::exists(folder_ / "plan.json"));
   EXPECT_EQ(run_cli({"plan", graph_, "-b", std::to_string(smallest), "--time-limit", "2s"}).code, 0)
       << "the budget it names must work";
 }
 
 TEST_F(Cli, NothingFoundExitsWith3AndNamesTheBestPeak) {
-  const CliRun run = run_cli({"plan", graph_, "-b", "90%", "--planner", "keep_all", "-o", folder_ / "plan.json"});
+  const CliRun run =
+      run_cli({"plan", graph_, "-b", "90%", "--planner", "keep_all", "-o", folder_ / "plan.json"});
   expect_one_line(run, 3,
                   "no plan within 11 bytes found, nothing proved; the best peak found is 13; " +
                       (folder_ / "plan.json") + " is not written");
@@ -96,7 +102,8 @@ TEST_F(Cli, NothingFoundExitsWith3AndNamesTheBestPeak) {
 }
 
 TEST_F(Cli, ObjectivePeakGoesWithoutABudget) {
-  const CliRun run = run_cli({"plan", graph_, "--objective", "peak", "--time-limit", "1s", "-o", folder_ / "plan.json"});
+  const CliRun run =
+      run_cli({"plan", graph_, "--objective", "peak", "--time-limit", "1s", "-o", folder_ / "plan.json"});
   EXPECT_EQ(run.code, 0) << run.err;
   EXPECT_EQ(run.value("budget"), "-");
   EXPECT_LT(std::stoi(run.value("peak")), 13);
@@ -105,7 +112,10 @@ TEST_F(Cli, ObjectivePeakGoesWithoutABudget) {
 
 TEST_F(Cli, SameSeedAndWorkLimitGiveTheSamePlan) {
   for (const char* name : {"a", "b"}) {
-    ASSERT_EQ(run_cli({"plan", graph_, "-b", "6", "--work-limit", "20000", "--seed", "3", "-o", folder_ / name}).code, 0);
+    ASSERT_EQ(
+        run_cli({"plan", graph_, "-b", "6", "--work-limit", "20000", "--seed", "3", "-o", folder_ / name})
+            .code,
+        0);
   }
   EXPECT_EQ(read_file(folder_ / "a"), read_file(folder_ / "b"));
 }
@@ -124,7 +134,9 @@ TEST_F(Cli, InfoSaysSizesPeakFloorAndWhatFillsThePeak) {
 }
 
 TEST_F(Cli, InfoSharesAddUpWithResidentInputsAndWorkspace) {
-  save_graph(testing::make_graph({100}, {{.inputs = {0}, .output_bytes = {20}, .duration = 5, .workspace = 7}}, {1}), graph_);
+  save_graph(
+      testing::make_graph({100}, {{.inputs = {0}, .output_bytes = {20}, .duration = 5, .workspace = 7}}, {1}),
+      graph_);
   const auto said = run_cli({"info", graph_, "--json"}).json();
   EXPECT_EQ(said.at("keep_all_peak"), 127);
   EXPECT_EQ(said.at("resident"), 100);
@@ -139,9 +151,10 @@ TEST_F(Cli, CheckNamesTheFirstBrokenRuleWithStepAndNumbers) {
   std::swap(plan.steps[3], plan.steps[4]);
   save_plan(plan, folder_ / "swapped.json");
   const CliRun run = run_cli({"check", graph_, folder_ / "swapped.json"});
-  expect_one_line(run, 1,
-                  (folder_ / "swapped.json") +
-                      ": rule input_ready: step 3: op 4 'op4' reads value 3, but its producer op 3 'op3' has not run");
+  expect_one_line(
+      run, 1,
+      (folder_ / "swapped.json") +
+          ": rule input_ready: step 3: op 4 'op4' reads value 3, but its producer op 3 'op3' has not run");
   EXPECT_EQ(run.value("valid"), "false");
   EXPECT_EQ(run.value("rule"), "input_ready");
   EXPECT_EQ(run.value("step"), "3");
@@ -161,7 +174,8 @@ TEST_F(Cli, CheckFindsAFalseClaim) {
 }
 
 TEST_F(Cli, CompareShowsEveryPlannerAndWritesTheirPlans) {
-  const CliRun run = run_cli({"compare", graph_, "-b", "6", "--time-limit", "1s", "--json", "--out-dir", folder_ / "plans"});
+  const CliRun run =
+      run_cli({"compare", graph_, "-b", "6", "--time-limit", "1s", "--json", "--out-dir", folder_ / "plans"});
   ASSERT_EQ(run.code, 0) << run.err;
   std::set<std::string> shown;
   const auto said = run.json();
@@ -178,7 +192,8 @@ TEST_F(Cli, CompareShowsEveryPlannerAndWritesTheirPlans) {
       EXPECT_NE(row.at("note"), "") << name;
     }
   }
-  for (const PlannerInfo& planner : planners()) EXPECT_TRUE(shown.contains(std::string(planner.name))) << planner.name;
+  for (const PlannerInfo& planner : planners())
+    EXPECT_TRUE(shown.contains(std::string(planner.name))) << planner.name;
 }
 
 TEST_F(Cli, ComparePrintsATable) {
@@ -215,18 +230,21 @@ TEST_F(Cli, VersionAndHelpGoToStandardOutput) {
 
 TEST_F(Cli, WrongUsageExitsWith64AndOneLine) {
   const std::string forms =
-      "is not an amount of memory: write bytes (6442450944), bytes with a unit (6GiB, 800MB) or a share of the "
+      "is not an amount of memory: write bytes (6442450944), bytes with a unit (6GiB, 800MB) or a share of "
+      "the "
       "keep-all peak (75%)";
   expect_one_line(run_cli({}), 64, "A subcommand is required (see 'remat --help')");
   const CliRun command = run_cli({"plam"});
   EXPECT_EQ(command.code, 64);
-  EXPECT_TRUE(command.err.starts_with("remat: unknown command 'plam'; known: plan, info, check, ")) << command.err;
+  EXPECT_TRUE(command.err.starts_with("remat: unknown command 'plam'; known: plan, info, check, "))
+      << command.err;
   expect_one_line(run_cli({"plan"}), 64, "GRAPH is required (see 'remat plan --help')");
   expect_one_line(run_cli({"plan", graph_}), 64, "--budget is required (only --objective peak goes without)");
   expect_one_line(run_cli({"plan", graph_, "-b", "abc"}), 64, "budget 'abc' " + forms);
   expect_one_line(run_cli({"plan", graph_, "-b", "1e400"}), 64, "budget '1e400' " + forms);
   expect_one_line(run_cli({"plan", graph_, "-b", "-1GiB"}), 64, "budget '-1GiB' is negative");
-  expect_one_line(run_cli({"plan", graph_, "-b", "0"}), 64, "budget '0' is 0 bytes: a budget must be positive");
+  expect_one_line(run_cli({"plan", graph_, "-b", "0"}), 64,
+                  "budget '0' is 0 bytes: a budget must be positive");
   expect_one_line(run_cli({"plan", graph_, "-b", "9", "--order", "loose"}), 64,
                   "--order: loose not in {fixed,free} (see 'remat plan --help')");
   expect_one_line(run_cli({"plan", graph_, "-b", "9", "--time-limit", "soon"}), 64,
@@ -239,22 +257,29 @@ TEST_F(Cli, WrongUsageExitsWith64AndOneLine) {
   EXPECT_TRUE(unknown.err.starts_with("remat: unknown planner 'magic'; known: keep_all, ")) << unknown.err;
 }
 
-TEST_F(Cli, BudgetsAbove100PercentAreFine) { EXPECT_EQ(run_cli({"plan", graph_, "-b", "120 %"}).value("budget"), "15"); }
+TEST_F(Cli, BudgetsAbove100PercentAreFine) {
+  EXPECT_EQ(run_cli({"plan", graph_, "-b", "120 %"}).value("budget"), "15");
+}
 
 TEST_F(Cli, BadInputExitsWith1AndOneLine) {
   const std::string bad = folder_ / "bad";
   std::ofstream(bad) << "{\"format\":\"remat.graph\"";
-  expect_one_line(run_cli({"info", bad}), 1,
-                  bad + ":1:23: not valid JSON: syntax error while parsing object - unexpected end of input; expected '}'");
-  expect_one_line(run_cli({"info", folder_ / "none"}), 1, "cannot read " + (folder_ / "none") + ": No such file or directory");
-  expect_one_line(run_cli({"info", folder_.path().string()}), 1, "cannot read " + folder_.path().string() + ": Is a directory");
+  expect_one_line(
+      run_cli({"info", bad}), 1,
+      bad +
+          ":1:23: not valid JSON: syntax error while parsing object - unexpected end of input; expected '}'");
+  expect_one_line(run_cli({"info", folder_ / "none"}), 1,
+                  "cannot read " + (folder_ / "none") + ": No such file or directory");
+  expect_one_line(run_cli({"info", folder_.path().string()}), 1,
+                  "cannot read " + folder_.path().string() + ": Is a directory");
   expect_one_line(run_cli({"check", graph_, graph_}), 1,
                   graph_ + ":1:23: 'format': found 'remat.graph' instead of 'remat.plan'");
 }
 
 TEST_F(Cli, NamesWithLineBreaksStayOnOneLine) {
-  std::ofstream(folder_ / "bad") << R"({"format":"remat.graph","version":1,"values":[],)"
-                                    R"("ops":[{"name":"two\nlines","duration":1,"inputs":[4],"outputs":[]}]})";
+  std::ofstream(folder_ / "bad")
+      << R"({"format":"remat.graph","version":1,"values":[],)"
+         R"("ops":[{"name":"two\nlines","duration":1,"inputs":[4],"outputs":[]}]})";
   expect_one_line(run_cli({"info", folder_ / "bad"}), 1,
                   (folder_ / "bad") + ": op 0 'two lines': input 4 is not one of the 0 values");
 }
@@ -268,11 +293,13 @@ TEST_F(Cli, WarnsOfUnknownKeysOnStandardError) {
 }
 
 TEST_F(Cli, OutputThatCannotBeWrittenExitsWith1) {
-  expect_one_line(run_cli({"convert", graph_, "-o", "/dev/full"}), 1, "cannot write /dev/full: No space left on device");
+  expect_one_line(run_cli({"convert", graph_, "-o", "/dev/full"}), 1,
+                  "cannot write /dev/full: No space left on device");
   expect_one_line(run_cli({"plan", graph_, "-b", "100%", "-o", "/dev/full"}), 1,
                   "cannot write /dev/full: No space left on device");
   const std::string under = graph_ + "/plan.json", missing = folder_ / "no/plan.json";
-  expect_one_line(run_cli({"plan", graph_, "-b", "100%", "-o", under}), 1, "cannot write " + under + ": Not a directory");
+  expect_one_line(run_cli({"plan", graph_, "-b", "100%", "-o", under}), 1,
+                  "cannot write " + under + ": Not a directory");
   expect_one_line(run_cli({"plan", graph_, "-b", "100%", "-o", missing}), 1,
                   "cannot write " + missing + ": No such file or directory");
   expect_one_line(run_cli({"info", graph_}, "/dev/full"), 1, "cannot write to standard output");
@@ -283,19 +310,18 @@ class LongRun : public Cli {
  protected:
   LongRun() {
     Random random(8);
-    const testing::RandomShape shape{.min_ops = 3000,
-                                     .max_ops = 3000,
-                                     .max_values = 4000,
-                                     .never_recompute = false,
-                                     .after = false};
+    const testing::RandomShape shape{
+        .min_ops = 3000, .max_ops = 3000, .max_values = 4000, .never_recompute = false, .after = false};
     graph = testing::random_graph(random, shape);
     save_graph(graph, graph_);
   }
   static bool has_search() {
-    return std::any_of(planners().begin(), planners().end(), [](const auto& p) { return p.name == "search"; });
+    return std::any_of(planners().begin(), planners().end(),
+                       [](const auto& p) { return p.name == "search"; });
   }
   std::vector<std::string> command() const {
-    return {"plan", graph_, "-b", "70%", "--planner", "search", "--time-limit", "120s", "--json", "-o", folder_ / "plan.json"};
+    return {"plan",         graph_, "-b",     "70%", "--planner",          "search",
+            "--time-limit", "120s", "--json", "-o",  folder_ / "plan.json"};
   }
   Graph graph;
 };

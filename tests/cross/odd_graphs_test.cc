@@ -18,13 +18,16 @@ std::vector<OddGraph> odd_graphs() {
   return {
       {"one op without outputs", make_graph({}, {{{}, {}}}, {})},
       {"no op may run twice", make_graph({4}, {{{0}, {5}, 1, 0, false}, {{1}, {3}, 1, 2, false}}, {2})},
-      {"nobody reads what may run twice", make_graph({}, {{{}, {5}}, {{}, {3}, 1, 0, false}, {{1}, {2}}}, {2})},
+      {"nobody reads what may run twice",
+       make_graph({}, {{{}, {5}}, {{}, {3}, 1, 0, false}, {{1}, {2}}}, {2})},
       {"no value has any bytes", make_graph({0}, {{{0}, {0}}, {{1}, {0, 0}}, {{1, 2}, {}}}, {3})},
-      {"no op takes any time", make_graph({}, {{{}, {5}, 0}, {{0}, {1}, 0}, {{1}, {9}, 0}, {{0, 2}, {1}, 0}}, {})},
+      {"no op takes any time",
+       make_graph({}, {{{}, {5}, 0}, {{0}, {1}, 0}, {{1}, {9}, 0}, {{0, 2}, {1}, 0}}, {})},
       {"only graph inputs are read", make_graph({7, 8}, {{{0, 1}, {5}}, {{0}, {3}}, {{1}, {2}}}, {2, 4})},
       {"graph inputs are kept outputs", make_graph({7}, {{{0}, {5}}, {{0, 1}, {3}}}, {0, 2})},
       {"workspaces rule", make_graph({}, {{{}, {1}, 1, 100}, {{0}, {1}, 1, 50}, {{0, 1}, {1}, 1, 100}}, {})},
-      {"sizes near the limit", make_graph({}, {{{}, {kMaxCount / 4}}, {{0}, {1}}, {{1}, {kMaxCount / 4}}, {{0, 2}, {}}}, {})},
+      {"sizes near the limit",
+       make_graph({}, {{{}, {kMaxCount / 4}}, {{0}, {1}}, {{1}, {kMaxCount / 4}}, {{0, 2}, {}}}, {})},
   };
 }
 
@@ -36,8 +39,8 @@ TEST(OddGraphs, EveryPlannerAnswersTruthfullyAtEveryBudget) {
         for (Bytes budget : {most, Bytes(most.count() / 2), Bytes(1)}) {
           const Problem problem{&odd.graph, budget, order};
           if (planner.supports(problem)) continue;
-          SCOPED_TRACE(odd.what + ", " + std::string(planner.name) + ", " + std::string(to_string(order)) + " order, " +
-                       std::to_string(budget.count()));
+          SCOPED_TRACE(odd.what + ", " + std::string(planner.name) + ", " + std::string(to_string(order)) +
+                       " order, " + std::to_string(budget.count()));
           Limits limits;
           limits.set_work(20'000);
           const PlanResult result = make_plan(problem, planner.name, {}, limits);

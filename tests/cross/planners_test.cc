@@ -15,7 +15,8 @@ struct Case {
   std::optional<Duration> least_duration;
 };
 
-/// Tiny random graphs of all kinds, each at four budgets from below the least peak to keep-all, in both orders.
+/// Tiny random graphs of all kinds, each at four budgets from below the least peak to keep-all, in both
+/// orders.
 template <class Visit>
 void each_case(int graphs, std::uint64_t seed, Visit&& visit) {
   Random random(seed);
@@ -46,7 +47,8 @@ TEST_P(EveryPlanner, IsTruthfulOnEveryTinyGraph) {
     Problem problem = c.problem;
     problem.graph = &c.graph;
     if (find_planner(GetParam()).supports(problem)) return;
-    SCOPED_TRACE(::testing::Message() << "budget " << problem.budget.count() << " " << to_string(problem.order));
+    SCOPED_TRACE(::testing::Message()
+                 << "budget " << problem.budget.count() << " " << to_string(problem.order));
     const PlanResult result = run(problem, GetParam());
     ASSERT_LE(result.peak_bound.peak, c.least_peak);
     if (c.least_duration) {
@@ -82,7 +84,8 @@ TEST_P(EveryPlanner, GivesTheSamePlanForTheSameSeed) {
 TEST_P(EveryPlanner, FindsTheKeepAllPlanWhereItFits) {
   const Graph graph = testing::training_chain(6);
   const Problem problem{&graph, simulate(graph, keep_all_plan(graph)).peak};
-  if (find_planner(GetParam()).supports(problem)) GTEST_SKIP() << "the planner does not take chains in fixed order";
+  if (find_planner(GetParam()).supports(problem))
+    GTEST_SKIP() << "the planner does not take chains in fixed order";
   const PlanResult result = run(problem, GetParam());
   EXPECT_EQ(result.status, Status::kOptimal);
   EXPECT_EQ(result.cost.duration, graph.base_duration);

@@ -50,7 +50,8 @@ Adjacency partial_k_tree(Random& random, Vertex n, Vertex k, double keep) {
   std::vector<std::vector<Vertex>> cliques{{}};
   Edges edges;
   for (Vertex v = 0; v < n; ++v) {
-    std::vector<Vertex> base = cliques[static_cast<std::size_t>(random.below(static_cast<std::int64_t>(cliques.size())))];
+    std::vector<Vertex> base =
+        cliques[static_cast<std::size_t>(random.below(static_cast<std::int64_t>(cliques.size())))];
     for (Vertex u : base) {
       if (random.chance(keep)) edges.emplace_back(u, v);
     }
@@ -101,7 +102,8 @@ TEST(TreeDecomposition, OfRandomGraphsPassesTheValidator) {
   Limits limits;
   for (int round = 0; round < 400; ++round) {
     const auto n = static_cast<std::size_t>(random.between(1, 60));
-    const Adjacency graph = random_sparse(random, n, static_cast<std::size_t>(random.below(3 * static_cast<std::int64_t>(n))));
+    const Adjacency graph =
+        random_sparse(random, n, static_cast<std::size_t>(random.below(3 * static_cast<std::int64_t>(n))));
     for (EliminationRule rule : kRules) {
       const auto order = eliminate(graph, rule, limits, random.next());
       ASSERT_TRUE(order);
@@ -237,7 +239,8 @@ TEST(SeparatorTree, HalvesTheBagsAndKeepsEveryEdgeOnOneBranch) {
   for (int round = 0; round < 60; ++round) {
     const auto n = static_cast<std::size_t>(random.between(1, 120));
     const Adjacency graph = random_sparse(random, n, n + n / 2);
-    const auto parts = separator_tree(decompose(graph, EliminationRule::kMinFill, limits), std::vector<std::int64_t>(n, 1));
+    const auto parts =
+        separator_tree(decompose(graph, EliminationRule::kMinFill, limits), std::vector<std::int64_t>(n, 1));
     std::vector<std::size_t> owned(n, 0);
     for (std::size_t i = 0; i < parts.nodes.size(); ++i) {
       const auto& node = parts.nodes[i];
@@ -254,8 +257,9 @@ TEST(SeparatorTree, HalvesTheBagsAndKeepsEveryEdgeOnOneBranch) {
     ASSERT_EQ(std::count(owned.begin(), owned.end(), 1u), static_cast<std::ptrdiff_t>(n));
     for (std::size_t v = 0; v < n; ++v) {
       for (Vertex u : graph[v]) {
-        const bool one_branch = parts.in_part(parts.owner[v], u) ||
-                                parts.in_part(parts.owner[static_cast<std::size_t>(u)], static_cast<Vertex>(v));
+        const bool one_branch =
+            parts.in_part(parts.owner[v], u) ||
+            parts.in_part(parts.owner[static_cast<std::size_t>(u)], static_cast<Vertex>(v));
         ASSERT_TRUE(one_branch) << v << "-" << u;
       }
     }

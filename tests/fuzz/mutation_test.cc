@@ -40,22 +40,54 @@ const std::vector<std::string>& seeds() {
 }
 
 /// Pieces that matter to a JSON reader more than random bytes do.
-constexpr std::string_view kPieces[] = {"{", "}", "[", "]", ",", ":", "\"", "\\u0000", "\\ud800", "null", "true", "-", "1e5",
-                                        "-1", "0.5", "9223372036854775807", "4611686018427387904", "1e999", "\xff",
-                                        "\xef\xbb\xbf", "[[[[", "\"format\":\"remat.graph\",", "\"nodes\":", "\"ops\":[",
-                                        "\"forward_of\":0,", "\"after\":[0],"};
+constexpr std::string_view kPieces[] = {"{",
+                                        "}",
+                                        "[",
+                                        "]",
+                                        ",",
+                                        ":",
+                                        "\"",
+                                        "\\u0000",
+                                        "\\ud800",
+                                        "null",
+                                        "true",
+                                        "-",
+                                        "1e5",
+                                        "-1",
+                                        "0.5",
+                                        "9223372036854775807",
+                                        "4611686018427387904",
+                                        "1e999",
+                                        "\xff",
+                                        "\xef\xbb\xbf",
+                                        "[[[[",
+                                        "\"format\":\"remat.graph\",",
+                                        "\"nodes\":",
+                                        "\"ops\":[",
+                                        "\"forward_of\":0,",
+                                        "\"after\":[0],"};
 
 void damage(std::string& text, Random& random) {
-  const auto at = [&] { return static_cast<std::size_t>(random.below(static_cast<std::int64_t>(text.size()) + 1)); };
+  const auto at = [&] {
+    return static_cast<std::size_t>(random.below(static_cast<std::int64_t>(text.size()) + 1));
+  };
   const std::size_t begin = at(), count = static_cast<std::size_t>(random.below(12));
   switch (random.below(6)) {
     case 0:
       if (begin < text.size()) text[begin] = static_cast<char>(text[begin] ^ (1 << random.below(8)));
       break;
-    case 1: text.resize(begin); break;
-    case 2: text.insert(begin, kPieces[static_cast<std::size_t>(random.below(std::size(kPieces)))]); break;
-    case 3: text.erase(begin, count); break;
-    case 4: text.insert(at(), text.substr(begin, count * 8)); break;
+    case 1:
+      text.resize(begin);
+      break;
+    case 2:
+      text.insert(begin, kPieces[static_cast<std::size_t>(random.below(std::size(kPieces)))]);
+      break;
+    case 3:
+      text.erase(begin, count);
+      break;
+    case 4:
+      text.insert(at(), text.substr(begin, count * 8));
+      break;
     case 5:
       if (begin < text.size()) text[begin] = static_cast<char>(random.below(256));
       break;
@@ -74,7 +106,8 @@ TEST(Mutation, DamagedGraphsAreRefusedOrSound) {
   Random random(11);
   int accepted = 0, refused = 0;
   for (int round = 0; round < rounds(); ++round) {
-    std::string text = seeds()[static_cast<std::size_t>(random.below(static_cast<std::int64_t>(seeds().size())))];
+    std::string text =
+        seeds()[static_cast<std::size_t>(random.below(static_cast<std::int64_t>(seeds().size())))];
     for (std::int64_t times = random.between(1, 4); times > 0; --times) damage(text, random);
     SCOPED_TRACE(text);
     try {

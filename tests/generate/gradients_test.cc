@@ -101,32 +101,17 @@ std::vector<LayerCase> layer_cases() {
       layer("relu", rows, [](Program& p, Tensor x) { return relu_layer(p, "r", scale(p, x, 9), 6); }),
       layer("gelu", rows, [](Program& p, Tensor x) { return gelu_layer(p, "g", x); }),
       layer("dropout", rows, [](Program& p, Tensor x) { return dropout_layer(p, "d", x, 0.4); }),
-      layer("conv", image,
-            [](Program& p, Tensor x) {
-              return conv2d(p, "c", x, 4, 3, {2, 1}, true);
-            }),
-      layer("conv_dilated", image,
-            [](Program& p, Tensor x) {
-              return conv2d(p, "c", x, 2, 3, {1, 2, 2});
-            }),
+      layer("conv", image, [](Program& p, Tensor x) { return conv2d(p, "c", x, 4, 3, {2, 1}, true); }),
+      layer("conv_dilated", image, [](Program& p, Tensor x) { return conv2d(p, "c", x, 2, 3, {1, 2, 2}); }),
       layer("conv_depthwise", image,
-            [](Program& p, Tensor x) {
-              return conv2d(p, "c", x, 3, 3, {1, 1, 1, 3});
-            }),
+            [](Program& p, Tensor x) { return conv2d(p, "c", x, 3, 3, {1, 1, 1, 3}); }),
       layer("conv_grouped", {2, 4, 4, 4},
-            [](Program& p, Tensor x) {
-              return conv2d(p, "c", x, 6, 3, {1, 1, 1, 2});
-            }),
+            [](Program& p, Tensor x) { return conv2d(p, "c", x, 6, 3, {1, 1, 1, 2}); }),
       layer("conv_transpose", image,
-            [](Program& p, Tensor x) {
-              return conv2d_transpose(p, "c", x, 2, 4, {2, 1});
-            }),
+            [](Program& p, Tensor x) { return conv2d_transpose(p, "c", x, 2, 4, {2, 1}); }),
       layer("batch_norm", image, [](Program& p, Tensor x) { return batch_norm_2d(p, "b", x); }),
       layer("layer_norm", tokens, [](Program& p, Tensor x) { return layer_norm_last(p, "l", x); }),
-      layer("max_pool", image,
-            [](Program& p, Tensor x) {
-              return max_pool_2d(p, "m", x, 3, {2, 1});
-            }),
+      layer("max_pool", image, [](Program& p, Tensor x) { return max_pool_2d(p, "m", x, 3, {2, 1}); }),
       layer("avg_pool", image, [](Program& p, Tensor x) { return avg_pool(p, x, 3, {2}); }),
       layer("global_average", image, [](Program& p, Tensor x) { return global_average(p, "g", x); }),
       layer("resize", image, [](Program& p, Tensor x) { return resize_layer(p, "r", x, 8, 7); }),
@@ -141,10 +126,7 @@ std::vector<LayerCase> layer_cases() {
               return concat_layer(p, "c", parts, 1);
             }),
       layer("slice", rows, [](Program& p, Tensor x) { return slice(p, x, 1, 2, 3); }),
-      layer("transpose", {2, 3, 4, 5},
-            [](Program& p, Tensor x) {
-              return transpose(p, x, {2, 0, 3, 1});
-            }),
+      layer("transpose", {2, 3, 4, 5}, [](Program& p, Tensor x) { return transpose(p, x, {2, 0, 3, 1}); }),
       layer("softmax", rows, [](Program& p, Tensor x) { return softmax(p, x); }),
       layer("stretched_arithmetic", {2, 1, 4},
             [](Program& p, Tensor x) {
@@ -172,10 +154,9 @@ std::vector<LayerCase> layer_cases() {
               return binary(p, Code::kAdd, binary(p, Code::kMul, a, b), binary(p, Code::kMul, c, d));
             }),
       layer("identity", rows, [](Program& p, Tensor x) { return unary(p, Code::kIdentity, x); }),
-      layer("embedding", {5, 4},
-            [](Program& p, Tensor x) {
-              return embedding(p, x, p.add_input(Role::kBatch, {2, 6}, "ids", 8));
-            }),
+      layer(
+          "embedding", {5, 4},
+          [](Program& p, Tensor x) { return embedding(p, x, p.add_input(Role::kBatch, {2, 6}, "ids", 8)); }),
       layer("attention", tokens, [](Program& p, Tensor x) { return attend(p, x, false, true, 0.3); }),
       layer("attention_across", tokens, [](Program& p, Tensor x) { return attend(p, x, false, false, 0); }),
       layer("attention_fused", tokens, [](Program& p, Tensor x) { return attend(p, x, true, false, 0); }),
@@ -190,18 +171,10 @@ std::vector<LayerCase> layer_cases() {
             [](Program& p, Tensor x) {
               return binary(p, Code::kMul, binary(p, Code::kAdd, x, unary(p, Code::kSquare, x)), x);
             }),
-      {"cross_entropy",
-       [](Program& p) {
-         return cross_entropy_loss(p, parameter(p, "x", {4, 3}));
-       }},
+      {"cross_entropy", [](Program& p) { return cross_entropy_loss(p, parameter(p, "x", {4, 3})); }},
       {"pixel_cross_entropy",
-       [](Program& p) {
-         return pixel_cross_entropy_loss(p, parameter(p, "x", {2, 3, 2, 2}));
-       }},
-      {"l2_loss",
-       [](Program& p) {
-         return p.emit(Code::kL2Loss, {parameter(p, "x", {4, 3})}, Shape{});
-       }},
+       [](Program& p) { return pixel_cross_entropy_loss(p, parameter(p, "x", {2, 3, 2, 2})); }},
+      {"l2_loss", [](Program& p) { return p.emit(Code::kL2Loss, {parameter(p, "x", {4, 3})}, Shape{}); }},
   };
 }
 
@@ -233,11 +206,8 @@ class ModelGradients : public ::testing::TestWithParam<std::tuple<ModelCase, Dia
 
 TEST_P(ModelGradients, EqualCentralDifferences) {
   const ModelCase& c = std::get<0>(GetParam());
-  check_gradients(
-      [&](Program& p) {
-        return c.build(p, {c.size, c.variant, true});
-      },
-      std::get<1>(GetParam()), 1);
+  check_gradients([&](Program& p) { return c.build(p, {c.size, c.variant, true}); }, std::get<1>(GetParam()),
+                  1);
 }
 
 // batch, resolution, sequence, depth, width, heads, classes, vocabulary, dropout.
@@ -289,11 +259,8 @@ TEST(Gradients, OfEveryOpThatAModelHoldsAreCheckedAbove) {
     std::set<Code> checked;
     for (const LayerCase& c : layer_cases()) checked.merge(differentiated_codes(c.build, dialect));
     for (const auto& [build, size] : models) {
-      for (Code code : differentiated_codes(
-               [&](Program& p) {
-                 return build(p, {size, "", true});
-               },
-               dialect)) {
+      for (Code code :
+           differentiated_codes([&](Program& p) { return build(p, {size, "", true}); }, dialect)) {
         EXPECT_TRUE(checked.contains(code)) << to_string(code);
       }
     }

@@ -23,7 +23,8 @@ constexpr std::int64_t kHuge = kMaxCount - 1;
 
 TEST(GraphBuilder, SortsRowsAndRemovesDuplicates) {
   const Graph g = make_graph({1, 2}, {{{1, 0, 1}, {3}}}, {2, 2});
-  EXPECT_EQ(std::vector(g.inputs[OpId(0)].begin(), g.inputs[OpId(0)].end()), (std::vector{ValueId(0), ValueId(1)}));
+  EXPECT_EQ(std::vector(g.inputs[OpId(0)].begin(), g.inputs[OpId(0)].end()),
+            (std::vector{ValueId(0), ValueId(1)}));
   EXPECT_EQ(g.graph_outputs, std::vector{ValueId(2)});
   EXPECT_EQ(g.resident, Bytes(3));
 }
@@ -31,7 +32,8 @@ TEST(GraphBuilder, SortsRowsAndRemovesDuplicates) {
 TEST(GraphBuilder, KnowsProducersAndReaders) {
   const Graph g = make_graph({}, {{{}, {1, 2}}, {{0}, {1}}, {{0, 1, 2}, {}}}, {});
   EXPECT_EQ(g.producer[ValueId(1)], OpId(0));
-  EXPECT_EQ(std::vector(g.readers[ValueId(0)].begin(), g.readers[ValueId(0)].end()), (std::vector{OpId(1), OpId(2)}));
+  EXPECT_EQ(std::vector(g.readers[ValueId(0)].begin(), g.readers[ValueId(0)].end()),
+            (std::vector{OpId(1), OpId(2)}));
   EXPECT_EQ(g.readers[ValueId(2)].size(), 1u);
   EXPECT_EQ(predecessors(g, OpId(2)), (std::vector{OpId(0), OpId(1)}));
 }
@@ -70,8 +72,9 @@ TEST(GraphBuilder, RefusesSumsThatOverflow) {
 }
 
 TEST(GraphBuilder, RefusesTwoProducersAndMissingProducers) {
-  const auto with = [](std::vector<std::int64_t> in, std::vector<std::int64_t> out0, std::vector<std::int64_t> out1,
-                       std::vector<std::int64_t> declared, std::vector<std::int64_t> kept) {
+  const auto with = [](std::vector<std::int64_t> in, std::vector<std::int64_t> out0,
+                       std::vector<std::int64_t> out1, std::vector<std::int64_t> declared,
+                       std::vector<std::int64_t> kept) {
     GraphBuilder builder;
     builder.add_value(Bytes(1), "x");
     builder.add_value(Bytes(1));
@@ -88,7 +91,8 @@ TEST(GraphBuilder, RefusesTwoProducersAndMissingProducers) {
     for (std::int64_t v : kept) builder.add_output(v);
     return builder.build();
   };
-  EXPECT_EQ(refusal([&] { return with({}, {1}, {1}, {0}, {}); }), "value 1 is made twice: by op 0 'a' and by op 1 'b'");
+  EXPECT_EQ(refusal([&] { return with({}, {1}, {1}, {0}, {}); }),
+            "value 1 is made twice: by op 0 'a' and by op 1 'b'");
   EXPECT_EQ(refusal([&] { return with({}, {0}, {1}, {0}, {}); }),
             "value 0 'x' is declared a graph input and is made by op 0 'a'");
   EXPECT_EQ(refusal([&] { return with({0}, {1}, {}, {}, {}); }),
@@ -121,7 +125,8 @@ TEST(Rows, TransposeListsRowsByEntry) {
   rows.append_row(std::vector<ValueId>{});
   rows.append_row(std::vector{ValueId(2)});
   const auto turned = Rows<OpId, ValueId>::transpose(rows, 3);
-  EXPECT_EQ(std::vector(turned[ValueId(2)].begin(), turned[ValueId(2)].end()), (std::vector{OpId(0), OpId(2)}));
+  EXPECT_EQ(std::vector(turned[ValueId(2)].begin(), turned[ValueId(2)].end()),
+            (std::vector{OpId(0), OpId(2)}));
   EXPECT_TRUE(turned[ValueId(1)].empty());
 }
 

@@ -20,8 +20,13 @@ TEST(Pairing, TakesThePhasesWhereTheyAreGiven) {
   GraphBuilder builder;
   for (int i = 0; i < 4; ++i) {
     const std::vector<std::int64_t> out{builder.add_value(Bytes(1))};
-    const std::vector<std::int64_t> in = i == 0 ? std::vector<std::int64_t>{} : std::vector<std::int64_t>{i - 1};
-    builder.add_op({.name = "op", .duration = Duration(1), .phase = i == 3 ? Phase::kBackward : Phase::kForward, .inputs = in, .outputs = out});
+    const std::vector<std::int64_t> in =
+        i == 0 ? std::vector<std::int64_t>{} : std::vector<std::int64_t>{i - 1};
+    builder.add_op({.name = "op",
+                    .duration = Duration(1),
+                    .phase = i == 3 ? Phase::kBackward : Phase::kForward,
+                    .inputs = in,
+                    .outputs = out});
   }
   const auto pairing = find_pairing(builder.build());
   ASSERT_TRUE(pairing);

@@ -56,7 +56,8 @@ Graph random_graph(Random& random, const RandomShape& shape) {
     const std::int64_t reads = std::min<std::int64_t>(num_values, random.below(4));
     for (std::int64_t k = 0; k < reads; ++k) {
       // Near values mostly, so that chains appear, and far ones often enough to be worth dropping.
-      const std::int64_t back = random.chance(0.5) ? random.below(std::min<std::int64_t>(num_values, 3)) : random.below(num_values);
+      const std::int64_t back =
+          random.chance(0.5) ? random.below(std::min<std::int64_t>(num_values, 3)) : random.below(num_values);
       op.inputs.push_back(num_values - 1 - back);
     }
     std::sort(op.inputs.begin(), op.inputs.end());

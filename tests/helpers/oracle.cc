@@ -117,10 +117,11 @@ Bytes oracle_min_peak(const Graph& graph, OrderMode order) {
 
 std::optional<Duration> oracle_min_duration(const Graph& graph, OrderMode order, Bytes budget) {
   const Space space(graph, order);
-  const auto duration = search(space, 0, [&](std::int64_t sum, Bytes memory, Duration d) -> std::optional<std::int64_t> {
-    if (memory > budget) return std::nullopt;
-    return sum + d.count();
-  });
+  const auto duration =
+      search(space, 0, [&](std::int64_t sum, Bytes memory, Duration d) -> std::optional<std::int64_t> {
+        if (memory > budget) return std::nullopt;
+        return sum + d.count();
+      });
   return duration ? std::optional(Duration(*duration)) : std::nullopt;
 }
 

@@ -51,27 +51,34 @@ INSTANTIATE_TEST_SUITE_P(
     ::testing::Values(
         BadFile{"Empty", "", "g.json: the file is empty"},
         BadFile{"Blank", " \n\t\n", "g.json: the file is empty"},
-        BadFile{"NotJson", "PK\x03\x04 zip",
-                "g.json:1:1: not valid JSON: syntax error while parsing value - invalid literal; last read: 'P'"},
+        BadFile{
+            "NotJson", "PK\x03\x04 zip",
+            "g.json:1:1: not valid JSON: syntax error while parsing value - invalid literal; last read: 'P'"},
         BadFile{"Truncated", "{\"format\":\"remat.graph\",\n\"version\":1,\"values\":[{\"byt",
-                "g.json:2:27: not valid JSON: syntax error while parsing object key - invalid string: missing closing "
+                "g.json:2:27: not valid JSON: syntax error while parsing object key - invalid string: "
+                "missing closing "
                 "quote; last read: '\"byt'; expected string literal"},
         BadFile{"TruncatedBetweenTokens", "{\"format\":\"remat.graph\",\"version\":1,\"values\":[",
-                "g.json:1:46: not valid JSON: syntax error while parsing value - unexpected end of input; expected '[', "
+                "g.json:1:46: not valid JSON: syntax error while parsing value - unexpected end of input; "
+                "expected '[', "
                 "'{', or a literal"},
         BadFile{"TextBehindTheEnd", file({}) + "x",
-                "g.json:5:1: not valid JSON: syntax error while parsing value - invalid literal; last read: '1]}<U+000A>x'; "
+                "g.json:5:1: not valid JSON: syntax error while parsing value - invalid literal; last read: "
+                "'1]}<U+000A>x'; "
                 "expected end of input"},
         BadFile{"InvalidUtf8", file({.rest = "\"name\":\"a\xff\""}),
-                "g.json:4:10: not valid JSON: syntax error while parsing value - invalid string: ill-formed UTF-8 byte; "
+                "g.json:4:10: not valid JSON: syntax error while parsing value - invalid string: ill-formed "
+                "UTF-8 byte; "
                 "last read: '\"a\\xff'"},
         BadFile{"Utf16", std::string("\xff\xfe{\0}\0", 6),
-                "g.json:1:1: not valid JSON: syntax error while parsing value - invalid literal; last read: '\\xff'"},
+                "g.json:1:1: not valid JSON: syntax error while parsing value - invalid literal; last read: "
+                "'\\xff'"},
         BadFile{"NaN", file({.values = R"("values":[{"bytes":NaN}],)"}),
                 "g.json:2:20: not valid JSON: syntax error while parsing value - invalid literal; last read: "
                 "'\"bytes\":N'"},
         BadFile{"ArrayBomb", nested("[", 100000), "g.json:1:1: found an array instead of an object"},
-        BadFile{"DeepArrays", "{\"nodes\":" + nested("[", 100000), "g.json:1:137: nested deeper than 128 levels"},
+        BadFile{"DeepArrays", "{\"nodes\":" + nested("[", 100000),
+                "g.json:1:137: nested deeper than 128 levels"},
         BadFile{"DeepObjects", nested("{\"x\":", 100000), "g.json:1:641: nested deeper than 128 levels"},
         BadFile{"Number", "3", "g.json:1:1: found 3 instead of an object"}),
     name_of);
@@ -89,7 +96,8 @@ INSTANTIATE_TEST_SUITE_P(
                 "g.json:1:36: 'version': version 2 is not supported; this reader knows version 1"},
         BadFile{"VersionAsText", file({.format = R"("format":"remat.graph","version":"1",)"}),
                 "g.json:1:37: 'version': found the text '1' instead of an integer"},
-        BadFile{"NoVersion", file({.format = R"("format":"remat.graph",)"}), "g.json:4:27: the key 'version' is missing"},
+        BadFile{"NoVersion", file({.format = R"("format":"remat.graph",)"}),
+                "g.json:4:27: the key 'version' is missing"},
         BadFile{"NoValues", file({.values = ""}), "g.json:4:27: the key 'values' is missing"},
         BadFile{"KeyTwice", file({.rest = R"("inputs":[0],"inputs":[0])"}),
                 "g.json:4:21: 'inputs': the key appears twice"},
@@ -128,17 +136,23 @@ INSTANTIATE_TEST_SUITE_P(
         BadFile{"NegativeWorkspace",
                 file({.op = R"({"name":"a","duration":1,"workspace":-7,"inputs":[0],"outputs":[1]})"}),
                 "g.json:3:74: op 0 'a': workspace -7 is outside [0, 4611686018427387904)"},
-        BadFile{"BytesOverflowTogether",
-                file({.values = R"("values":[{"bytes":4000000000000000000},{"bytes":4000000000000000000}],)"}),
-                "g.json: the sum of all bytes overflows: 4000000000000000000 + 4000000000000000000 is not below "
-                "4611686018427387904"},
-        BadFile{"WorkspaceOverflowsWithBytes",
-                file({.op = R"({"name":"a","duration":1,"workspace":4611686018427387903,"inputs":[0],"outputs":[1]})"}),
-                "g.json: the sum of all bytes overflows: 12 + 4611686018427387903 is not below 4611686018427387904"},
+        BadFile{
+            "BytesOverflowTogether",
+            file({.values = R"("values":[{"bytes":4000000000000000000},{"bytes":4000000000000000000}],)"}),
+            "g.json: the sum of all bytes overflows: 4000000000000000000 + 4000000000000000000 is not below "
+            "4611686018427387904"},
+        BadFile{
+            "WorkspaceOverflowsWithBytes",
+            file(
+                {.op =
+                     R"({"name":"a","duration":1,"workspace":4611686018427387903,"inputs":[0],"outputs":[1]})"}),
+            "g.json: the sum of all bytes overflows: 12 + 4611686018427387903 is not below "
+            "4611686018427387904"},
         BadFile{"DurationsOverflowTogether",
                 file({.op = R"({"name":"a","duration":4000000000000000000,"inputs":[0],"outputs":[1]},)"
                             R"({"name":"b","duration":4000000000000000000,"inputs":[0],"outputs":[]})"}),
-                "g.json: the sum of all durations overflows: 4000000000000000000 + 4000000000000000000 is not below "
+                "g.json: the sum of all durations overflows: 4000000000000000000 + 4000000000000000000 is "
+                "not below "
                 "4611686018427387904"}),
     name_of);
 
@@ -150,15 +164,19 @@ INSTANTIATE_TEST_SUITE_P(
                 "g.json: op 0 'a': input 7 is not one of the 2 values"},
         BadFile{"NegativeInput", file({.op = R"({"name":"a","duration":1,"inputs":[-1],"outputs":[1]})"}),
                 "g.json: op 0 'a': input -1 is not one of the 2 values"},
-        BadFile{"InputBeyond32Bits", file({.op = R"({"name":"a","duration":1,"inputs":[4294967296],"outputs":[1]})"}),
+        BadFile{"InputBeyond32Bits",
+                file({.op = R"({"name":"a","duration":1,"inputs":[4294967296],"outputs":[1]})"}),
                 "g.json: op 0 'a': input 4294967296 is not one of the 2 values"},
-        BadFile{"FractionalInput", file({.op = R"({"name":"a","duration":1,"inputs":[0, 0.5],"outputs":[1]})"}),
-                "g.json:3:49: 'ops': op 0 'a': 'inputs': entry 1: found the fraction 0.5 instead of an integer"},
+        BadFile{
+            "FractionalInput", file({.op = R"({"name":"a","duration":1,"inputs":[0, 0.5],"outputs":[1]})"}),
+            "g.json:3:49: 'ops': op 0 'a': 'inputs': entry 1: found the fraction 0.5 instead of an integer"},
         BadFile{"NestedInput", file({.op = R"({"name":"a","duration":1,"inputs":[[0]],"outputs":[1]})"}),
                 "g.json:3:43: 'ops': op 0 'a': 'inputs': entry 0: found an array instead of an integer"},
-        BadFile{"UnknownAfter", file({.op = R"({"name":"a","duration":1,"inputs":[0],"outputs":[1],"after":[4]})"}),
+        BadFile{"UnknownAfter",
+                file({.op = R"({"name":"a","duration":1,"inputs":[0],"outputs":[1],"after":[4]})"}),
                 "g.json: op 0 'a': 'after' 4 is not one of the 1 ops"},
-        BadFile{"AfterItself", file({.op = R"({"name":"a","duration":1,"inputs":[0],"outputs":[1],"after":[0]})"}),
+        BadFile{"AfterItself",
+                file({.op = R"({"name":"a","duration":1,"inputs":[0],"outputs":[1],"after":[0]})"}),
                 "g.json: op 0 'a': 'after' names op 0 'a', which is not earlier in the order"},
         BadFile{"NegativeForwardOf",
                 file({.op = R"({"name":"a","duration":1,"inputs":[0],"outputs":[1],"forward_of":-1})"}),
@@ -166,34 +184,42 @@ INSTANTIATE_TEST_SUITE_P(
         BadFile{"UnknownForwardOf",
                 file({.op = R"({"name":"a","duration":1,"inputs":[0],"outputs":[1],"forward_of":3})"}),
                 "g.json: op 0 'a': 'forward_of' 3 is not one of the 1 ops"},
-        BadFile{"UnknownRecompute",
-                file({.op = R"({"name":"a","duration":1,"inputs":[0],"outputs":[1],"recompute":"maybe"})"}),
-                "g.json:3:78: 'ops': op 0 'a': 'recompute': found 'maybe' instead of one of 'allowed', 'never'"},
-        BadFile{"UnknownPhase", file({.op = R"({"name":"a","duration":1,"inputs":[0],"outputs":[1],"phase":"mid"})"}),
-                "g.json:3:72: 'ops': op 0 'a': 'phase': found 'mid' instead of one of '', 'forward', 'loss', 'backward', "
+        BadFile{
+            "UnknownRecompute",
+            file({.op = R"({"name":"a","duration":1,"inputs":[0],"outputs":[1],"recompute":"maybe"})"}),
+            "g.json:3:78: 'ops': op 0 'a': 'recompute': found 'maybe' instead of one of 'allowed', 'never'"},
+        BadFile{"UnknownPhase",
+                file({.op = R"({"name":"a","duration":1,"inputs":[0],"outputs":[1],"phase":"mid"})"}),
+                "g.json:3:72: 'ops': op 0 'a': 'phase': found 'mid' instead of one of '', 'forward', 'loss', "
+                "'backward', "
                 "'update'"},
         BadFile{"NoInputsOfAnOp", file({.op = R"({"name":"a","duration":1,"outputs":[1]})"}),
                 "g.json:3:46: 'ops': op 0 'a': the key 'inputs' is missing"},
-        BadFile{"UndeclaredInput", file({.rest = R"("outputs":[1])"}),
-                "g.json: op 0 'a' reads value 0 'x', which no op makes and which is not declared a graph input"},
+        BadFile{
+            "UndeclaredInput", file({.rest = R"("outputs":[1])"}),
+            "g.json: op 0 'a' reads value 0 'x', which no op makes and which is not declared a graph input"},
         BadFile{"OutputThatNobodyMakes",
-                file({.values = R"("values":[{"bytes":8},{"bytes":4},{"bytes":1}],)", .rest = R"("inputs":[0],"outputs":[2])"}),
+                file({.values = R"("values":[{"bytes":8},{"bytes":4},{"bytes":1}],)",
+                      .rest = R"("inputs":[0],"outputs":[2])"}),
                 "g.json: graph output value 2 is made by no op and is not declared a graph input"},
         BadFile{"UnknownOutput", file({.rest = R"("inputs":[0],"outputs":[9])"}),
                 "g.json: graph output 9 is not one of the 2 values"},
         BadFile{"InputThatIsMade", file({.rest = R"("inputs":[0,1])"}),
                 "g.json: value 1 is declared a graph input and is made by op 0 'a'"},
-        BadFile{"TwoProducers", file({.op = R"({"name":"a","duration":1,"inputs":[0],"outputs":[1]},)"
-                                            R"({"name":"b","duration":1,"inputs":[0],"outputs":[1]})"}),
+        BadFile{"TwoProducers",
+                file({.op = R"({"name":"a","duration":1,"inputs":[0],"outputs":[1]},)"
+                            R"({"name":"b","duration":1,"inputs":[0],"outputs":[1]})"}),
                 "g.json: value 1 is made twice: by op 0 'a' and by op 1 'b'"},
-        BadFile{"CycleThroughTheOrder",
-                file({.values = R"("values":[{"bytes":8},{"bytes":4}],)",
-                      .op = R"({"name":"a","duration":1,"inputs":[1],"outputs":[0]},)"
-                            R"({"name":"b","duration":1,"inputs":[0],"outputs":[1]})",
-                      .rest = R"("outputs":[1])"}),
-                "g.json: op 0 'a' reads value 1, which is made by op 1 'b', later in the order: the order is not "
-                "topological or there is a cycle"},
-        BadFile{"OpThatReadsItsOwnOutput", file({.op = R"({"name":"a","duration":1,"inputs":[1],"outputs":[1]})"}),
+        BadFile{
+            "CycleThroughTheOrder",
+            file({.values = R"("values":[{"bytes":8},{"bytes":4}],)",
+                  .op = R"({"name":"a","duration":1,"inputs":[1],"outputs":[0]},)"
+                        R"({"name":"b","duration":1,"inputs":[0],"outputs":[1]})",
+                  .rest = R"("outputs":[1])"}),
+            "g.json: op 0 'a' reads value 1, which is made by op 1 'b', later in the order: the order is not "
+            "topological or there is a cycle"},
+        BadFile{"OpThatReadsItsOwnOutput",
+                file({.op = R"({"name":"a","duration":1,"inputs":[1],"outputs":[1]})"}),
                 "g.json: op 0 'a' reads value 1, which is made by op 0 'a' itself"}),
     name_of);
 
@@ -201,7 +227,8 @@ INSTANTIATE_TEST_SUITE_P(
     NodeLink, BadGraph,
     ::testing::Values(
         BadFile{"NodeLinkEmpty", R"({"nodes":[],"links":[]})", "g.json: the graph has no ops"},
-        BadFile{"NodeLinkNoLinks", R"({"nodes":[{"id":1}]})", "g.json:1:20: the key 'links' (or 'edges') is missing"},
+        BadFile{"NodeLinkNoLinks", R"({"nodes":[{"id":1}]})",
+                "g.json:1:20: the key 'links' (or 'edges') is missing"},
         BadFile{"NodeLinkCycle",
                 R"({"nodes":[{"id":"a"},{"id":"b"},{"id":"c"}],"links":[{"source":"a","target":"b"},)"
                 R"({"source":"b","target":"c"},{"source":"c","target":"b"}]})",
@@ -217,7 +244,8 @@ INSTANTIATE_TEST_SUITE_P(
         BadFile{"NodeLinkUnnamedNode", R"({"nodes":[{"cost_ram":3}],"links":[]})",
                 "g.json:1:24: 'nodes': node 0: the node has neither 'id' nor 'name'"},
         BadFile{"NodeLinkListAsName", R"({"nodes":[{"id":[1,2]}],"links":[]})",
-                "g.json:1:17: 'nodes': node 0: 'id': found an array instead of the name of a node (text or an integer)"},
+                "g.json:1:17: 'nodes': node 0: 'id': found an array instead of the name of a node (text or "
+                "an integer)"},
         BadFile{"NodeLinkNegativeSize", R"({"nodes":[{"id":1,"cost_ram":-1}],"links":[]})",
                 "g.json:1:32: 'nodes': node 0: 'cost_ram': -1 is outside [0, 4611686018427387904)"},
         BadFile{"NodeLinkHugeSize", R"({"nodes":[{"id":1,"out_cost":1e30}],"links":[]})",
@@ -228,10 +256,11 @@ INSTANTIATE_TEST_SUITE_P(
                 "g.json: graph.order names 1 twice"},
         BadFile{"NodeLinkOrderOfOthers", R"({"nodes":[{"id":1}],"links":[],"graph":{"order":[5]}})",
                 "g.json: graph.order entry 0 names 5, which is not one of the 1 nodes"},
-        BadFile{"NodeLinkOrderBackwards",
-                R"({"nodes":[{"id":1},{"id":2}],"links":[{"0":2,"1":1}],"graph":{"order":[1,2]}})",
-                "g.json: op 0 '0' reads value 1, which is made by op 1 '1', later in the order: the order is not "
-                "topological or there is a cycle"},
+        BadFile{
+            "NodeLinkOrderBackwards",
+            R"({"nodes":[{"id":1},{"id":2}],"links":[{"0":2,"1":1}],"graph":{"order":[1,2]}})",
+            "g.json: op 0 '0' reads value 1, which is made by op 1 '1', later in the order: the order is not "
+            "topological or there is a cycle"},
         BadFile{"NodeLinkOddPair", R"({"nodes":[{"id":1}],"links":[],"graph":[["name"]]})",
                 "g.json:1:48: 'graph': a pair of a key and a value has 1 entries"}),
     name_of);

@@ -49,17 +49,21 @@ std::string refusal(std::string_view text) {
 
 TEST(Budget, RefusesEverythingElseWithAClearLine) {
   const std::string forms =
-      "is not an amount of memory: write bytes (6442450944), bytes with a unit (6GiB, 800MB) or a share of the "
+      "is not an amount of memory: write bytes (6442450944), bytes with a unit (6GiB, 800MB) or a share of "
+      "the "
       "keep-all peak (75%)";
-  const std::vector<std::string> amiss{"abc", "", " ", "%", "GiB", "1e400", "1e9", "nan", "inf", "+5", ".5GiB", "5.GiB", "1.2.3GB",
-                                       "6 G", "6GiBs", "75%%", "0x10", "1,5GiB", "-", "--1",
-                                       "99999999999999999999999999999"};
+  const std::vector<std::string> amiss{
+      "abc",   "",     " ",    "%",      "GiB",   "1e400",   "1e9",
+      "nan",   "inf",  "+5",   ".5GiB",  "5.GiB", "1.2.3GB", "6 G",
+      "6GiBs", "75%%", "0x10", "1,5GiB", "-",     "--1",     "99999999999999999999999999999"};
   for (const auto& text : amiss) EXPECT_EQ(refusal(text), "budget '" + text + "' " + forms);
-  for (const char* text : {"-1GiB", "-5", "-0"}) EXPECT_EQ(refusal(text), "budget '" + std::string(text) + "' is negative");
+  for (const char* text : {"-1GiB", "-5", "-0"})
+    EXPECT_EQ(refusal(text), "budget '" + std::string(text) + "' is negative");
   for (const char* text : {"0", "0%", "0GiB", "0.01%", "0.0001kB"}) {
     EXPECT_EQ(refusal(text), "budget '" + std::string(text) + "' is 0 bytes: a budget must be positive");
   }
-  for (const char* text : {"4611686018427387904", "9999999999GiB", "999999999999999999999999%", "4294967296GiB"}) {
+  for (const char* text :
+       {"4611686018427387904", "9999999999GiB", "999999999999999999999999%", "4294967296GiB"}) {
     EXPECT_EQ(refusal(text), "budget '" + std::string(text) + "' is not below 4611686018427387904 bytes");
   }
   EXPECT_EQ(refusal("6.5"), "budget '6.5' is not a whole number of bytes");

@@ -25,7 +25,8 @@ class Files : public ::testing::Test {
   ~Files() override { fs::remove_all(folder_); }
   std::vector<std::string> listing() const {
     std::vector<std::string> names;
-    for (const auto& entry : fs::directory_iterator(folder_)) names.push_back(entry.path().filename().string());
+    for (const auto& entry : fs::directory_iterator(folder_))
+      names.push_back(entry.path().filename().string());
     std::sort(names.begin(), names.end());
     return names;
   }
@@ -70,7 +71,8 @@ TEST_F(Files, AreReplacedThroughLinksAndKeepTheirMode) {
 
 TEST_F(Files, AFullDeviceIsNamedAndNotReplaced) {
   if (!fs::exists("/dev/full")) GTEST_SKIP() << "this system has no /dev/full";
-  EXPECT_EQ(error_of([] { write_file("/dev/full", "text"); }), "cannot write /dev/full: No space left on device");
+  EXPECT_EQ(error_of([] { write_file("/dev/full", "text"); }),
+            "cannot write /dev/full: No space left on device");
   EXPECT_TRUE(fs::is_character_file("/dev/full"));
 }
 
@@ -111,8 +113,10 @@ TEST_F(Files, PlacesThatCannotBeWrittenAreNamed) {
   write_file(folder_ / "a", "old");
   const std::string under = (folder_ / "a" / "b").string(), missing = (folder_ / "no" / "b").string();
   EXPECT_EQ(error_of([&] { write_file(under, "x"); }), "cannot write " + under + ": Not a directory");
-  EXPECT_EQ(error_of([&] { write_file(missing, "x"); }), "cannot write " + missing + ": No such file or directory");
-  EXPECT_EQ(error_of([&] { write_file(folder_, "x"); }), "cannot write " + folder_.string() + ": Is a directory");
+  EXPECT_EQ(error_of([&] { write_file(missing, "x"); }),
+            "cannot write " + missing + ": No such file or directory");
+  EXPECT_EQ(error_of([&] { write_file(folder_, "x"); }),
+            "cannot write " + folder_.string() + ": Is a directory");
   EXPECT_EQ(listing(), std::vector<std::string>{"a"});
 }
 

@@ -6,7 +6,8 @@
 namespace remat {
 namespace {
 
-constexpr std::string_view kTwoLayers = R"({"format": "remat.graph", "version": 1, "name": "two_layers", "time_unit": "ns",
+constexpr std::string_view kTwoLayers =
+    R"({"format": "remat.graph", "version": 1, "name": "two_layers", "time_unit": "ns",
  "values": [{"bytes": 4096, "name": "x"}, {"bytes": 1024}, {"bytes": 2048}],
  "ops": [{"name": "mm", "kind": "aten.mm.default", "duration": 5200, "workspace": 64, "inputs": [0], "outputs": [1],
           "recompute": "allowed", "after": [], "phase": "forward", "module": "layers.0", "forward_of": null},
@@ -43,16 +44,17 @@ TEST(GraphReading, TakesEveryFieldOfRematGraph) {
 }
 
 TEST(GraphReading, TakesKeysInAnySequence) {
-  const LoadedGraph loaded = parse_graph(
-      R"({"ops":[{"outputs":[1],"inputs":[0],"duration":1,"name":"a"}],"inputs":[0],"version":1,)"
-      R"("values":[{"bytes":8},{"bytes":4}],"format":"remat.graph"})",
-      "g");
+  const LoadedGraph loaded =
+      parse_graph(R"({"ops":[{"outputs":[1],"inputs":[0],"duration":1,"name":"a"}],"inputs":[0],"version":1,)"
+                  R"("values":[{"bytes":8},{"bytes":4}],"format":"remat.graph"})",
+                  "g");
   EXPECT_EQ(loaded.graph.num_ops(), 1u);
   EXPECT_EQ(loaded.graph.resident, Bytes(8));
 }
 
 TEST(GraphReading, SkipsAByteOrderMark) {
-  EXPECT_EQ(parse_graph("\xef\xbb\xbf" + std::string(kTwoLayers), "g").graph, parse_graph(kTwoLayers, "g").graph);
+  EXPECT_EQ(parse_graph("\xef\xbb\xbf" + std::string(kTwoLayers), "g").graph,
+            parse_graph(kTwoLayers, "g").graph);
 }
 
 TEST(GraphReading, NamesAllUnknownKeysInOneWarning) {
@@ -67,10 +69,10 @@ TEST(GraphReading, NamesAllUnknownKeysInOneWarning) {
 }
 
 TEST(GraphReading, TakesTheLargestAmounts) {
-  const LoadedGraph loaded = parse_graph(
-      R"({"format":"remat.graph","version":1,"values":[{"bytes":4611686018427387903}],)"
-      R"("ops":[{"name":"a","duration":4611686018427387903,"inputs":[],"outputs":[0]}]})",
-      "g");
+  const LoadedGraph loaded =
+      parse_graph(R"({"format":"remat.graph","version":1,"values":[{"bytes":4611686018427387903}],)"
+                  R"("ops":[{"name":"a","duration":4611686018427387903,"inputs":[],"outputs":[0]}]})",
+                  "g");
   EXPECT_EQ(loaded.graph.bytes[ValueId(0)].count(), kMaxCount - 1);
   EXPECT_EQ(loaded.graph.base_duration.count(), kMaxCount - 1);
 }
@@ -82,12 +84,12 @@ std::vector<std::string> op_names(const Graph& graph) {
 }
 
 TEST(NodeLink, ReadsCheckmatesKeysAndTheBackwardFlag) {
-  const LoadedGraph loaded = parse_graph(
-      R"({"directed":true,"multigraph":false,"graph":{"name":"net"},"nodes":[)"
-      R"({"name":"conv","backward":false,"cost_cpu":7,"cost_ram":100,"id":0},)"
-      R"({"name":"conv_backward","backward":true,"cost_cpu":14,"cost_ram":50,"id":1}],)"
-      R"("links":[{"source":0,"target":1}]})",
-      "g");
+  const LoadedGraph loaded =
+      parse_graph(R"({"directed":true,"multigraph":false,"graph":{"name":"net"},"nodes":[)"
+                  R"({"name":"conv","backward":false,"cost_cpu":7,"cost_ram":100,"id":0},)"
+                  R"({"name":"conv_backward","backward":true,"cost_cpu":14,"cost_ram":50,"id":1}],)"
+                  R"("links":[{"source":0,"target":1}]})",
+                  "g");
   EXPECT_EQ(loaded.format, GraphFormat::kNodeLink);
   EXPECT_TRUE(loaded.warnings.empty());
   const Graph& g = loaded.graph;
@@ -114,13 +116,14 @@ TEST(NodeLink, ReadsMoccasinsKeysAndTheGivenOrder) {
 }
 
 TEST(NodeLink, OrdersByKahnWithTheSmallestIndexFirst) {
-  const LoadedGraph loaded = parse_graph(
-      R"({"nodes":[{"id":"d"},{"id":"c"},{"id":"b"},{"id":"a"}],)"
-      R"("edges":[{"source":"a","target":"d"},{"source":"b","target":"d"}]})",
-      "g.json");
+  const LoadedGraph loaded =
+      parse_graph(R"({"nodes":[{"id":"d"},{"id":"c"},{"id":"b"},{"id":"a"}],)"
+                  R"("edges":[{"source":"a","target":"d"},{"source":"b","target":"d"}]})",
+                  "g.json");
   EXPECT_EQ(op_names(loaded.graph), (std::vector<std::string>{"1", "2", "3", "0"})) << "nodes by index";
   EXPECT_EQ(loaded.warnings,
-            std::vector<std::string>{"g.json: 4 of 4 nodes have neither 'out_cost' nor 'cost_ram': their size is 0"});
+            std::vector<std::string>{
+                "g.json: 4 of 4 nodes have neither 'out_cost' nor 'cost_ram': their size is 0"});
 }
 
 TEST(NodeLink, TakesGraphAttributesAsPairs) {
@@ -133,18 +136,19 @@ TEST(NodeLink, TakesGraphAttributesAsPairs) {
 }
 
 TEST(NodeLink, CutsFractionsOffAndSaysSo) {
-  const LoadedGraph loaded =
-      parse_graph(R"({"nodes":[{"id":1,"cost_ram":1.9,"cost_cpu":2.0},{"id":2,"cost_ram":1e3}],"links":[]})", "g.json");
+  const LoadedGraph loaded = parse_graph(
+      R"({"nodes":[{"id":1,"cost_ram":1.9,"cost_cpu":2.0},{"id":2,"cost_ram":1e3}],"links":[]})", "g.json");
   EXPECT_EQ(loaded.graph.bytes.raw(), (std::vector<Bytes>{Bytes(1), Bytes(1000)}));
   EXPECT_EQ(loaded.graph.duration[OpId(0)], Duration(2));
-  EXPECT_EQ(loaded.warnings, std::vector<std::string>{"g.json: cut off the fractions of 1 sizes and durations"});
+  EXPECT_EQ(loaded.warnings,
+            std::vector<std::string>{"g.json: cut off the fractions of 1 sizes and durations"});
 }
 
 TEST(NodeLink, PrefersIdToNameAndOutCostToCostRam) {
-  const LoadedGraph loaded = parse_graph(
-      R"({"nodes":[{"name":"x","id":5,"cost_ram":1,"out_cost":2,"cost_cpu":3,"duration":4}],)"
-      R"("links":[],"edges":[{"source":5,"target":5}]})",
-      "g");
+  const LoadedGraph loaded =
+      parse_graph(R"({"nodes":[{"name":"x","id":5,"cost_ram":1,"out_cost":2,"cost_cpu":3,"duration":4}],)"
+                  R"("links":[],"edges":[{"source":5,"target":5}]})",
+                  "g");
   EXPECT_EQ(op_names(loaded.graph), std::vector<std::string>{"x"});
   EXPECT_EQ(loaded.graph.bytes[ValueId(0)], Bytes(2));
   EXPECT_EQ(loaded.graph.duration[OpId(0)], Duration(4));

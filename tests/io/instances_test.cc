@@ -21,7 +21,8 @@ class SharedInstance : public ::testing::TestWithParam<Instance> {};
 TEST_P(SharedInstance, HasItsKeepAllPeakAndFloor) {
   const std::filesystem::path path =
       std::filesystem::path(REMAT_SHARED_DIR) / "instances" / (GetParam().name + ".json");
-  if (!std::filesystem::exists(path)) GTEST_SKIP() << path << " is not there: the shared instances are not part of the repository";
+  if (!std::filesystem::exists(path))
+    GTEST_SKIP() << path << " is not there: the shared instances are not part of the repository";
   const LoadedGraph loaded = load_graph(path);
   EXPECT_TRUE(loaded.warnings.empty());
   EXPECT_EQ(loaded.graph.num_ops(), GetParam().ops);

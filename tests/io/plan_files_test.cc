@@ -54,7 +54,8 @@ TEST(PlanFiles, KeepTheLargestSeedAndEveryDigitOfTheOverhead) {
 TEST(PlanFiles, NeedOnlyStepsAndThenClaimNothingElse) {
   const PlanRecord read = parse_plan(R"({"format":"remat.plan","version":1,"steps":[1,0]})", "p");
   EXPECT_EQ(read.order, OrderMode::kFree);
-  EXPECT_FALSE(read.budget || read.peak || read.duration || read.overhead || read.peak_bound || read.duration_bound);
+  EXPECT_FALSE(read.budget || read.peak || read.duration || read.overhead || read.peak_bound ||
+               read.duration_bound);
   EXPECT_TRUE(read.status.empty());
 }
 
@@ -76,17 +77,21 @@ TEST(PlanFiles, AreRefusedWithOneClearLine) {
       {R"({"format":"remat.graph"})", "p:1:23: 'format': found 'remat.graph' instead of 'remat.plan'"},
       {R"({"format":"remat.plan","version":3})",
        "p:1:35: 'version': version 3 is not supported; this reader knows version 1"},
-      {head + "}", "p:1:36: not valid JSON: syntax error while parsing object key - unexpected '}'; expected string "
-                   "literal"},
+      {head + "}",
+       "p:1:36: not valid JSON: syntax error while parsing object key - unexpected '}'; expected string "
+       "literal"},
       {R"({"format":"remat.plan","version":1})", "p:1:35: the key 'steps' is missing"},
       {head + R"("steps":[0,"1"]})", "p:1:49: 'steps': entry 1: found the text '1' instead of an integer"},
-      {head + R"("steps":[0,1.5]})", "p:1:50: 'steps': entry 1: found the fraction 1.5 instead of an integer"},
-      {head + R"("order":"loose","steps":[]})", "p:1:50: 'order': found 'loose' instead of one of 'fixed', 'free'"},
+      {head + R"("steps":[0,1.5]})",
+       "p:1:50: 'steps': entry 1: found the fraction 1.5 instead of an integer"},
+      {head + R"("order":"loose","steps":[]})",
+       "p:1:50: 'order': found 'loose' instead of one of 'fixed', 'free'"},
       {head + R"("status":"done","steps":[]})",
        "p:1:50: 'status': found 'done' instead of one of 'optimal', 'feasible', 'infeasible', 'unknown'"},
       {head + R"("peak":-1,"steps":[]})", "p:1:45: 'peak': -1 is outside [0, 4611686018427387904)"},
       {head + R"("seed":-1,"steps":[]})", "p:1:45: 'seed': found -1 instead of an integer in [0, 2^64)"},
-      {head + R"("seed":18446744073709551616,"steps":[]})", "p:1:63: 'seed': 18446744073709551616 does not fit into 64 bits"},
+      {head + R"("seed":18446744073709551616,"steps":[]})",
+       "p:1:63: 'seed': 18446744073709551616 does not fit into 64 bits"},
       {head + R"("bounds":{"peak":0.5},"steps":[]})",
        "p:1:56: 'bounds': 'peak': found the fraction 0.5 instead of an integer"},
   };
@@ -128,26 +133,27 @@ TEST_F(CheckRecord, NamesEveryDifferenceWithBothNumbers) {
   record_.peak_bound = Bytes(4);
   record_.duration_bound = Duration(9);
   record_.status = "infeasible";
-  EXPECT_EQ(check(), (Lines{"graph_hash: the plan says 0123456789abcdef, recomputed " + hash,
-                            "graph: the plan says 'other', recomputed 'test'",
-                            "peak: the plan says 2, recomputed 3",
-                            "duration: the plan says 5, recomputed 4",
-                            "overhead: the plan says 0.25, recomputed 0",
-                            "bounds.peak: the plan says 4, but it reaches 3",
-                            "bounds.duration: the plan says 9, but it reaches 4",
-                            "status: the plan says infeasible, recomputed a valid plan"}));
+  EXPECT_EQ(check(),
+            (Lines{"graph_hash: the plan says 0123456789abcdef, recomputed " + hash,
+                   "graph: the plan says 'other', recomputed 'test'", "peak: the plan says 2, recomputed 3",
+                   "duration: the plan says 5, recomputed 4", "overhead: the plan says 0.25, recomputed 0",
+                   "bounds.peak: the plan says 4, but it reaches 3",
+                   "bounds.duration: the plan says 9, but it reaches 4",
+                   "status: the plan says infeasible, recomputed a valid plan"}));
 }
 
 TEST_F(CheckRecord, PutsTheBrokenRuleFirst) {
   record_.budget = Bytes(2);
   record_.peak = Bytes(1);
-  EXPECT_EQ(check(), (Lines{"rule budget: step 2: memory 3 is over the budget 2", "peak: the plan says 1, recomputed 3"}));
+  EXPECT_EQ(check(), (Lines{"rule budget: step 2: memory 3 is over the budget 2",
+                            "peak: the plan says 1, recomputed 3"}));
 }
 
 TEST_F(CheckRecord, StopsAtARuleThatLeavesNothingToSimulate) {
   record_.steps = {1, 0, 2, 3};
-  EXPECT_EQ(check(),
-            Lines{"rule input_ready: step 0: op 1 'op1' reads value 0, but its producer op 0 'op0' has not run"});
+  EXPECT_EQ(
+      check(),
+      Lines{"rule input_ready: step 0: op 1 'op1' reads value 0, but its producer op 0 'op0' has not run"});
   record_.steps = {0, 1, 2};
   EXPECT_EQ(check(), Lines{"rule every_op_runs: op 3 'op3' never runs"});
   record_.steps = {0, 1, 2, 4};

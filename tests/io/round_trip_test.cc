@@ -21,13 +21,15 @@ TEST(RoundTrip, RandomGraphsComeBackEqual) {
 }
 
 TEST(RoundTrip, EveryFieldAndOddNamesComeBackEqual) {
-  const std::string odd = "quote \" backslash \\ newline \n tab \t nul " + std::string(1, '\0') + " del \x7f euro \u20ac";
+  const std::string odd =
+      "quote \" backslash \\ newline \n tab \t nul " + std::string(1, '\0') + " del \x7f euro \u20ac";
   GraphBuilder builder(odd, "\u00b5s");
   const std::int64_t x = builder.add_value(Bytes(kMaxCount / 2), odd), y = builder.add_value(Bytes(0));
   builder.add_input(x);
   builder.add_output(y);
   const std::int64_t in[] = {x}, out[] = {y}, first[] = {0};
-  builder.add_op({.name = odd, .kind = odd, .module = odd, .duration = Duration(3), .inputs = in, .outputs = {}});
+  builder.add_op(
+      {.name = odd, .kind = odd, .module = odd, .duration = Duration(3), .inputs = in, .outputs = {}});
   builder.add_op({.name = "",
                   .duration = Duration(kMaxCount / 2),
                   .workspace = Bytes(5),

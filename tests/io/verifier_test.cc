@@ -46,11 +46,21 @@ std::vector<std::int64_t> random_steps(const Graph& graph, Random& random) {
   const auto n = static_cast<std::int64_t>(steps.size());
   const auto at = steps.begin() + random.below(n);
   switch (random.below(5)) {
-    case 0: steps.erase(at); break;
-    case 1: steps.insert(at, random.below(static_cast<std::int64_t>(graph.num_ops()))); break;
-    case 2: std::swap(*at, steps[static_cast<std::size_t>(random.below(n))]); break;
-    case 3: *at = random.chance(0.5) ? static_cast<std::int64_t>(graph.num_ops()) : -1; break;
-    case 4: random.shuffle(std::span(steps)); break;
+    case 0:
+      steps.erase(at);
+      break;
+    case 1:
+      steps.insert(at, random.below(static_cast<std::int64_t>(graph.num_ops())));
+      break;
+    case 2:
+      std::swap(*at, steps[static_cast<std::size_t>(random.below(n))]);
+      break;
+    case 3:
+      *at = random.chance(0.5) ? static_cast<std::int64_t>(graph.num_ops()) : -1;
+      break;
+    case 4:
+      random.shuffle(std::span(steps));
+      break;
   }
   return steps;
 }
@@ -97,7 +107,8 @@ class Verifier : public ::testing::Test {
 
 TEST_F(Verifier, AgreesOnTenThousandRandomPlans) {
   const fs::path script = fs::path(REMAT_SHARED_DIR) / "tools" / "verify_plan.py";
-  if (!fs::exists(script)) GTEST_SKIP() << script << " is not there: the verifier is not part of the repository";
+  if (!fs::exists(script))
+    GTEST_SKIP() << script << " is not there: the verifier is not part of the repository";
   const std::vector<Case> cases = write_cases();
   std::ofstream(folder_ / "driver.py") << kDriver;
   const std::string answers = (folder_ / "answers").string();
@@ -123,7 +134,9 @@ TEST_F(Verifier, AgreesOnTenThousandRandomPlans) {
     const Simulation cost = simulate(graph, plan);
     ASSERT_EQ(cost.peak.count(), said.at("peak").get<std::int64_t>()) << shown;
     ASSERT_EQ(cost.duration.count(), said.at("duration").get<std::int64_t>()) << shown;
-    ASSERT_EQ(simulate(graph, keep_all_plan(graph)).peak.count(), said.at("keep_all_peak").get<std::int64_t>()) << shown;
+    ASSERT_EQ(simulate(graph, keep_all_plan(graph)).peak.count(),
+              said.at("keep_all_peak").get<std::int64_t>())
+        << shown;
     ASSERT_EQ(graph.base_duration.count(), said.at("base_duration").get<std::int64_t>()) << shown;
     ASSERT_EQ(floor_bound(graph).peak.count(), said.at("floor").get<std::int64_t>()) << shown;
   }

@@ -33,7 +33,8 @@ TEST(PlanStore, AnswersWithTheFastestPlanWithinTheBudget) {
 }
 
 TEST(PlanStore, OffersThePlansAroundABudgetAsStarts) {
-  const Graph graph = testing::make_graph({}, {{{}, {9}, 1}, {{0}, {1}, 1}, {{1}, {9}, 1}, {{0, 2}, {1}, 1}}, {});
+  const Graph graph =
+      testing::make_graph({}, {{{}, {9}, 1}, {{0}, {1}, 1}, {{1}, {9}, 1}, {{0, 2}, {1}, 1}}, {});
   PlanStore store;
   EXPECT_TRUE(store.around(graph, OrderMode::kFixed, Bytes(1)).empty());
   const Plan all = keep_all_plan(graph);
@@ -55,7 +56,8 @@ TEST(PlanStore, ForgetsTheGraphUsedLongestAgo) {
 
 TEST(MakePlan, IsNeverWorseThanAPlanKnownBefore) {
   // Keeping everything is best and fits, but the planner is asked with a start that is all it could know.
-  const Graph graph = testing::make_graph({}, {{{}, {9}, 1}, {{0}, {1}, 1}, {{1}, {9}, 1}, {{0, 2}, {1}, 1}}, {});
+  const Graph graph =
+      testing::make_graph({}, {{{}, {9}, 1}, {{0}, {1}, 1}, {{1}, {9}, 1}, {{0, 2}, {1}, 1}}, {});
   Plan drop;
   for (int op : {0, 1, 2, 0, 3}) drop.steps.push_back(OpId(op));
   const Bytes peak = simulate(graph, drop).peak;

@@ -47,10 +47,15 @@ class Editor {
   /// One random valid edit; false where the draw offers none.
   bool edit() {
     switch (random_.below(4)) {
-      case 0: return insert();
-      case 1: return erase();
-      case 2: return shift();
-      default: tracker_.trim(); return true;
+      case 0:
+        return insert();
+      case 1:
+        return erase();
+      case 2:
+        return shift();
+      default:
+        tracker_.trim();
+        return true;
     }
   }
 
@@ -152,7 +157,8 @@ INSTANTIATE_TEST_SUITE_P(Sizes, TrackerEdits,
                          ::testing::Values(Case{7, OrderMode::kFixed}, Case{7, OrderMode::kFree},
                                            Case{60, OrderMode::kFixed}, Case{60, OrderMode::kFree}),
                          [](const auto& test) {
-                           return std::to_string(test.param.max_ops) + "_ops_" + std::string(to_string(test.param.order));
+                           return std::to_string(test.param.max_ops) + "_ops_" +
+                                  std::string(to_string(test.param.order));
                          });
 
 TEST(Tracker, SplitsAndMergesBlocksAsSequencesGrowAndShrink) {

@@ -10,7 +10,8 @@ namespace {
 
 PlanResult dtr(const Graph& graph, std::int64_t budget, const std::string& heuristic) {
   Limits limits;
-  return make_plan({&graph, Bytes(budget)}, "dtr", {.seed = 0, .threads = 1, .set = {{"heuristic", heuristic}}}, limits);
+  return make_plan({&graph, Bytes(budget)}, "dtr",
+                   {.seed = 0, .threads = 1, .set = {{"heuristic", heuristic}}}, limits);
 }
 
 TEST(Dtr, TakesLinearTimeOnChainsWithMemoryOfTheSquareRoot) {

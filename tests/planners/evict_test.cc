@@ -12,7 +12,8 @@ std::vector<Policy> all_policies() {
   std::vector<Policy> all;
   for (auto cost : {Policy::Cost::kOwn, Policy::Cost::kClosure, Policy::Cost::kNeighborhood}) {
     for (auto age : {Policy::Age::kStale, Policy::Age::kNextUse}) {
-      for (auto demand : {Policy::Demand::kTogether, Policy::Demand::kOldestFirst, Policy::Demand::kNewestFirst}) {
+      for (auto demand :
+           {Policy::Demand::kTogether, Policy::Demand::kOldestFirst, Policy::Demand::kNewestFirst}) {
         for (bool eager : {false, true}) {
           Policy policy;
           policy.cost = cost;

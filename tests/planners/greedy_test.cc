@@ -19,8 +19,8 @@ std::vector<int> ops(const Plan& plan) {
 
 TEST(Greedy, RecomputesTheOneOpOfTheExampleInThePaper) {
   // Kumar et al., figure 1:  A -> B -> C -> D -> E, and E reads A as well.
-  const Graph graph = testing::make_graph(
-      {}, {{{}, {1}}, {{0}, {1}}, {{1}, {1}}, {{2, 1}, {1}}, {{3, 0}, {1}}}, {});
+  const Graph graph =
+      testing::make_graph({}, {{{}, {1}}, {{0}, {1}}, {{1}, {1}}, {{2, 1}, {1}}, {{3, 0}, {1}}}, {});
   EXPECT_EQ(ops(*greedy(graph, 4).plan), (std::vector<int>{0, 1, 2, 3, 4}));
   const PlanResult tight = greedy(graph, 3);
   EXPECT_EQ(ops(*tight.plan), (std::vector<int>{0, 1, 2, 3, 0, 4}));
@@ -36,7 +36,8 @@ TEST(Greedy, DropsTheLargestFirstAndTheFasterOfTwo) {
 
 TEST(Greedy, LeavesOpsThatForbidRecomputation) {
   // The larger source may not run again, so the smaller one goes while the wide op runs.
-  const Graph graph = testing::make_graph({}, {{{}, {5}, 1, 0, false}, {{}, {3}}, {{}, {4}}, {{0, 1}, {}}}, {});
+  const Graph graph =
+      testing::make_graph({}, {{{}, {5}, 1, 0, false}, {{}, {3}}, {{}, {4}}, {{0, 1}, {}}}, {});
   EXPECT_EQ(ops(*greedy(graph, 9).plan), (std::vector<int>{0, 1, 2, 1, 3}));
 }
 

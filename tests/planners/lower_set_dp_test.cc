@@ -58,7 +58,8 @@ struct Brute {
   }
   Nodes around(const Nodes& set, const std::vector<std::vector<std::int32_t>>& rows) const {
     Nodes result;
-    for (std::int32_t v : set) result.insert(rows[static_cast<std::size_t>(v)].begin(), rows[static_cast<std::size_t>(v)].end());
+    for (std::int32_t v : set)
+      result.insert(rows[static_cast<std::size_t>(v)].begin(), rows[static_cast<std::size_t>(v)].end());
     return result;
   }
   /// The lowest memory of each recomputation time is what the table keeps; so does this, by trying them all.
@@ -69,7 +70,8 @@ struct Brute {
       return;
     }
     for (const Nodes& next : family) {
-      if (next.size() <= set.size() || !std::includes(next.begin(), next.end(), set.begin(), set.end())) continue;
+      if (next.size() <= set.size() || !std::includes(next.begin(), next.end(), set.begin(), set.end()))
+        continue;
       const Nodes part = minus(next, set);
       const Nodes after = around(next, graph.after);
       const std::int64_t memory = bytes(cached) + 2 * bytes(part) + bytes(minus(after, next)) +
@@ -77,7 +79,10 @@ struct Brute {
       if (memory > budget) continue;
       Nodes boundary;
       for (std::int32_t v : next) {
-        if (!minus(Nodes(graph.after[static_cast<std::size_t>(v)].begin(), graph.after[static_cast<std::size_t>(v)].end()), next).empty()) {
+        if (!minus(Nodes(graph.after[static_cast<std::size_t>(v)].begin(),
+                         graph.after[static_cast<std::size_t>(v)].end()),
+                   next)
+                 .empty()) {
           boundary.insert(v);
         }
       }
@@ -133,7 +138,8 @@ TEST(LowerSetDp, MeetsBudgetsOnChainsWithOneRecomputationOfMostOps) {
     const auto peak = simulate(graph, keep_all_plan(graph)).peak.count();
     Limits limits;
     for (const char* family : {"all", "pruned"}) {
-      const auto result = make_plan({&graph, Bytes(peak / 2)}, "lower_set_dp", {.seed = 0, .threads = 1, .set = {{"family", family}}}, limits);
+      const auto result = make_plan({&graph, Bytes(peak / 2)}, "lower_set_dp",
+                                    {.seed = 0, .threads = 1, .set = {{"family", family}}}, limits);
       ASSERT_TRUE(has_plan(result)) << layers;
       EXPECT_LE(overhead(graph, result.cost.duration), 0.5);
     }
@@ -150,7 +156,9 @@ TEST(LowerSetDp, SaysWhatItCannotDo) {
   Limits limits;
   const Problem problem{&wide, Bytes(20)};
   ASSERT_EQ(find_planner("lower_set_dp").supports(problem), std::nullopt);
-  EXPECT_THROW(make_plan(problem, "lower_set_dp", {.seed = 0, .threads = 1, .set = {{"family", "all"}}}, limits), UsageError);
+  EXPECT_THROW(
+      make_plan(problem, "lower_set_dp", {.seed = 0, .threads = 1, .set = {{"family", "all"}}}, limits),
+      UsageError);
   const Graph lone = testing::make_graph({}, {{{}, {1}}}, {});
   EXPECT_TRUE(find_planner("lower_set_dp").supports({&lone, Bytes(1)}));
 }

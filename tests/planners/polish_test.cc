@@ -49,7 +49,8 @@ TEST(RangeMax, AgreesWithAPlainVector) {
     RangeMax tree(plain);
     for (int i = 0; i < 200; ++i) {
       const auto begin = static_cast<std::size_t>(random.below(static_cast<std::int64_t>(plain.size()) + 1));
-      const auto end = static_cast<std::size_t>(random.between(static_cast<std::int64_t>(begin), static_cast<std::int64_t>(plain.size())));
+      const auto end = static_cast<std::size_t>(
+          random.between(static_cast<std::int64_t>(begin), static_cast<std::int64_t>(plain.size())));
       const std::int64_t amount = random.between(-20, 20);
       tree.add(begin, end, amount);
       for (std::size_t j = begin; j < end; ++j) plain[j] += amount;
@@ -93,7 +94,8 @@ TEST(BuyBack, StaysWithinTheBudgetAndLeavesNothingToErase) {
     for (StepId s : bought.steps.ids()) {
       if (is_first(bought, s)) continue;
       const Plan shorter = without(bought, s);
-      ASSERT_GT(simulate(graph, shorter).peak, limit) << "step " << s.index() << " of op " << bought.steps[s].index();
+      ASSERT_GT(simulate(graph, shorter).peak, limit)
+          << "step " << s.index() << " of op " << bought.steps[s].index();
     }
   }
   EXPECT_GT(erased, 5000);

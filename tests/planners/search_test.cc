@@ -69,7 +69,8 @@ TEST_P(SearchSwitches, AnyCombinationStaysValidAndNeverBeatsTheOracle) {
     const Graph graph = testing::random_graph(random);
     PlanOptions options;
     options.seed = combination;
-    for (std::size_t i = 0; i < kSwitches.size(); ++i) options.set[kSwitches[i]] = combination >> i & 1 ? "on" : "off";
+    for (std::size_t i = 0; i < kSwitches.size(); ++i)
+      options.set[kSwitches[i]] = combination >> i & 1 ? "on" : "off";
     const Problem problem = solvable(graph, random, order);
     Limits limits;
     limits.set_work(2000);
@@ -202,8 +203,8 @@ TEST(Search, ReachesTheSmallestPeakOfTinyGraphs) {
 
 TEST(Search, StartsFromPlansKnownBefore) {
   // 0 -> 1 -> 2 -> 3 -> 4, and 4 reads 0: at 12 bytes the first op has to run again.
-  const Graph graph = testing::make_graph(
-      {}, {{{}, {6}}, {{0}, {4}}, {{1}, {6}}, {{2}, {4}}, {{0, 3}, {1}}}, {});
+  const Graph graph =
+      testing::make_graph({}, {{{}, {6}}, {{0}, {4}}, {{1}, {6}}, {{2}, {4}}, {{0, 3}, {1}}}, {});
   const std::vector<Plan> known{steps({0, 1, 2, 3, 0, 4})};
   Problem problem{.graph = &graph, .budget = Bytes(11), .starts = known};
   Limits limits;

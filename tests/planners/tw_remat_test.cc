@@ -140,7 +140,8 @@ TEST(TwRemat, SpendsNearLinearWorkOnALongTrainingGraph) {
 TEST(TwRemat, HonoursAForcedKAndItsLimits) {
   const Graph graph = testing::training_chain(100);
   Limits limits;
-  const auto forced = make_plan({&graph, Bytes(40)}, "tw_remat", {.seed = 0, .threads = 1, .set = {{"k", "20"}, {"buy_back", "off"}}}, limits);
+  const auto forced = make_plan({&graph, Bytes(40)}, "tw_remat",
+                                {.seed = 0, .threads = 1, .set = {{"k", "20"}, {"buy_back", "off"}}}, limits);
   EXPECT_EQ(forced.plan, plan_for(graph, parts(graph), 20, OrderMode::kFixed, 100'000, limits));
 
   Limits none;
@@ -154,7 +155,8 @@ TEST(TwRemat, HonoursAForcedKAndItsLimits) {
 TEST(TwRemat, MeetsThePeakObjectiveBelowAnyBudgetItMet) {
   const Graph graph = residual_training(32, 3);
   Limits limits;
-  const auto least = make_plan({&graph, Bytes(), OrderMode::kFixed, Objective::kPeak}, "tw_remat", {}, limits);
+  const auto least =
+      make_plan({&graph, Bytes(), OrderMode::kFixed, Objective::kPeak}, "tw_remat", {}, limits);
   EXPECT_EQ(least.status, Status::kFeasible);
   for (std::int64_t percent : {75, 50, 30}) {
     const Bytes budget(simulate(graph, keep_all_plan(graph)).peak.count() * percent / 100);

@@ -43,7 +43,8 @@ TEST(Sweep, OverheadNeverFallsAsTheBudgetFalls) {
 
 TEST(Sweep, MarksOneKneeBelowTheChord) {
   const SweepResult result = sweep_with_work(testing::training_chain(12), OrderMode::kFixed);
-  const auto knees = std::count_if(result.points.begin(), result.points.end(), [](const auto& p) { return p.knee; });
+  const auto knees =
+      std::count_if(result.points.begin(), result.points.end(), [](const auto& p) { return p.knee; });
   EXPECT_LE(knees, 1);
   for (const SweepPoint& point : {result.points.front(), result.points.back()}) EXPECT_FALSE(point.knee);
 }

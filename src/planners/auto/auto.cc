@@ -12,7 +12,7 @@ namespace {
 constexpr double kGreedyShare = 0.05;
 constexpr double kTreeShare = 0.15;
 constexpr double kEvictShare = 0.25;
-constexpr double kSearchBeforeProof = 0.5;      // of a short limit
+constexpr double kSearchBeforeProof = 0.5;       // of a short limit
 constexpr double kLongSearchBeforeProof = 0.15;  // small graphs: the search is done long before
 constexpr double kLongSeconds = 4;
 constexpr double kProofShare = 0.85;
@@ -26,7 +26,10 @@ constexpr double kBoundSeconds = 4;
 class Schedule {
  public:
   Schedule(const Problem& problem, const PlanOptions& options, Limits& limits)
-      : problem_(problem), options_(options), limits_(limits), starts_(problem.starts.begin(), problem.starts.end()) {}
+      : problem_(problem),
+        options_(options),
+        limits_(limits),
+        starts_(problem.starts.begin(), problem.starts.end()) {}
 
   PlanResult run() {
     plan_with("keep_all", 1);
@@ -53,7 +56,8 @@ class Schedule {
 
  private:
   bool done() {
-    return best_.status == Status::kOptimal || best_.status == Status::kInfeasible || (best_.plan && limits_.reached());
+    return best_.status == Status::kOptimal || best_.status == Status::kInfeasible ||
+           (best_.plan && limits_.reached());
   }
 
   bool provable() const {
@@ -67,7 +71,8 @@ class Schedule {
     problem.starts = starts_;
     if (find_planner(name).supports(problem)) return;
     // A second call of the same planner must not walk the same way.
-    PlanResult result = make_plan(problem, name, PlanOptions{options_.seed + calls_++, options_.threads, {}}, part);
+    PlanResult result =
+        make_plan(problem, name, PlanOptions{options_.seed + calls_++, options_.threads, {}}, part);
     if (result.planner == "known" && best_.plan) result.planner = best_.planner;
     if (best_.plan) carry_over(result);
     if (!best_.plan || better(problem, result, best_) || result.status == Status::kInfeasible) {
@@ -80,7 +85,8 @@ class Schedule {
 
   /// What was proved before stays proved.
   void carry_over(PlanResult& result) const {
-    if (best_.duration_bound.duration > result.duration_bound.duration) result.duration_bound = best_.duration_bound;
+    if (best_.duration_bound.duration > result.duration_bound.duration)
+      result.duration_bound = best_.duration_bound;
   }
 
   void prove(double share) {
@@ -102,7 +108,8 @@ class Schedule {
 
   void bound() {
     if (done() || !has_plan(best_)) return;
-    take_bound(best_duration_bound(*problem_.graph, problem_.budget, problem_.order, best_.cost.duration, limits_));
+    take_bound(
+        best_duration_bound(*problem_.graph, problem_.budget, problem_.order, best_.cost.duration, limits_));
   }
 
   void take_bound(DurationBound bound) {

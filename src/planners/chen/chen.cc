@@ -69,7 +69,8 @@ PlanResult run(const Problem& problem, const PlanOptions& options, Limits& limit
   Simulation best;
   std::set<std::vector<std::int32_t>> tried;
   // Segment budgets from everything down to nothing, each 5/6 of the one before.
-  for (std::int64_t segment = total; !limits.spend(1 + static_cast<std::int64_t>(graph.num_ops()) / 4); segment = segment * 5 / 6) {
+  for (std::int64_t segment = total; !limits.spend(1 + static_cast<std::int64_t>(graph.num_ops()) / 4);
+       segment = segment * 5 / 6) {
     const auto part = cut(forward, order, candidate, segment);
     if (tried.insert(part).second) {
       Plan plan = canonical::plan_for_parts(graph, pairing, part);

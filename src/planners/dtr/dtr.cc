@@ -33,7 +33,9 @@ PlanResult run(const Problem& problem, const PlanOptions& options, Limits& limit
   constexpr std::int64_t kMaxStepsPerOp = 64;
   const Graph& graph = *problem.graph;
   std::string heuristic = "dtr";
-  OptionReader(options, "dtr").choice("heuristic", heuristic, {"dtr", "local", "msps", "lru", "size"}).finish();
+  OptionReader(options, "dtr")
+      .choice("heuristic", heuristic, {"dtr", "local", "msps", "lru", "size"})
+      .finish();
   const Bytes budget = problem.objective == Objective::kPeak ? floor_bound(graph).peak : problem.budget;
   evict::Outcome outcome = evict::run(graph, budget, policy_of(heuristic),
                                       kMaxStepsPerOp * static_cast<std::int64_t>(graph.num_ops()), limits);

@@ -13,23 +13,39 @@ namespace {
 /// Exact powers only: they are the same on every machine.
 double raised(double x, Policy::Power power) {
   switch (power) {
-    case Policy::Power::kZero: return 1.0;
-    case Policy::Power::kHalf: return std::sqrt(x);
-    case Policy::Power::kOne: return x;
-    case Policy::Power::kTwo: return x * x;
+    case Policy::Power::kZero:
+      return 1.0;
+    case Policy::Power::kHalf:
+      return std::sqrt(x);
+    case Policy::Power::kOne:
+      return x;
+    case Policy::Power::kTwo:
+      return x * x;
   }
   return x;
 }
 
-/// State: which values are in memory, and where the order is. The rest is derived: `next_read_` is the place of the next reader in the row of readers.
+/// State: which values are in memory, and where the order is. The rest is derived: `next_read_` is the place
+/// of the next reader in the row of readers.
 class Engine {
  public:
   Engine(const Graph& graph, Bytes budget, const Policy& policy, std::int64_t max_steps, Limits& limits)
-      : graph_(graph), budget_(budget), policy_(policy), max_steps_(max_steps), limits_(limits),
-        present_(graph.num_values(), false), pins_(graph.num_values(), 0), wants_(graph.num_values(), 0),
+      : graph_(graph),
+        budget_(budget),
+        policy_(policy),
+        max_steps_(max_steps),
+        limits_(limits),
+        present_(graph.num_values(), false),
+        pins_(graph.num_values(), 0),
+        wants_(graph.num_values(), 0),
         next_read_(graph.num_values(), 0),
-        touched_(graph.num_values(), 0), op_mark_(graph.num_ops(), 0),
-        listed_(graph.num_values(), false), cached_cost_(graph.num_values(), -1.0), ran_(graph.num_ops(), false), memory_(graph.resident), random_(policy.seed) {}
+        touched_(graph.num_values(), 0),
+        op_mark_(graph.num_ops(), 0),
+        listed_(graph.num_values(), false),
+        cached_cost_(graph.num_values(), -1.0),
+        ran_(graph.num_ops(), false),
+        memory_(graph.resident),
+        random_(policy.seed) {}
 
   Outcome run() {
     for (OpId op : graph_.ops()) {
@@ -93,9 +109,11 @@ class Engine {
   Frame frame(OpId op) {
     const auto row = graph_.inputs[op];
     Frame result{op, {row.begin(), row.end()}};
-    if (policy_.demand == Policy::Demand::kNewestFirst) std::reverse(result.inputs.begin(), result.inputs.end());
+    if (policy_.demand == Policy::Demand::kNewestFirst)
+      std::reverse(result.inputs.begin(), result.inputs.end());
     // What is there already may go while the rest is made, if nothing better can.
-    std::stable_partition(result.inputs.begin(), result.inputs.end(), [&](ValueId v) { return !in_memory(v); });
+    std::stable_partition(result.inputs.begin(), result.inputs.end(),
+                          [&](ValueId v) { return !in_memory(v); });
     for (ValueId v : result.inputs) {
       ++wants_[v];
       touched_[v] = clock_;
@@ -139,7 +157,8 @@ class Engine {
     while (memory_ + needed > budget_ && make_room(needed)) {
     }
     for (ValueId v : graph_.outputs[op]) --pins_[v];
-    if (memory_ + needed > budget_) outcome_.overflow = std::max(outcome_.overflow, memory_ + needed - budget_);
+    if (memory_ + needed > budget_)
+      outcome_.overflow = std::max(outcome_.overflow, memory_ + needed - budget_);
     for (ValueId v : graph_.outputs[op]) {
       if (!present_[v]) memory_ += graph_.bytes[v];
       if (!present_[v]) cached_cost_[v] = -1.0;
@@ -151,7 +170,8 @@ class Engine {
     for (ValueId v : graph_.inputs[op]) touched_[v] = clock_;
     ran_[op] = true;
     outcome_.plan.steps.push_back(op);
-    stopped_ = stopped_ || limits_.spend(1) || static_cast<std::int64_t>(outcome_.plan.steps.size()) > max_steps_;
+    stopped_ =
+        stopped_ || limits_.spend(1) || static_cast<std::int64_t>(outcome_.plan.steps.size()) > max_steps_;
   }
 
   /// The order has passed `op`: its reads are done for good.
@@ -296,7 +316,8 @@ class Engine {
       if (!present_[v]) continue;
       pool_[kept++] = v;
       if (pins_[v] > 0 || graph_.kept[v] || graph_.bytes[v] == Bytes()) continue;
-      bool fresh = policy_.cost == Policy::Cost::kOwn || cached_cost_[v] < 0 || (calls_ + v.index()) % kRefresh == 0;
+      bool fresh =
+          policy_.cost == Policy::Cost::kOwn || cached_cost_[v] < 0 || (calls_ + v.index()) % kRefresh == 0;
       if (fresh) {
         const auto cost = fresh_cost(v);
         cached_cost_[v] = cost ? *cost : -1.0;
@@ -361,7 +382,7 @@ class Engine {
   IndexVector<ValueId, std::int32_t> next_read_;
   IndexVector<ValueId, std::int64_t> touched_;
   IndexVector<OpId, std::int64_t> op_mark_;
-  std::vector<ValueId> pool_;            ///< all values in memory, and some that are not
+  std::vector<ValueId> pool_;  ///< all values in memory, and some that are not
   IndexVector<ValueId, bool> listed_;
   IndexVector<ValueId, double> cached_cost_;  ///< raised; negative: unknown
   IndexVector<OpId, bool> ran_;
@@ -371,7 +392,7 @@ class Engine {
   OpId at_;
   std::int64_t clock_ = 0, generation_ = 0, work_ = 0;
   Random random_;
-  bool has_frozen_ = false;              ///< a missing value may be beyond recomputation
+  bool has_frozen_ = false;  ///< a missing value may be beyond recomputation
   bool stopped_ = false;
   Outcome outcome_;
 };

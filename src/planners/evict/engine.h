@@ -1,5 +1,5 @@
-// Runs the graph's order in a memory of fixed size: what does not fit is evicted by a score, what is missing is
-// recomputed on demand. One engine for `dtr`, which may not look ahead, and `evict`, which may.
+// Runs the graph's order in a memory of fixed size: what does not fit is evicted by a score, what is missing
+// is recomputed on demand. One engine for `dtr`, which may not look ahead, and `evict`, which may.
 #pragma once
 
 #include "remat/limits.h"
@@ -34,7 +34,7 @@ struct Policy {
   Power cost_power = Power::kOne;
   Power bytes_power = Power::kOne;
   Power age_power = Power::kOne;
-  bool eager = false;        ///< evict a value as soon as no later op of the order reads it
+  bool eager = false;  ///< evict a value as soon as no later op of the order reads it
   Demand demand = Demand::kTogether;
   /// Scores are multiplied by a random factor in [1, 1 + noise), drawn from `seed`.
   double noise = 0;

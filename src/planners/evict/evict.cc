@@ -44,7 +44,8 @@ Policy random_policy(Random& random) {
   if (random.chance(0.3)) policy.age = pick(random, {Age::kStale, Age::kNextUse});
   if (random.chance(0.3)) policy.cost_power = pick(random, {Power::kHalf, Power::kOne, Power::kTwo});
   if (random.chance(0.3)) policy.bytes_power = pick(random, {Power::kZero, Power::kHalf, Power::kOne});
-  if (random.chance(0.3)) policy.age_power = pick(random, {Power::kZero, Power::kHalf, Power::kOne, Power::kTwo});
+  if (random.chance(0.3))
+    policy.age_power = pick(random, {Power::kZero, Power::kHalf, Power::kOne, Power::kTwo});
   if (random.chance(0.3)) {
     policy.demand = pick(random, {Demand::kTogether, Demand::kOldestFirst, Demand::kNewestFirst});
   }
@@ -56,8 +57,14 @@ Policy random_policy(Random& random) {
 /// Runs that differ in score and in the memory they are given, and the best of what came out.
 class Portfolio {
  public:
-  Portfolio(const Problem& problem, const Options& options, std::uint64_t seed, std::size_t most, Limits& limits)
-      : problem_(problem), graph_(*problem.graph), options_(options), most_(most), limits_(limits), random_(seed) {
+  Portfolio(const Problem& problem, const Options& options, std::uint64_t seed, std::size_t most,
+            Limits& limits)
+      : problem_(problem),
+        graph_(*problem.graph),
+        options_(options),
+        most_(most),
+        limits_(limits),
+        random_(seed) {
     Plan plan = keep_all_plan(graph_);
     const Simulation cost = simulate(graph_, plan);
     found_.push_back({std::move(plan), cost});
@@ -69,7 +76,8 @@ class Portfolio {
     for (const Policy& policy : kPolicies) {
       if (limits_.work() < end) attempt(policy, target(1.0));
     }
-    for (std::int64_t round = 0; round < options_.rounds && limits_.work() < end && !limits_.reached(); ++round) {
+    for (std::int64_t round = 0; round < options_.rounds && limits_.work() < end && !limits_.reached();
+         ++round) {
       // The engine counts an instance until it evicts it, so a plan may need less than the engine was given;
       // and what a tighter memory forces may be bought back better than what a wider one leaves.
       attempt(random_policy(random_), target(pick(random_, {1.0, 0.97, 0.94, 0.9, 0.8, 1.03, 1.07, 1.12})));
@@ -149,8 +157,8 @@ PlanResult run(const Problem& problem, const PlanOptions& given, Limits& limits)
 
 }  // namespace
 
-std::vector<Start> starts(const Problem& problem, const Options& options, std::uint64_t seed, std::size_t most,
-                          Limits& limits) {
+std::vector<Start> starts(const Problem& problem, const Options& options, std::uint64_t seed,
+                          std::size_t most, Limits& limits) {
   Portfolio portfolio(problem, options, seed, most, limits);
   portfolio.run();
   return std::move(portfolio.found());

@@ -22,8 +22,8 @@ struct Start {
 
 /// Different plans for the problem, best first: the fastest within the budget, then by peak. At most `most`;
 /// never empty (keep-all where the limits allow no more). Valid in fixed order, hence in free order too.
-std::vector<Start> starts(const Problem& problem, const Options& options, std::uint64_t seed, std::size_t most,
-                          Limits& limits);
+std::vector<Start> starts(const Problem& problem, const Options& options, std::uint64_t seed,
+                          std::size_t most, Limits& limits);
 
 PlannerInfo info();
 

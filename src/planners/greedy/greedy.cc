@@ -18,8 +18,13 @@ constexpr std::size_t kMaxStepsPerOp = 32;
 class Scan {
  public:
   Scan(const Graph& graph, Bytes budget, Limits& limits)
-      : graph_(graph), budget_(budget), limits_(limits), reads_(graph.num_values()), present_(graph.num_values(), false),
-        fresh_(graph.num_ops(), false), listed_(graph.num_ops(), false) {
+      : graph_(graph),
+        budget_(budget),
+        limits_(limits),
+        reads_(graph.num_values()),
+        present_(graph.num_values(), false),
+        fresh_(graph.num_ops(), false),
+        listed_(graph.num_ops(), false) {
     for (OpId op : graph.ops()) {
       list_.push_back({op, op.index() * kGap, op.index() - 1, op.index() + 1, false});
       for (ValueId v : graph.inputs[op]) reads_[v].push_back(op.index());
@@ -83,7 +88,8 @@ class Scan {
 
   /// In memory, not touched by the step `at`, and read later.
   bool is_idle(ValueId v, std::int32_t at) const {
-    return present_[v] && !reads_[v].empty() && std::find(reads_[v].begin(), reads_[v].end(), at) == reads_[v].end();
+    return present_[v] && !reads_[v].empty() &&
+           std::find(reads_[v].begin(), reads_[v].end(), at) == reads_[v].end();
   }
   /// What dropping the op's outputs would free at the step, or nothing where that cannot be: everything it
   /// reads must be in memory now, and a recomputation must have served its reader first (or two
@@ -114,7 +120,9 @@ class Scan {
       const Bytes freed = freed_by(op, at);
       if (freed == Bytes()) continue;
       // Most bytes, then least duration, then the smaller op.
-      const auto key = [&](Bytes bytes, OpId one) { return std::tuple(-bytes.count(), graph_.duration[one], one); };
+      const auto key = [&](Bytes bytes, OpId one) {
+        return std::tuple(-bytes.count(), graph_.duration[one], one);
+      };
       if (!best || key(freed, op) < key(most, best)) {
         best = op;
         most = freed;
@@ -154,11 +162,11 @@ class Scan {
   const Graph& graph_;
   Bytes budget_;
   Limits& limits_;
-  std::vector<Step> list_;                               ///< first the ops in their order, then what is inserted
+  std::vector<Step> list_;  ///< first the ops in their order, then what is inserted
   IndexVector<ValueId, std::vector<std::int32_t>> reads_;  ///< steps at or after the scan
   IndexVector<ValueId, bool> present_;
-  IndexVector<OpId, bool> fresh_;                        ///< recomputed, and not read since
-  std::vector<OpId> resident_ops_;                       ///< ops with an output in memory, and some without
+  IndexVector<OpId, bool> fresh_;   ///< recomputed, and not read since
+  std::vector<OpId> resident_ops_;  ///< ops with an output in memory, and some without
   IndexVector<OpId, bool> listed_;
   Bytes memory_;
   std::int64_t drops_ = 0;

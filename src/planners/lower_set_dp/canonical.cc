@@ -50,7 +50,8 @@ Plan plan_for_parts(const Graph& graph, const Pairing& pairing, const std::vecto
     if (op >= pairing.first_backward) {
       for (ValueId v : graph.inputs[op]) {
         const OpId maker = graph.producer[v];
-        if (!maker || maker >= pairing.first_backward || !dropped[static_cast<std::size_t>(maker.index())]) continue;
+        if (!maker || maker >= pairing.first_backward || !dropped[static_cast<std::size_t>(maker.index())])
+          continue;
         auto& todo = again[static_cast<std::size_t>(part_of(maker))];
         for (OpId one : todo) plan.steps.push_back(one);
         todo.clear();

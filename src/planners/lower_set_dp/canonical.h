@@ -1,5 +1,5 @@
-// Canonical strategies (Kusumoto et al. 2019, section 3): cut the forward graph by an increasing sequence of lower sets, keep
-// the values on the boundaries, compute each part again when the backward pass comes to it.
+// Canonical strategies (Kusumoto et al. 2019, section 3): cut the forward graph by an increasing sequence of
+// lower sets, keep the values on the boundaries, compute each part again when the backward pass comes to it.
 #pragma once
 
 #include <cstdint>

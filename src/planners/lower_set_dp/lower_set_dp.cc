@@ -25,8 +25,13 @@ class Solver {
  public:
   Solver(const Problem& problem, const Options& options, const Pairing& pairing, const ForwardGraph& forward,
          const std::vector<Set>& family, Limits& limits)
-      : problem_(problem), options_(options), graph_(*problem.graph), pairing_(pairing), forward_(forward),
-        limits_(limits), table_(forward, family, levels_for(family.size())) {}
+      : problem_(problem),
+        options_(options),
+        graph_(*problem.graph),
+        pairing_(pairing),
+        forward_(forward),
+        limits_(limits),
+        table_(forward, family, levels_for(family.size())) {}
 
   /// Bisects the budget of the formula: more of it means less recomputation and, as a rule, a higher peak.
   PlanResult run() {
@@ -45,7 +50,8 @@ class Solver {
     PlanResult result;
     result.plan = std::move(best_);
     result.counters = {{"lower_sets", static_cast<std::int64_t>(table_.family().size())},
-                       {"parts", parts_}, {"formula_peak", formula_peak_}};
+                       {"parts", parts_},
+                       {"formula_peak", formula_peak_}};
     if (const auto reason = limits_.stopped_by()) result.stopped_by = *reason;
     return result;
   }
@@ -122,9 +128,9 @@ PlanResult run(const Problem& problem, const PlanOptions& given, Limits& limits)
   if (options.family != "pruned") {
     family = all_lower_sets(forward, static_cast<std::size_t>(options.max_sets), limits);
     if (!family && options.family == "all" && !limits.stopped_by()) {
-      throw UsageError("planner lower_set_dp: the " + std::to_string(forward.size()) + " forward ops have more than " +
-                       std::to_string(options.max_sets) + " lower sets (max_sets); family=pruned takes " +
-                       std::to_string(forward.size() + 2));
+      throw UsageError("planner lower_set_dp: the " + std::to_string(forward.size()) +
+                       " forward ops have more than " + std::to_string(options.max_sets) +
+                       " lower sets (max_sets); family=pruned takes " + std::to_string(forward.size() + 2));
     }
   }
   if (!family) family = pruned_lower_sets(forward);
@@ -136,7 +142,8 @@ PlanResult run(const Problem& problem, const PlanOptions& given, Limits& limits)
 PlannerInfo info() {
   return {"lower_set_dp",
           "dynamic programming over lower sets of the forward graph",
-          "least recomputation among canonical strategies, by its own memory formula, where all lower sets are taken",
+          "least recomputation among canonical strategies, by its own memory formula, where all lower sets "
+          "are taken",
           "Kusumoto et al. 2019",
           [](const Problem& problem) -> std::optional<std::string> {
             if (find_pairing(*problem.graph)) return std::nullopt;

@@ -46,9 +46,9 @@ class Table {
   std::vector<Set> family_;
   std::int64_t unit_ = 1;
   std::int32_t levels_ = 0;
-  std::vector<std::int64_t> node_bytes_, node_time_;      ///< time in levels
+  std::vector<std::int64_t> node_bytes_, node_time_;  ///< time in levels
   std::vector<std::int64_t> set_bytes_, set_time_;
-  std::vector<std::int64_t> outside_;                     ///< bytes of the terms of line 6 that depend on L' alone
+  std::vector<std::int64_t> outside_;  ///< bytes of the terms of line 6 that depend on L' alone
   std::vector<std::vector<std::int32_t>> boundary_;
 };
 

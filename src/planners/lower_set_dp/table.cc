@@ -46,7 +46,8 @@ std::optional<std::vector<Set>> all_lower_sets(const ForwardGraph& graph, std::s
     for (std::size_t v = 0; v < graph.size(); ++v) {
       const auto& before = graph.before[v];
       if (has(family[i], v)) continue;
-      if (!std::all_of(before.begin(), before.end(), [&](std::int32_t p) { return has(family[i], at(p)); })) continue;
+      if (!std::all_of(before.begin(), before.end(), [&](std::int32_t p) { return has(family[i], at(p)); }))
+        continue;
       Set larger = family[i];
       add(larger, v);
       if (!seen.insert(larger).second) continue;
@@ -154,7 +155,8 @@ Strategies Table::solve(std::int64_t budget, Limits& limits) const {
   return result;
 }
 
-Strategy Table::trace(const std::vector<std::pair<std::int32_t, std::int32_t>>& from, std::int32_t level) const {
+Strategy Table::trace(const std::vector<std::pair<std::int32_t, std::int32_t>>& from,
+                      std::int32_t level) const {
   const std::size_t width = static_cast<std::size_t>(levels_) + 1;
   Strategy result{{}, level * unit_};
   std::pair<std::int32_t, std::int32_t> here{static_cast<std::int32_t>(family_.size()) - 1, level};

@@ -20,7 +20,8 @@ Plan without_unread_steps(const Graph& graph, const Plan& plan) {
   for (StepId step(static_cast<std::int64_t>(plan.steps.size()) - 1); step; step = step.prev()) {
     const OpId op = plan.steps[step];
     const auto outputs = graph.outputs[op];
-    if (first[op] != step && std::none_of(outputs.begin(), outputs.end(), [&](ValueId v) { return flag(v); })) {
+    if (first[op] != step &&
+        std::none_of(outputs.begin(), outputs.end(), [&](ValueId v) { return flag(v); })) {
       continue;
     }
     for (ValueId v : outputs) flag(v) = false;
@@ -40,8 +41,12 @@ using Step = std::int32_t;
 class Eraser {
  public:
   Eraser(const Graph& graph, const Plan& plan, Bytes budget)
-      : graph_(graph), steps_(plan.steps), length_(static_cast<Step>(plan.steps.size())),
-        there_(plan.steps.size(), true), memory_(simulated(graph, plan)), runs_(graph.num_ops()),
+      : graph_(graph),
+        steps_(plan.steps),
+        length_(static_cast<Step>(plan.steps.size())),
+        there_(plan.steps.size(), true),
+        memory_(simulated(graph, plan)),
+        runs_(graph.num_ops()),
         reads_(graph.num_values()) {
     limit_ = std::max(budget.count(), memory_.max(0, plan.steps.size()));
     for (StepId step : steps_.ids()) {
@@ -60,7 +65,8 @@ class Eraser {
     for (ValueId v : graph_.inputs[op(s)]) {
       if (graph_.is_graph_input(v)) continue;
       const Step made = instance(v, s);
-      if (is_recomputation(made) && last_read(v, made) == s && only_reader(made, s)) sum += saved(made, depth - 1);
+      if (is_recomputation(made) && last_read(v, made) == s && only_reader(made, s))
+        sum += saved(made, depth - 1);
     }
     return sum;
   }

@@ -28,7 +28,8 @@ class RangeMax {
   static constexpr std::int64_t kNothing = -(std::int64_t{1} << 62);
 
  private:
-  void add(std::size_t node, std::size_t lo, std::size_t hi, std::size_t begin, std::size_t end, std::int64_t amount) {
+  void add(std::size_t node, std::size_t lo, std::size_t hi, std::size_t begin, std::size_t end,
+           std::int64_t amount) {
     if (begin <= lo && hi <= end) {
       top_[node] += amount;
       add_[node] += amount;
@@ -39,7 +40,8 @@ class RangeMax {
     if (end > middle) add(2 * node + 1, middle, hi, begin, end, amount);
     top_[node] = std::max(top_[2 * node], top_[2 * node + 1]) + add_[node];
   }
-  std::int64_t max(std::size_t node, std::size_t lo, std::size_t hi, std::size_t begin, std::size_t end) const {
+  std::int64_t max(std::size_t node, std::size_t lo, std::size_t hi, std::size_t begin,
+                   std::size_t end) const {
     if (begin <= lo && hi <= end) return top_[node];
     const std::size_t middle = (lo + hi) / 2;
     std::int64_t best = kNothing;

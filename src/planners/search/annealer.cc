@@ -7,10 +7,10 @@
 namespace remat::search {
 namespace {
 
-constexpr std::int64_t kBatch = 64;  // moves between looks at limits, temperature and price
-constexpr double kPriceStep = 0.005;   // relative, per batch
-constexpr double kPriceReach = 4.0;    // short cycles take larger steps: e^4 up or down in one cycle
-constexpr std::int64_t kPeakSteps = 500;  // objective peak: the budget falls by this part of the peak
+constexpr std::int64_t kBatch = 64;        // moves between looks at limits, temperature and price
+constexpr double kPriceStep = 0.005;       // relative, per batch
+constexpr double kPriceReach = 4.0;        // short cycles take larger steps: e^4 up or down in one cycle
+constexpr std::int64_t kPeakSteps = 500;   // objective peak: the budget falls by this part of the peak
 constexpr std::int64_t kTicksPerMove = 5;  // the draw
 constexpr std::int64_t kTicksPerUnit = 10;
 
@@ -117,7 +117,8 @@ void Annealer::settle_best() {
 void Annealer::keep_closest() {
   if (best_ || unsaved_) return;
   const std::int64_t peak = state_.tracker.peak_units();
-  if (!closest_ || peak < closest_->peak) closest_ = Found{state_.tracker.plan(), state_.tracker.duration(), peak};
+  if (!closest_ || peak < closest_->peak)
+    closest_ = Found{state_.tracker.plan(), state_.tracker.duration(), peak};
 }
 
 Move& Annealer::draw_move() {
@@ -168,12 +169,15 @@ void Annealer::cycle(std::int64_t moves, double hot, double cold, Limits& limits
   const auto work = limits.work_left();
   const double begun = limits.seconds();
   const std::int64_t work_begun = limits.work();
-  const double step = 1 + std::max(kPriceStep, kPriceReach * static_cast<double>(kBatch) / static_cast<double>(moves));
+  const double step =
+      1 + std::max(kPriceStep, kPriceReach * static_cast<double>(kBatch) / static_cast<double>(moves));
   double done = 0;
   for (std::int64_t i = 0; i < moves && !idle(); i += kBatch) {
     done = static_cast<double>(i) / static_cast<double>(moves);
     if (seconds) done = std::max(done, (limits.seconds() - begun) / std::max(1e-9, *seconds));
-    if (work) done = std::max(done, static_cast<double>(limits.work() - work_begun) / static_cast<double>(std::max<std::int64_t>(1, *work)));
+    if (work)
+      done = std::max(done, static_cast<double>(limits.work() - work_begun) /
+                                static_cast<double>(std::max<std::int64_t>(1, *work)));
     temperature_ = mean_recomputation_ * geometric(hot, cold, std::min(1.0, done));
     const std::int64_t ticks = state_.tracker.ticks();
     for (std::int64_t k = 0; k < kBatch; ++k) try_move();

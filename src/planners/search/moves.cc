@@ -170,7 +170,8 @@ class Shift : public Move {
     const OccId occ = random_recomputation(state);
     if (!occ) return false;
     const OccId before = target(state, occ);
-    if (!before || before == occ || tracker.next(occ) == before || !tracker.shiftable(occ, before)) return false;
+    if (!before || before == occ || tracker.next(occ) == before || !tracker.shiftable(occ, before))
+      return false;
     tracker.shift(occ, before);
     return true;
   }
@@ -190,7 +191,8 @@ class Shift : public Move {
     }
     if (draw == 2) {  // anywhere since the run before
       const auto lo = tracker.key(tracker.prev_run(occ)) + 1;
-      return tracker.blocks().at_or_after(static_cast<Tracker::Key>(state.random.between(lo, tracker.key(reader))));
+      return tracker.blocks().at_or_after(
+          static_cast<Tracker::Key>(state.random.between(lo, tracker.key(reader))));
     }
     // Right behind the last step that reads one of its inputs anyway.
     OccId best;

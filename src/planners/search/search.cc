@@ -83,7 +83,8 @@ PlanResult run(const Problem& problem, const PlanOptions& given, Limits& limits)
     return result;
   }
   starts.known.assign(problem.starts.begin(), problem.starts.end());
-  if (options.constructive && needs_less(problem, keep_all_peak)) starts.constructive = constructive_plans(problem, limits);
+  if (options.constructive && needs_less(problem, keep_all_peak))
+    starts.constructive = constructive_plans(problem, limits);
 
   const TrackerGraph compact(*problem.graph);
   Pool pool(compact, limits, problem.objective == Objective::kPeak);

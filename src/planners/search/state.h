@@ -11,23 +11,23 @@ namespace remat::search {
 
 /// Every technique that can be switched off (`--set NAME=off`), and the few numbers that can be set.
 struct Options {
-  bool insert_chain = true;   ///< insert a recomputation together with its dead predecessors
-  bool erase = true;          ///< erase a recomputation
-  bool shift = true;          ///< move a recomputation to another place
-  bool insert_erase = true;   ///< insert one, then erase the best of several others
-  bool erase_insert = true;   ///< erase one, then insert the best of several others
-  bool window = true;         ///< free order: reorder steps inside a window
-  bool aim = true;            ///< insertions look for gaps around steps where memory is short
-  bool trim = true;           ///< drop what nobody reads after every move
-  bool restart = true;        ///< some cycles begin from a start plan and not from the best
-  bool mix = true;            ///< cycles differ in the temperature at which they begin
-  bool adapt = true;          ///< the price of excess follows feasibility
-  bool constructive = true;   ///< begin from constructive low-memory plans where keep-all is over the budget
-  double reheat = 0.5;        ///< cycles that begin from the best plan begin at this share of `hot`
-  double hot = 0.05;          ///< temperature at the start of a cycle, in mean recomputations
-  double cold = 0.01;         ///< and at its end
-  std::int64_t cycle = 300;   ///< moves per op in the first cycle
-  double growth = 1.3;        ///< each cycle is longer than the last by this factor
+  bool insert_chain = true;  ///< insert a recomputation together with its dead predecessors
+  bool erase = true;         ///< erase a recomputation
+  bool shift = true;         ///< move a recomputation to another place
+  bool insert_erase = true;  ///< insert one, then erase the best of several others
+  bool erase_insert = true;  ///< erase one, then insert the best of several others
+  bool window = true;        ///< free order: reorder steps inside a window
+  bool aim = true;           ///< insertions look for gaps around steps where memory is short
+  bool trim = true;          ///< drop what nobody reads after every move
+  bool restart = true;       ///< some cycles begin from a start plan and not from the best
+  bool mix = true;           ///< cycles differ in the temperature at which they begin
+  bool adapt = true;         ///< the price of excess follows feasibility
+  bool constructive = true;  ///< begin from constructive low-memory plans where keep-all is over the budget
+  double reheat = 0.5;       ///< cycles that begin from the best plan begin at this share of `hot`
+  double hot = 0.05;         ///< temperature at the start of a cycle, in mean recomputations
+  double cold = 0.01;        ///< and at its end
+  std::int64_t cycle = 300;  ///< moves per op in the first cycle
+  double growth = 1.3;       ///< each cycle is longer than the last by this factor
 };
 
 /// A place where an instance is read: op `reader` reads `bundle`.
@@ -38,7 +38,8 @@ struct Use {
 
 /// One thread's sequence with its own random numbers. Cost = duration + price * excess.
 struct State {
-  State(const TrackerGraph& graph, OrderMode order, std::uint64_t seed) : tracker(graph, order), random(seed) {}
+  State(const TrackerGraph& graph, OrderMode order, std::uint64_t seed)
+      : tracker(graph, order), random(seed) {}
 
   double cost(const Change& change) const {
     return static_cast<double>(change.duration) + price * static_cast<double>(change.excess);
@@ -54,7 +55,7 @@ struct State {
   double threshold = 0;
   bool aimed = true;        ///< Options::aim
   std::vector<OpId> chain;  ///< scratch: ops of the chain that is being tried
-  std::vector<Use> uses;  ///< all of them, the pseudo step at the end included
+  std::vector<Use> uses;    ///< all of them, the pseudo step at the end included
 };
 
 }  // namespace remat::search

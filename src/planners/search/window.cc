@@ -18,7 +18,8 @@ class Slide : public Move {
     const std::int64_t reach = state.random.chance(0.5) ? 16 : 256;
     const auto lo = std::max<std::int64_t>(tracker.key(tracker.begin_occ()) + 1, here - reach);
     const auto hi = std::min<std::int64_t>(tracker.key(tracker.end_occ()), here + reach);
-    const OccId before = tracker.blocks().at_or_after(static_cast<Tracker::Key>(state.random.between(lo, hi)));
+    const OccId before =
+        tracker.blocks().at_or_after(static_cast<Tracker::Key>(state.random.between(lo, hi)));
     if (before == occ || tracker.next(occ) == before || !tracker.shiftable(occ, before)) return false;
     tracker.shift(occ, before);
     return true;
@@ -48,7 +49,8 @@ class Window : public Move {
       const OccId before = tracker.prev(at);
       if (before == tracker.begin_occ()) break;
       at = before;
-      if (std::ranges::any_of(moved_, [&](OccId occ) { return needs(tracker, occ, at); })) moved_.push_back(at);
+      if (std::ranges::any_of(moved_, [&](OccId occ) { return needs(tracker, occ, at); }))
+        moved_.push_back(at);
     }
     while (!moved_.empty() && moved_.back() == at) {  // already at the begin
       moved_.pop_back();
@@ -73,7 +75,8 @@ class Window : public Move {
     moved_.assign(1, pivot);
     OccId at = tracker.next(pivot);
     for (std::int64_t i = 0; i < width && at != tracker.end_occ(); ++i) {
-      if (std::ranges::any_of(moved_, [&](OccId occ) { return needs(tracker, at, occ); })) moved_.push_back(at);
+      if (std::ranges::any_of(moved_, [&](OccId occ) { return needs(tracker, at, occ); }))
+        moved_.push_back(at);
       at = tracker.next(at);
     }
     while (!moved_.empty() && tracker.next(moved_.back()) == at) {

@@ -10,8 +10,8 @@ constexpr double kCooling = 8;      // every cycle cools at least by this factor
 
 }  // namespace
 
-Worker::Worker(const Problem& problem, const TrackerGraph& graph, const Options& options, const Starts& starts,
-               Pool& pool, std::uint64_t seed)
+Worker::Worker(const Problem& problem, const TrackerGraph& graph, const Options& options,
+               const Starts& starts, Pool& pool, std::uint64_t seed)
     : problem_(&problem),
       graph_(&graph),
       options_(options),

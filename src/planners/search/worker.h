@@ -14,8 +14,8 @@ struct Starts {
 
 class Worker {
  public:
-  Worker(const Problem& problem, const TrackerGraph& graph, const Options& options, const Starts& starts, Pool& pool,
-         std::uint64_t seed);
+  Worker(const Problem& problem, const TrackerGraph& graph, const Options& options, const Starts& starts,
+         Pool& pool, std::uint64_t seed);
 
   /// Runs until the limits are reached or no plan can be faster.
   void run(Limits& limits);

@@ -20,9 +20,18 @@ class Scheduler {
  public:
   Scheduler(const Graph& graph, const Separators& separators, std::int64_t k, OrderMode order,
             std::int64_t max_steps, Limits& limits)
-      : graph_(graph), tree_(separators.tree), k_(k), fixed_(order == OrderMode::kFixed), max_steps_(max_steps),
-        limits_(limits), held_(graph.num_ops(), 0), ran_(graph.num_ops(), false), mark_(graph.num_ops(), 0),
-        terminal_(graph.num_ops(), false), stays_(graph.num_ops(), false), before_(predecessor_rows(graph)) {
+      : graph_(graph),
+        tree_(separators.tree),
+        k_(k),
+        fixed_(order == OrderMode::kFixed),
+        max_steps_(max_steps),
+        limits_(limits),
+        held_(graph.num_ops(), 0),
+        ran_(graph.num_ops(), false),
+        mark_(graph.num_ops(), 0),
+        terminal_(graph.num_ops(), false),
+        stays_(graph.num_ops(), false),
+        before_(predecessor_rows(graph)) {
     for (OpId op : graph.ops()) {
       bool read = false, all_kept = true;
       for (ValueId v : graph.outputs[op]) {
@@ -52,7 +61,9 @@ class Scheduler {
     return rows;
   }
   bool in_part(std::int32_t node, OpId op) const { return tree_.in_part(node, op.index()); }
-  const SeparatorTree::Node& part(std::int32_t node) const { return tree_.nodes[static_cast<std::size_t>(node)]; }
+  const SeparatorTree::Node& part(std::int32_t node) const {
+    return tree_.nodes[static_cast<std::size_t>(node)];
+  }
   bool must_run(OpId op) const { return held_[op] == 0 && !(terminal_[op] && ran_[op]); }
 
   void hold(const std::vector<OpId>& ops) {
@@ -176,8 +187,9 @@ class Scheduler {
         if (!terminal_[reader] || ran_[reader]) continue;
         const auto inputs = before_[reader];
         const auto after = graph_.after[reader];
-        const bool ready = std::all_of(inputs.begin(), inputs.end(), [&](OpId p) { return p == made || held_[p] > 0; }) &&
-                           std::all_of(after.begin(), after.end(), [&](OpId p) { return ran_[p]; });
+        const bool ready =
+            std::all_of(inputs.begin(), inputs.end(), [&](OpId p) { return p == made || held_[p] > 0; }) &&
+            std::all_of(after.begin(), after.end(), [&](OpId p) { return ran_[p]; });
         if (ready) push(reader);
       }
     }
@@ -193,18 +205,18 @@ class Scheduler {
   IndexVector<OpId, std::int32_t> held_;  ///< calls that hold the op's outputs
   IndexVector<OpId, bool> ran_;
   IndexVector<OpId, std::int64_t> mark_;
-  IndexVector<OpId, bool> terminal_;      ///< nobody reads an output
-  IndexVector<OpId, bool> stays_;         ///< never worth a second run
+  IndexVector<OpId, bool> terminal_;  ///< nobody reads an output
+  IndexVector<OpId, bool> stays_;     ///< never worth a second run
   Rows<OpId, OpId> before_;
-  OpId next_{0};                          ///< all earlier ops have run (fixed order)
+  OpId next_{0};  ///< all earlier ops have run (fixed order)
   std::int64_t generation_ = 0;
   bool stopped_ = false;
 };
 
 }  // namespace
 
-std::optional<Plan> plan_for(const Graph& graph, const Separators& separators, std::int64_t k, OrderMode order,
-                             std::int64_t max_steps, Limits& limits) {
+std::optional<Plan> plan_for(const Graph& graph, const Separators& separators, std::int64_t k,
+                             OrderMode order, std::int64_t max_steps, Limits& limits) {
   auto plan = Scheduler(graph, separators, k, order, max_steps, limits).run();
   if (plan) plan = polish::without_unread_steps(graph, *plan);
   return plan;

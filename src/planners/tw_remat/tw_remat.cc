@@ -26,7 +26,10 @@ std::vector<std::int64_t> output_bytes(const Graph& graph) {
 class Sweep {
  public:
   Sweep(const Problem& problem, const Options& options, Limits& limits)
-      : problem_(problem), options_(options), limits_(limits), separators_(separators(*problem.graph, options, limits)) {}
+      : problem_(problem),
+        options_(options),
+        limits_(limits),
+        separators_(separators(*problem.graph, options, limits)) {}
 
   std::int64_t largest_k() const { return separators_.bags + 1; }
   const Separators& parts() const { return separators_; }
@@ -66,7 +69,8 @@ bool preferred(const Problem& problem, const Candidate& a, const Candidate& b) {
 }
 
 /// Values of k strictly between lo and hi that give different plans, at most `most`, evenly spread.
-std::vector<std::int64_t> distinct_k(const Separators& parts, std::int64_t lo, std::int64_t hi, std::size_t most) {
+std::vector<std::int64_t> distinct_k(const Separators& parts, std::int64_t lo, std::int64_t hi,
+                                     std::size_t most) {
   std::vector<std::int64_t> all;
   for (const auto& node : parts.tree.nodes) {
     if (node.bags + 1 > lo && node.bags + 1 < hi) all.push_back(node.bags + 1);
@@ -90,8 +94,8 @@ Candidate search_k(Sweep& sweep, const Problem& problem, Limits& limits) {
     const auto& candidate = sweep.at(k);
     if (!candidate || !preferred(problem, *candidate, best)) return;
     best = *candidate;
-    limits.report({"tw_remat", limits.seconds(), best.cost.peak, best.cost.duration,
-                   best.cost.peak <= problem.budget});
+    limits.report(
+        {"tw_remat", limits.seconds(), best.cost.peak, best.cost.duration, best.cost.peak <= problem.budget});
   };
   if (problem.objective == Objective::kTime && best.cost.peak <= problem.budget) return best;
   std::int64_t power = 1;
@@ -131,10 +135,10 @@ PlanResult run(const Problem& problem, const PlanOptions& given, Limits& limits)
 
 Separators separators(const Graph& graph, const Options& options, Limits& limits) {
   const decomposition::Adjacency adjacency = decomposition::op_adjacency(graph);
-  auto tree = decomposition::decompose(
-      adjacency,
-      options.min_degree ? decomposition::EliminationRule::kMinDegree : decomposition::EliminationRule::kMinFill,
-      limits);
+  auto tree = decomposition::decompose(adjacency,
+                                       options.min_degree ? decomposition::EliminationRule::kMinDegree
+                                                          : decomposition::EliminationRule::kMinFill,
+                                       limits);
   if (options.improve > 0) {
     tree = decomposition::improved(adjacency, std::move(tree), 0, static_cast<int>(options.improve), limits);
   }
@@ -161,7 +165,8 @@ std::vector<Candidate> candidate_plans(const Problem& problem, Limits& limits) {
   });
   std::vector<Candidate> pareto;
   for (Candidate& candidate : all) {
-    if (pareto.empty() || candidate.cost.peak < pareto.back().cost.peak) pareto.push_back(std::move(candidate));
+    if (pareto.empty() || candidate.cost.peak < pareto.back().cost.peak)
+      pareto.push_back(std::move(candidate));
   }
   return pareto;
 }

@@ -11,10 +11,10 @@
 namespace remat::tw_remat {
 
 struct Options {
-  std::int64_t k = 0;                ///< stop size of the recursion in bags; 0: try them all
-  bool min_degree = false;           ///< min-degree in place of min-fill
-  std::int64_t improve = 0;          ///< restarts of the anytime improvement of the width
-  bool buy_back = true;              ///< erase recomputations while the budget holds
+  std::int64_t k = 0;        ///< stop size of the recursion in bags; 0: try them all
+  bool min_degree = false;   ///< min-degree in place of min-fill
+  std::int64_t improve = 0;  ///< restarts of the anytime improvement of the width
+  bool buy_back = true;      ///< erase recomputations while the budget holds
 };
 
 /// What TWRemat(k) is built on, found once for all k.
@@ -25,11 +25,11 @@ struct Separators {
 };
 Separators separators(const Graph& graph, const Options& options, Limits& limits);
 
-/// TWRemat(k): stops the recursion at parts of fewer than k bags, k = 1 being the whole of Algorithm 1. A valid plan
-/// of the order mode, without unread recomputations; nothing where it would take more than `max_steps` or
-/// the limits are reached.
-std::optional<Plan> plan_for(const Graph& graph, const Separators& separators, std::int64_t k, OrderMode order,
-                             std::int64_t max_steps, Limits& limits);
+/// TWRemat(k): stops the recursion at parts of fewer than k bags, k = 1 being the whole of Algorithm 1. A
+/// valid plan of the order mode, without unread recomputations; nothing where it would take more than
+/// `max_steps` or the limits are reached.
+std::optional<Plan> plan_for(const Graph& graph, const Separators& separators, std::int64_t k,
+                             OrderMode order, std::int64_t max_steps, Limits& limits);
 
 /// A plan, what it costs, and the k that made it.
 struct Candidate {
@@ -39,8 +39,8 @@ struct Candidate {
 };
 
 /// The Pareto set over k = 1, 2, 4, ..., bags in (peak, duration), by falling peak; deterministic and cheap:
-/// at most 16 times the steps of keep-all each, about log2(ops) plans, each bought back at its own peak. Meant
-/// as starts for search planners. Always holds a plan: keep-all where the limits allow no more.
+/// at most 16 times the steps of keep-all each, about log2(ops) plans, each bought back at its own peak.
+/// Meant as starts for search planners. Always holds a plan: keep-all where the limits allow no more.
 std::vector<Candidate> candidate_plans(const Problem& problem, Limits& limits);
 
 PlannerInfo info();
