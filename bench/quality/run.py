@@ -148,7 +148,8 @@ def show(case, runs):
     met = sum(meets(case["asked"], run) for run in runs)
     published = PUBLISHED.get((case["graph"], case["budget"], case["order"]), "")
     print(
-        f"{case['graph']:20} {case['budget']:>3}% {case['order']:5} {case['limit']:>3} s  median {median:>7}  best {best:>7}"
+        f"{case['graph']:20} {case['budget']:>3}% {case['order']:5} {case['limit']:>3} s  "
+        f"median {median:>7}  best {best:>7}"
         f"  asked {case['asked']!s:>10}  met {met}/{len(runs)}  {runs[0].get('status') or ''}  {published}",
         flush=True,
     )
