@@ -26,6 +26,14 @@ def plan(graph: remat.Graph, **arguments: Any) -> remat.PlanResult:
     return remat.plan(graph, "30%", time_limit=LIMIT_S, **arguments)
 
 
+@pytest.fixture(autouse=True)
+def ctrl_c_works() -> Iterator[None]:
+    """A shell starts background jobs with SIGINT ignored, and Python then leaves it so."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
 @contextmanager
 def signals(number: int, *delays: float) -> Iterator[None]:
     """Sends the signal to this process after each delay, from another thread."""
