@@ -54,6 +54,7 @@ struct PlanResult {
   PeakBound peak_bound;
   DurationBound duration_bound;
   Counters counters;
+  std::vector<Progress> curve;  ///< better plans on the way, oldest first, where the planner keeps them
   double seconds = 0;
 };
 

@@ -1,0 +1,40 @@
+// OR-tools' CP-SAT, loaded at run time where it is installed: Remat neither links nor ships it.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace remat::cpsat {
+
+/// The C functions of libortools. Requests and answers are serialised protobuf messages; the answer is
+/// allocated with malloc and belongs to the caller.
+struct Library {
+  void* (*new_env)() = nullptr;
+  void (*destroy_env)(void* env) = nullptr;
+  /// May be called from any thread, before or during a solve; it stays stopped.
+  void (*stop_search)(void* env) = nullptr;
+  void (*solve)(void* env, const void* model, int model_size, const void* parameters, int parameters_size,
+                void** response, int* response_size) = nullptr;
+  std::string path;
+};
+
+/// The file to load, or a folder that holds it (the installed package `ortools`, its `.libs`). Takes
+/// effect where it is called before the library is first asked for.
+void set_library_path(std::string path);
+
+/// The library, or null where none was found or none of those found can be loaded. Looks once, in this
+/// order, and takes the first that loads:
+///   1. the environment variable REMAT_ORTOOLS (file or folder; where it is set, nothing else is tried);
+///   2. the path given to `set_library_path`;
+///   3. the Python environment that holds this program or module: `ortools/.libs` beside the folder of the
+///      module, and `lib/python3*/site-packages` in the program's parent folders and in their `.venv`;
+///   4. the active virtual environment (VIRTUAL_ENV);
+///   5. the loader's own search path.
+const Library* library();
+
+/// Nothing where the library is loaded; else one line: how to install it, and what went wrong where one
+/// was found.
+std::optional<std::string> unavailable();
+
+}  // namespace remat::cpsat

@@ -1,0 +1,150 @@
+#include "cpsat/solver.h"
+
+#include <algorithm>
+#include <cassert>
+#include <charconv>
+#include <chrono>
+#include <cmath>
+#include <condition_variable>
+#include <cstdlib>
+#include <mutex>
+#include <thread>
+
+#include "cpsat/library.h"
+
+namespace remat::cpsat {
+namespace {
+
+// SatParameters
+constexpr int kRandomSeed = 5, kMaxTime = 36, kLogSearchProgress = 41, kMaxDeterministicTime = 67, kPresolve = 86,
+              kLinearizationLevel = 90, kStopAfterFirstSolution = 98, kCatchSigint = 135,  kSymmetryLevel = 183, kLogToStdout = 186, kLogToResponse = 187, kNumWorkers = 206;
+// CpSolverResponse
+constexpr int kStatus = 1, kSolution = 2, kObjectiveValue = 3, kBestBound = 4, kDeterministicTime = 17,
+              kSolutionInfo = 20, kSolveLog = 26;
+
+std::string serialize(const Parameters& parameters, const Limits& limits) {
+  WireWriter out;
+  // Several workers find their solutions in an order that the machine's load decides.
+  const int workers = limits.work_left() ? 1 : std::max(1, parameters.threads);
+  out.number(kNumWorkers, workers)
+      .number(kRandomSeed, static_cast<std::int64_t>(parameters.seed & 0x7fffffff))
+      .number(kPresolve, parameters.presolve)
+      .number(kLinearizationLevel, parameters.linearization)
+      .number(kStopAfterFirstSolution, parameters.stop_at_first_solution)
+      .number(kSymmetryLevel, 0)
+      .number(kCatchSigint, false)
+      .number(kLogSearchProgress, true)
+      .number(kLogToStdout, false)
+      .number(kLogToResponse, true);
+  if (const auto seconds = limits.seconds_left()) out.real(kMaxTime, *seconds * parameters.share);
+  if (const auto work = limits.work_left()) {
+    out.real(kMaxDeterministicTime, static_cast<double>(*work) / kUnitsPerDeterministicSecond * parameters.share);
+  }
+  return out.data();
+}
+
+/// Reads "#12  3.45s best:678 next:[...]": a better solution in CP-SAT's search log.
+std::vector<Improvement> read_log(std::string_view log) {
+  std::vector<Improvement> found;
+  while (!log.empty()) {
+    const std::size_t end = std::min(log.find('\n'), log.size());
+    const std::string_view line = log.substr(0, end);
+    log.remove_prefix(std::min(end + 1, log.size()));
+    if (line.size() < 2 || line[0] != '#' || line[1] < '0' || line[1] > '9') continue;
+    const std::size_t best = line.find("best:");
+    const std::size_t number = line.find_first_of("0123456789", line.find(' '));
+    if (best == std::string_view::npos || number == std::string_view::npos) continue;
+    Improvement one;
+    std::from_chars(line.data() + number, line.data() + line.size(), one.seconds);
+    double objective = 0;
+    std::from_chars(line.data() + best + 5, line.data() + line.size(), objective);
+    one.objective = std::llround(objective);
+    found.push_back(one);
+  }
+  return found;
+}
+
+Response read(std::string_view message) {
+  Response response;
+  double objective = 0, bound = 0;
+  WireReader reader(message);
+  while (const auto field = reader.next()) {
+    switch (field->number) {
+      case kStatus: response.status = static_cast<Status>(field->value); break;
+      case kSolution: {
+        WireReader packed(field->bytes);
+        while (const auto value = packed.next_packed()) response.solution.push_back(*value);
+        break;
+      }
+      case kObjectiveValue: objective = field->real; break;
+      case kBestBound: bound = field->real; break;
+      case kDeterministicTime: response.deterministic_time = field->real; break;
+      case kSolutionInfo: response.message = field->bytes; break;
+      case kSolveLog: response.improvements = read_log(field->bytes); break;
+      default: break;
+    }
+  }
+  if (!reader.ok()) return {};
+  if (response.has_solution()) response.objective = std::llround(objective);
+  // A bound that is only nearly an integer is rounded down, never up.
+  response.bound = static_cast<std::int64_t>(std::floor(bound + 1e-6));
+  return response;
+}
+
+/// CP-SAT runs on a thread of its own, so that the caller's thread, to which its limits belong, can watch
+/// them and stop it.
+class Call {
+ public:
+  explicit Call(const Library& library) : library_(library), env_(library.new_env()) {}
+  ~Call() { library_.destroy_env(env_); }
+  Call(const Call&) = delete;
+  Call& operator=(const Call&) = delete;
+
+  Response run(const std::string& model, const std::string& parameters, Limits& limits) {
+    std::thread worker([&] {
+      void* answer = nullptr;
+      int size = 0;
+      library_.solve(env_, model.data(), static_cast<int>(model.size()), parameters.data(),
+                     static_cast<int>(parameters.size()), &answer, &size);
+      response_ = read({static_cast<const char*>(answer), static_cast<std::size_t>(size)});
+      std::free(answer);
+      const std::lock_guard lock(mutex_);
+      done_ = true;
+      finished_.notify_one();
+    });
+    {
+      constexpr std::chrono::milliseconds kWatch(10);
+      bool stopped = false;
+      std::unique_lock lock(mutex_);
+      while (!finished_.wait_for(lock, kWatch, [&] { return done_; })) {
+        if (!stopped && limits.reached()) {
+          library_.stop_search(env_);
+          stopped = true;
+        }
+      }
+    }
+    worker.join();
+    return std::move(response_);
+  }
+
+ private:
+  const Library& library_;
+  void* env_;
+  std::mutex mutex_;
+  std::condition_variable finished_;
+  bool done_ = false;
+  Response response_;
+};
+
+}  // namespace
+
+Response solve(const Model& model, const Parameters& parameters, Limits& limits) {
+  const Library* loaded = library();
+  assert(loaded);
+  if (limits.reached()) return {};
+  Response response = Call(*loaded).run(model.serialized(), serialize(parameters, limits), limits);
+  limits.spend(static_cast<std::int64_t>(std::ceil(response.deterministic_time * kUnitsPerDeterministicSecond)));
+  return response;
+}
+
+}  // namespace remat::cpsat

@@ -1,0 +1,188 @@
+#include "planners/moccasin/moccasin.h"
+
+#include <algorithm>
+
+#include "cpsat/library.h"
+#include "cpsat/solver.h"
+#include "planners/moccasin/formulation.h"
+#include "planners/options.h"
+
+namespace remat::moccasin {
+namespace {
+
+constexpr std::size_t kMostOps = 3000;
+
+class Search {
+ public:
+  Search(const Problem& problem, const Options& options, const PlanOptions& common, Limits& limits)
+      : graph_(*problem.graph), problem_(problem), options_(options), common_(common), limits_(limits) {
+    const bool stages = options.form == "stage" || (options.form == "auto" && problem.order == OrderMode::kFixed);
+    shape_ = make_shape(graph_, problem.order, stages ? Form::kStage : Form::kEvents, static_cast<int>(options.c));
+    take(keep_all_plan(graph_));
+  }
+
+  PlanResult run() {
+    if (problem_.objective == Objective::kTime && result_.cost.peak <= problem_.budget) return std::move(result_);
+    collect_starts();
+    admit(graph_, *result_.plan, shape_);
+    Bytes budget = problem_.budget;
+    if (problem_.objective == Objective::kPeak) budget = best_peak_bound(graph_, problem_.order).peak;
+    bool fits = result_.cost.peak <= budget || minimize_peak(budget);
+    if (problem_.objective == Objective::kPeak) {
+      budget = result_.cost.peak;
+      fits = true;
+    }
+    if (fits) minimize_duration(budget);
+    finish();
+    return std::move(result_);
+  }
+
+ private:
+  /// Keeps the plan where it is better than the one so far.
+  bool take(const Plan& plan) {
+    PlanResult candidate = result_;
+    candidate.plan = plan;
+    candidate.cost = simulate(graph_, plan);
+    if (!better(problem_, ranked(candidate), ranked(result_))) return false;
+    result_ = std::move(candidate);
+    return true;
+  }
+  /// `better` wants to know which plans fit.
+  PlanResult ranked(PlanResult result) const {
+    const bool fits = problem_.objective == Objective::kPeak || result.cost.peak <= problem_.budget;
+    result.status = result.plan && fits ? Status::kFeasible : Status::kUnknown;
+    return result;
+  }
+
+  /// Other planners' plans, in the shape of the model.
+  void collect_starts() {
+    for (const Plan& start : problem_.starts) take(shaped(graph_, shape_, start));
+    if (options_.warm_start == "none") return;
+    Limits share(limits_, 0.3);
+    PlanOptions options;
+    options.seed = common_.seed;
+    options.threads = common_.threads;
+    const PlanResult warm = make_plan(problem_, options_.warm_start, options, share);
+    if (!warm.plan) return;
+    take(shaped(graph_, shape_, *warm.plan));
+    count("warm_start_peak", warm.cost.peak.count());
+    count("warm_start_duration", warm.cost.duration.count());
+  }
+
+  cpsat::Parameters parameters() const {
+    cpsat::Parameters p;
+    p.threads = common_.threads;
+    p.seed = common_.seed;
+    p.presolve = options_.presolve;
+    p.linearization = options_.linearization ? 1 : 0;
+    return p;
+  }
+
+  cpsat::Response solve(Formulation& formulation, const std::string& phase) {
+    formulation.hint(*result_.plan);
+    const double before = limits_.seconds();
+    cpsat::Response response = cpsat::solve(formulation.model(), parameters(), limits_);
+    count(phase + "_variables", formulation.model().num_variables());
+    count(phase + "_constraints", formulation.model().num_constraints());
+    count(phase + "_solutions", std::ssize(response.improvements));
+    count(phase + "_milliseconds", static_cast<std::int64_t>(1e3 * (limits_.seconds() - before)));
+    for (const cpsat::Improvement& one : response.improvements) {
+      Progress point{"moccasin", before + one.seconds, {}, {}, phase == "phase2"};
+      const std::int64_t objective = formulation.real_objective(one.objective);
+      if (phase == "phase1") point.peak = Bytes(objective);
+      if (phase == "phase2") point.duration = Duration(objective);
+      result_.curve.push_back(point);
+    }
+    if (response.has_solution() && take(formulation.plan(response.solution))) {
+      limits_.report({"moccasin", limits_.seconds(), result_.cost.peak, result_.cost.duration,
+                      result_.cost.peak <= problem_.budget});
+    }
+    return response;
+  }
+
+  /// Phase 1: true where a plan within the budget came out.
+  bool minimize_peak(Bytes budget) {
+    Formulation formulation(graph_, shape_, Goal::kPeak, budget, result_.cost.peak);
+    const cpsat::Response response = solve(formulation, "phase1");
+    const bool fits = result_.cost.peak <= budget;
+    finished_ = response.status == cpsat::Status::kOptimal;
+    if (problem_.objective == Objective::kTime && !fits && finished_ && formulation.exact_bytes()) {
+      count("model_infeasible", 1);
+      if (!least_duration_outside(graph_, shape_)) result_.status = Status::kInfeasible;
+    }
+    return fits;
+  }
+
+  /// Phase 2.
+  void minimize_duration(Bytes budget) {
+    Formulation formulation(graph_, shape_, Goal::kDuration, budget, budget);
+    const cpsat::Response response = solve(formulation, "phase2");
+    finished_ = response.status == cpsat::Status::kOptimal;
+    if (!formulation.exact_bytes() || !response.bound || problem_.objective == Objective::kPeak) return;
+    Duration bound(formulation.real_objective(*response.bound));
+    count("model_bound", bound.count());
+    count("model_optimal", finished_ && formulation.exact_durations());
+    // Plans outside the model count too, from the least that they take.
+    if (const auto outside = least_duration_outside(graph_, shape_)) bound = std::min(bound, *outside);
+    if (bound > graph_.base_duration) result_.duration_bound = {"retention_intervals", bound};
+  }
+
+  void finish() {
+    if (result_.status == Status::kInfeasible) {
+      result_.stopped_by = StoppedBy::kProof;
+    } else if (!finished_) {
+      limits_.reached();
+      const auto at_work = limits_.has_work_limit() ? StoppedBy::kWork : StoppedBy::kTime;
+      result_.stopped_by = limits_.stopped_by().value_or(at_work);
+    }
+  }
+
+  void count(std::string name, std::int64_t value) { result_.counters.emplace_back(std::move(name), value); }
+
+  const Graph& graph_;
+  const Problem& problem_;
+  const Options& options_;
+  const PlanOptions& common_;
+  Limits& limits_;
+  Shape shape_;
+  PlanResult result_;
+  bool finished_ = false;  ///< the last solve ended with a proof
+};
+
+std::optional<std::string> supports(const Problem& problem) {
+  if (const auto reason = cpsat::unavailable()) return reason;
+  if (problem.graph->num_ops() > kMostOps) {
+    return "it takes at most " + std::to_string(kMostOps) + " ops, and the graph has " +
+           std::to_string(problem.graph->num_ops());
+  }
+  return std::nullopt;
+}
+
+PlanResult run(const Problem& problem, const PlanOptions& common, Limits& limits) {
+  Options options;
+  OptionReader(common, "moccasin")
+      .integer("c", options.c, 1, 64)
+      .choice("form", options.form, {"auto", "stage", "events"})
+      .choice("warm_start", options.warm_start, {"none", "greedy", "tw_remat", "search"})
+      .flag("presolve", options.presolve)
+      .flag("linearization", options.linearization)
+      .finish();
+  return plan(problem, options, common, limits);
+}
+
+}  // namespace
+
+PlanResult plan(const Problem& problem, const Options& options, const PlanOptions& common, Limits& limits) {
+  return Search(problem, options, common, limits).run();
+}
+
+PlannerInfo info() {
+  return {"moccasin",
+          "retention intervals solved by constraint programming (needs OR-tools)",
+          "given time, the least duration with at most c runs of each op; optimal only where that covers every plan",
+          "Bartan et al. 2023 (MOCCASIN)",
+          supports,
+          run};
+}
+
+}  // namespace remat::moccasin

@@ -1,0 +1,54 @@
+// Which plans the model of formulation.h holds, and at which events their runs can start.
+#pragma once
+
+#include <optional>
+#include <vector>
+
+#include "remat/plan.h"
+
+namespace remat::moccasin {
+
+enum class Form { kStage, kEvents };
+
+/// Which plans the model holds.
+struct Shape {
+  Form form = Form::kStage;
+  OrderMode order = OrderMode::kFixed;
+  IndexVector<OpId, int> runs;           ///< most runs of each op, at least 1
+  IndexVector<OpId, bool> rerun_useful;  ///< false: some best plan runs the op once
+  /// Last stage (graph order; num_ops for the end of the plan) in which a run of the op can be of use.
+  IndexVector<OpId, std::int64_t> last_use;
+};
+
+/// At most `c` runs of every op, but one where a second is never of use: the op may not be recomputed, its
+/// outputs hold no bytes, or (fixed order) all its uses come right after its first run.
+Shape make_shape(const Graph& graph, OrderMode order, Form form, int c);
+/// Raises the number of runs to those of the plan, so that the plan is in the model.
+void admit(const Graph& graph, const Plan& plan, Shape& shape);
+
+/// A lower bound on the duration of every plan that the shape leaves out: some op runs more often than it
+/// may there, or (stage form) two recomputations of one stage are out of order. Nothing where the shape
+/// leaves out no plan that could be of use.
+std::optional<Duration> least_duration_outside(const Graph& graph, const Shape& shape);
+
+/// Events at which each op can start, and back.
+class Timeline {
+ public:
+  Timeline(const Graph& graph, const Shape& shape);
+  std::int64_t end() const { return end_; }
+  /// Stage form: ascending; the first is that of the first run.
+  const std::vector<std::int64_t>& events(OpId op) const { return events_[op]; }
+  /// Start of each run of each op; nothing where the plan is not in the shape.
+  std::optional<IndexVector<OpId, std::vector<std::int64_t>>> starts(const Graph& graph, const Shape& shape,
+                                                                     const Plan& plan) const;
+
+ private:
+  std::int64_t end_ = 0;
+  IndexVector<OpId, std::vector<std::int64_t>> events_;
+};
+
+/// The plan brought into the shape as far as that goes: reruns that are never of use go, and in stage form
+/// the reruns of each stage are put in ascending order, each once. Valid; its peak may differ.
+Plan shaped(const Graph& graph, const Shape& shape, const Plan& plan);
+
+}  // namespace remat::moccasin
