@@ -110,11 +110,10 @@ std::int64_t Model::add_interval(Affine start, Affine size, Affine end, std::spa
   return index;
 }
 
-void Model::cumulative(std::span<const std::int64_t> intervals, std::span<const std::int64_t> demands,
-                       Affine capacity) {
+void Model::cumulative(std::span<const std::int64_t> intervals, std::span<const Affine> demands, Affine capacity) {
   WireWriter body;
   body.message(kCapacity, expression(capacity)).packed(kIntervals, intervals);
-  for (std::int64_t demand : demands) body.message(kDemands, expression(demand));
+  for (const Affine& demand : demands) body.message(kDemands, expression(demand));
   add_constraint(kCumulative, body, {});
 }
 

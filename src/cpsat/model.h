@@ -33,6 +33,7 @@ struct Affine {
   std::int64_t offset = 0;
   Affine() = default;
   Affine(Var v, std::int64_t plus = 0) : var(v), coefficient(1), offset(plus) {}
+  Affine(Var v, std::int64_t times, std::int64_t plus) : var(v), coefficient(times), offset(plus) {}
   Affine(std::int64_t constant) : offset(constant) {}
   bool is_constant() const { return coefficient == 0; }
   Affine operator+(std::int64_t plus) const {
@@ -62,7 +63,7 @@ class Model {
   /// Returns its index for `cumulative` and `no_overlap`.
   std::int64_t add_interval(Affine start, Affine size, Affine end, std::span<const Literal> when = {});
   /// The demands of the intervals over each point add up to at most `capacity`.
-  void cumulative(std::span<const std::int64_t> intervals, std::span<const std::int64_t> demands, Affine capacity);
+  void cumulative(std::span<const std::int64_t> intervals, std::span<const Affine> demands, Affine capacity);
   void no_overlap(std::span<const std::int64_t> intervals);
 
   /// Minimizes sum of coefficients[i] * vars[i] over vars. At most one call.

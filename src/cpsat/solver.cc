@@ -17,7 +17,7 @@ namespace {
 
 // SatParameters
 constexpr int kRandomSeed = 5, kMaxTime = 36, kLogSearchProgress = 41, kMaxDeterministicTime = 67, kPresolve = 86,
-              kLinearizationLevel = 90, kStopAfterFirstSolution = 98, kCatchSigint = 135,  kSymmetryLevel = 183, kLogToStdout = 186, kLogToResponse = 187, kNumWorkers = 206;
+              kLinearizationLevel = 90, kCatchSigint = 135,  kSymmetryLevel = 183, kObjectiveLbSearch = 228, kLogToStdout = 186, kLogToResponse = 187, kNumWorkers = 206;
 // CpSolverResponse
 constexpr int kStatus = 1, kSolution = 2, kObjectiveValue = 3, kBestBound = 4, kDeterministicTime = 17,
               kSolutionInfo = 20, kSolveLog = 26;
@@ -30,16 +30,23 @@ std::string serialize(const Parameters& parameters, const Limits& limits) {
       .number(kRandomSeed, static_cast<std::int64_t>(parameters.seed & 0x7fffffff))
       .number(kPresolve, parameters.presolve)
       .number(kLinearizationLevel, parameters.linearization)
-      .number(kStopAfterFirstSolution, parameters.stop_at_first_solution)
+      .number(kObjectiveLbSearch, parameters.from_below)
       .number(kSymmetryLevel, 0)
       .number(kCatchSigint, false)
       .number(kLogSearchProgress, true)
       .number(kLogToStdout, false)
       .number(kLogToResponse, true);
-  if (const auto seconds = limits.seconds_left()) out.real(kMaxTime, *seconds * parameters.share);
-  if (const auto work = limits.work_left()) {
-    out.real(kMaxDeterministicTime, static_cast<double>(*work) / kUnitsPerDeterministicSecond * parameters.share);
+  std::optional<double> seconds = limits.seconds_left();
+  if (parameters.seconds && !limits.work_left()) {
+    seconds = std::min(*parameters.seconds, seconds.value_or(*parameters.seconds));
   }
+  if (seconds) out.real(kMaxTime, *seconds);
+  std::optional<double> deterministic = parameters.deterministic_seconds;
+  if (const auto work = limits.work_left()) {
+    const double left = static_cast<double>(*work) / kUnitsPerDeterministicSecond;
+    deterministic = std::min(left, deterministic.value_or(left));
+  }
+  if (deterministic) out.real(kMaxDeterministicTime, *deterministic);
   return out.data();
 }
 

@@ -22,9 +22,11 @@ struct Parameters {
   bool presolve = false;
   /// 0: no linear relaxation. 1: CP-SAT's default.
   int linearization = 1;
-  bool stop_at_first_solution = false;
-  /// Share of the limits that this solve may use, in (0, 1].
-  double share = 1.0;
+  /// Tries the least objective first. Far better for the peak, whose bound is close from the start.
+  bool from_below = false;
+  /// Ends the search after so much time, whatever the limits leave. With a work limit only deterministic
+  /// time counts.
+  std::optional<double> deterministic_seconds, seconds;
 };
 
 /// A better solution on the way.
@@ -45,9 +47,9 @@ struct Response {
 };
 
 /// One work unit of `Limits` is about a hundred nanoseconds, one second of CP-SAT's deterministic time about
-/// a second: with a work limit, the search ends after so much deterministic time and gives the same answer
+/// ten seconds on our models: with a work limit, the search ends after so much deterministic time and gives the same answer
 /// every time, on one worker. What it used is added to the limits' work.
-inline constexpr double kUnitsPerDeterministicSecond = 1e7;
+inline constexpr double kUnitsPerDeterministicSecond = 1e8;
 
 /// The library must be there (`library()`). Stops within milliseconds after `limits` is reached; the stop
 /// flag may be set from any thread. Coefficients of the objective must be integers that fit into 53 bits

@@ -10,8 +10,12 @@ using cpsat::Affine;
 using cpsat::Literal;
 using cpsat::Var;
 
-Formulation::Formulation(const Graph& graph, const Shape& shape, Goal goal, Bytes capacity, Bytes most)
+Formulation::Formulation(const Graph& graph, const Shape& shape, Goal goal, Bytes capacity, Bytes most,
+                         const Window* window)
     : graph_(graph), shape_(shape), time_(graph, shape), goal_(goal), runs_(graph.num_ops()) {
+  settled_.assign(static_cast<std::size_t>(time_.end()) + 1, 0);
+  movable_ = settled_;
+  boundary_.assign(static_cast<std::size_t>(time_.end()) + 1, false);
   choose_units();
   for (OpId op : graph.ops()) add_runs(op);
   for (OpId op : graph.ops()) add_memory(op);
@@ -26,7 +30,7 @@ Formulation::Formulation(const Graph& graph, const Shape& shape, Goal goal, Byte
       model_.at_least_one(run.reads);
     }
   }
-  add_objective(capacity, most);
+  goal == Goal::kPeak ? minimize_peak(capacity, most, window) : minimize_duration(capacity);
 }
 
 /// CP-SAT adds up demand times length over all intervals, and the objective, in 64 bits.
@@ -59,53 +63,86 @@ void Formulation::choose_units() {
   duration_unit_ = scale(most, duration_gcd, kMostObjective / std::max<std::int64_t>(1, reruns), exact_durations_);
 }
 
-/// Rounded up, so that what fits in units fits in bytes.
+/// Sizes are rounded up and budgets down, so that what fits in units fits in bytes.
 std::int64_t Formulation::units(Bytes bytes) const { return (bytes.count() + byte_unit_ - 1) / byte_unit_; }
+std::int64_t Formulation::room(Bytes bytes) const { return (bytes - graph_.resident).count() / byte_unit_; }
+
+Affine Formulation::add_event(std::vector<std::int64_t> domain) {
+  const Var var = model_.add_var(domain);
+  for (std::int64_t event : domain) boundary_[static_cast<std::size_t>(event)] = true;
+  domains_[var.index] = std::move(domain);
+  return var;
+}
 
 void Formulation::add_runs(OpId op) {
-  const bool stages = shape_.form == Form::kStage;
+  const bool stages = shape_.form == Form::kStage, pinned = !shape_.pinned[op].empty();
+  const auto& events = time_.events(op);
   auto& runs = runs_[op];
   for (int k = 0; k < shape_.runs[op]; ++k) {
     Run run;
     if (!stages) {
       run.start = model_.add_var(0, time_.end() - 1);
-    } else if (k == 0) {
-      run.start = time_.events(op).front();
+    } else if (k == 0 || pinned) {
+      run.start = events[static_cast<std::size_t>(k)];
     } else {
-      run.start = model_.add_var(std::span(time_.events(op)).subspan(1));
+      run.start = add_event({events.begin() + 1, events.end()});
     }
-    if (k > 0) run.active = model_.add_bool();
+    if (k > 0 && !pinned) run.active = model_.add_bool();
     for (ValueId v : graph_.outputs[op]) run.ends.push_back(add_end(op, v, run, k));
     if (k > 0) {
       // Runs of one op follow each other without overlap, the active ones first.
       const Run& previous = runs.back();
       model_.at_most(previous.start + 1, run.start, when(run));
       for (const Affine& end : previous.ends) model_.at_most(end, run.start, when(run));
-      if (previous.active) model_.implies(*run.active, *previous.active);
+      if (previous.active && run.active) model_.implies(*run.active, *previous.active);
     }
     runs.push_back(std::move(run));
   }
 }
 
 Affine Formulation::add_end(OpId op, ValueId v, const Run& run, int k) {
-  if (graph_.readers[v].empty() && !graph_.kept[v]) return run.start + 1;
+  const auto readers = graph_.readers[v];
+  if (readers.empty() && !graph_.kept[v]) return run.start + 1;
   const bool once = shape_.runs[op] == 1;
   if (once && (graph_.kept[v] || graph_.bytes[v] == Bytes())) return time_.end();
   if (shape_.form == Form::kEvents) return model_.add_var(1, time_.end());
+  const auto& own = time_.events(op);
+  const auto at = static_cast<std::size_t>(k);
+  std::int64_t earliest = own[k == 0 ? 0 : 1] + 1, latest = time_.end();
+  if (settled(op)) {
+    earliest = certain_end(op, v, at);
+    if (at + 1 < own.size()) latest = own[at + 1];
+    if (std::all_of(readers.begin(), readers.end(), [&](OpId r) { return settled(r); })) return earliest;
+  }
   // Right after a run of a reader, right after its own run where nobody reads this instance, or at the end.
-  std::vector<std::int64_t> values;
+  std::vector<std::int64_t> values{earliest};
   if (graph_.kept[v]) values.push_back(time_.end());
-  const auto add_after = [&](OpId other, int runs) {
+  const auto add_after = [&](OpId other) {
     for (std::int64_t event : time_.events(other)) {
       values.push_back(event + 1);
-      if (runs == 1) break;
+      if (shape_.runs[other] == 1) break;
     }
   };
-  add_after(op, k == 0 ? 1 : shape_.runs[op]);
-  for (OpId reader : graph_.readers[v]) add_after(reader, shape_.runs[reader]);
+  if (k > 0) add_after(op);
+  for (OpId reader : readers) add_after(reader);
+  std::erase_if(values, [&](std::int64_t end) { return end < earliest || end > latest; });
   std::sort(values.begin(), values.end());
   values.erase(std::unique(values.begin(), values.end()), values.end());
-  return model_.add_var(values);
+  return add_event(std::move(values));
+}
+
+std::int64_t Formulation::certain_end(OpId op, ValueId v, std::size_t k) const {
+  const auto& made = time_.events(op);
+  const bool last = k + 1 == made.size();
+  if (last && graph_.kept[v]) return time_.end();
+  std::int64_t end = made[k] + 1;
+  for (OpId reader : graph_.readers[v]) {
+    const std::span<const std::int64_t> all = time_.events(reader);
+    const auto reads = settled(reader) ? all : all.first(1);
+    const auto after = last ? reads.end() : std::lower_bound(reads.begin(), reads.end(), made[k + 1]);
+    if (after != reads.begin()) end = std::max(end, *std::prev(after) + 1);
+  }
+  return end;
 }
 
 void Formulation::add_memory(OpId op) {
@@ -113,29 +150,100 @@ void Formulation::add_memory(OpId op) {
   for (const Run& run : runs_[op]) {
     Bytes momentary = graph_.workspace[op];
     for (std::size_t i = 0; i < outputs.size(); ++i) {
-      const Bytes bytes = graph_.bytes[outputs[i]];
-      if (bytes == Bytes()) continue;
-      if (graph_.readers[outputs[i]].empty() && !graph_.kept[outputs[i]]) {
-        momentary += bytes;
-        continue;
-      }
-      const Affine end = run.ends[i];
-      Affine size;
-      if (end.is_constant() && run.start.is_constant()) {
-        size = end.offset - run.start.offset;
-      } else if (run.start.is_constant()) {
-        size = end + -run.start.offset;
+      const bool unread = graph_.readers[outputs[i]].empty() && !graph_.kept[outputs[i]];
+      if (unread) {
+        momentary += graph_.bytes[outputs[i]];
       } else {
-        size = model_.add_var(1, time_.end());
+        retain(run, run.ends[i], graph_.bytes[outputs[i]]);
       }
-      intervals_.push_back(model_.add_interval(run.start, size, end, when(run)));
-      demands_.push_back(units(bytes));
     }
-    if (momentary > Bytes()) {
-      intervals_.push_back(model_.add_interval(run.start, 1, run.start + 1, when(run)));
-      demands_.push_back(units(momentary));
-    }
+    retain(run, run.start + 1, momentary);
   }
+}
+
+/// The bytes are there from the start of the run to `end`; what is certain of it goes into the profile.
+void Formulation::retain(const Run& run, Affine end, Bytes bytes) {
+  const std::int64_t demand = units(bytes);
+  if (demand == 0) return;
+  if (!run.start.is_constant() || run.active) {
+    add_movable(run, run.start, end, demand);
+    return;
+  }
+  const std::int64_t certain = end.is_constant() ? end.offset : domains_.at(end.var.index).front() + end.offset;
+  settled_[static_cast<std::size_t>(run.start.offset)] += demand;
+  settled_[static_cast<std::size_t>(certain)] -= demand;
+  if (!end.is_constant()) add_movable(run, certain, end, demand);
+}
+
+void Formulation::add_movable(const Run& run, Affine start, Affine end, std::int64_t demand) {
+  Affine size;
+  if (start.is_constant()) {
+    size = end + -start.offset;
+  } else if (!end.is_constant() && start.var == end.var) {
+    size = end.offset - start.offset;
+  } else {
+    size = model_.add_var(1, time_.end());
+  }
+  intervals_.push_back(model_.add_interval(start, size, end, when(run)));
+  demands_.push_back(demand);
+  if (shape_.form == Form::kEvents) return;
+  const auto first = start.is_constant() ? start.offset : domains_.at(start.var.index).front() + start.offset;
+  const auto last = end.is_constant() ? end.offset : domains_.at(end.var.index).back() + end.offset;
+  movable_[static_cast<std::size_t>(first)] += demand;
+  movable_[static_cast<std::size_t>(last)] -= demand;
+  for (std::int64_t event : {first, last}) boundary_[static_cast<std::size_t>(event)] = true;
+  if (end.offset != 0 && !end.is_constant()) {
+    for (std::int64_t event : domains_.at(end.var.index)) boundary_[static_cast<std::size_t>(event + end.offset)] = true;
+  }
+}
+
+/// Turns the profile of what does not move, and the ceilings of a window, into fixed intervals: one for each
+/// stretch between boundaries, none where everything that moves would fit beside it. The capacity lies
+/// in [least, highest].
+void Formulation::add_settled(std::int64_t least, std::int64_t highest, const Window* window) {
+  if (shape_.form == Form::kEvents) return;
+  std::vector<std::int64_t> ceiling(static_cast<std::size_t>(time_.end()) + 1, least);
+  if (window) {
+    for (std::int64_t t = 0; t < std::ssize(window->ceilings); ++t) {
+      const bool inside = t >= window->first && t < window->end;
+      const std::int64_t limit = inside ? least : units(window->ceilings[static_cast<std::size_t>(t)] - graph_.resident);
+      for (std::int64_t event = time_.stage_begin(t); event < time_.stage_begin(t + 1); ++event) {
+        ceiling[static_cast<std::size_t>(event)] = std::min(limit, highest);
+      }
+    }
+    boundary_[static_cast<std::size_t>(time_.stage_begin(window->first))] = true;
+    boundary_[static_cast<std::size_t>(time_.stage_begin(window->end))] = true;
+  }
+  const auto inside = [&](std::int64_t event) {
+    return !window || (event >= time_.stage_begin(window->first) && event < time_.stage_begin(window->end));
+  };
+  std::int64_t begin = 0, most = 0, load = 0, movable = 0, tightest = highest;
+  std::int64_t open_begin = 0, open_end = 0, open_demand = 0;  // stretches of one demand become one interval
+  const auto flush = [&] {
+    if (open_demand == 0) return;
+    intervals_.push_back(model_.add_interval(open_begin, open_end - open_begin, open_end));
+    demands_.push_back(open_demand);
+  };
+  const auto close = [&](std::int64_t end) {
+    if (end == begin) return;
+    const std::int64_t demand = most + movable > tightest ? most : 0;
+    if (demand != open_demand) {
+      flush();
+      open_begin = begin, open_demand = demand;
+    }
+    open_end = begin = end, most = 0;
+  };
+  for (std::int64_t event = 0; event < time_.end(); ++event) {
+    const auto at = static_cast<std::size_t>(event);
+    if (boundary_[at]) close(event);
+    load += settled_[at], movable += movable_[at];
+    // Outside a window its fixed ceiling is part of the demand; inside, a filler of its own is.
+    const bool fixed = window && !inside(event);
+    most = std::max(most, load + (fixed ? highest - ceiling[at] : 0));
+    tightest = fixed ? highest : ceiling[at];
+  }
+  close(time_.end());
+  flush();
 }
 
 void Formulation::add_disjoint_starts() {
@@ -175,17 +283,25 @@ void Formulation::add_read(OpId producer, const std::vector<std::size_t>& output
     for (std::size_t i : outputs) model_.at_most(run.start + 1, made.ends[i], condition);
   };
   std::vector<Run>& makers = runs_[producer];
-  const auto may_come_before = [&](std::size_t j) {
-    return j == 0 || !run.start.is_constant() || time_.events(producer)[1] < run.start.offset;
-  };
-  if (makers.size() == 1 || !may_come_before(1)) {
-    hold(makers.front(), when(run));
+  // Runs that are known to come after the reader, or before another that is known to come before it, are out.
+  std::size_t first = 0, end = 1;
+  for (std::size_t j = 1; j < makers.size(); ++j) {
+    const bool stays = makers[j].start.is_constant();
+    if (run.start.is_constant() && (stays || j == 1)) {
+      const std::int64_t earliest = stays ? makers[j].start.offset : time_.events(producer)[1];
+      if (earliest > run.start.offset) break;
+      if (stays) first = j;
+    }
+    end = j + 1;
+  }
+  if (end - first == 1) {
+    hold(makers[first], when(run));
     return;
   }
   std::vector<Literal> choices;
-  for (std::size_t j = 0; j < makers.size(); ++j) {
+  for (std::size_t j = first; j < end; ++j) {
     const Literal reads = model_.add_bool();
-    if (j > 0) model_.implies(reads, *makers[j].active);
+    if (makers[j].active) model_.implies(reads, *makers[j].active);
     model_.at_most(makers[j].start + 1, run.start, std::span(&reads, 1));
     hold(makers[j], std::span(&reads, 1));
     makers[j].reads.push_back(reads);
@@ -210,10 +326,14 @@ void Formulation::add_kept(OpId op) {
   }
   auto& makers = runs_[op];
   if (kept.empty() || makers.size() == 1) return;
+  if (!shape_.pinned[op].empty()) {
+    for (std::size_t i : kept) model_.at_most(time_.end(), makers.back().ends[i]);
+    return;
+  }
   std::vector<Literal> choices;
   for (std::size_t j = 0; j < makers.size(); ++j) {
     const Literal keeps = model_.add_bool();
-    if (j > 0) model_.implies(keeps, *makers[j].active);
+    if (makers[j].active) model_.implies(keeps, *makers[j].active);
     for (std::size_t i : kept) model_.at_most(time_.end(), makers[j].ends[i], std::span(&keeps, 1));
     makers[j].reads.push_back(keeps);
     reads_.push_back({op, OpId::none(), 0, j, keeps});
@@ -222,17 +342,24 @@ void Formulation::add_kept(OpId op) {
   model_.exactly_one(choices);
 }
 
-void Formulation::add_objective(Bytes capacity, Bytes most) {
-  // Rounded down: what fits in units fits in bytes.
-  const auto room = [&](Bytes bytes) { return (bytes - graph_.resident).count() / byte_unit_; };
-  if (goal_ == Goal::kPeak) {
-    const std::int64_t least = std::max<std::int64_t>(0, room(capacity));
-    peak_ = model_.add_var(least, std::max(least, units(most - graph_.resident)));
-    model_.cumulative(intervals_, demands_, *peak_);
-    const std::int64_t one = 1;
-    model_.minimize(std::span(&*peak_, 1), std::span(&one, 1));
-    return;
+void Formulation::minimize_peak(Bytes capacity, Bytes most, const Window* window) {
+  const std::int64_t least = std::max<std::int64_t>(0, room(capacity));
+  const std::int64_t highest = std::max(least, units(most - graph_.resident));
+  peak_ = model_.add_var(least, highest);
+  add_settled(least, highest, window);
+  if (window) {
+    // A filler lowers the one capacity to the peak that is minimized.
+    const std::int64_t from = time_.stage_begin(window->first), to = time_.stage_begin(window->end);
+    intervals_.push_back(model_.add_interval(from, to - from, to));
+    demands_.push_back(Affine(*peak_, -1, highest));
   }
+  model_.cumulative(intervals_, demands_, window ? Affine(highest) : Affine(*peak_));
+  const std::int64_t one = 1;
+  model_.minimize(std::span(&*peak_, 1), std::span(&one, 1));
+}
+
+void Formulation::minimize_duration(Bytes capacity) {
+  add_settled(room(capacity), room(capacity), nullptr);
   model_.cumulative(intervals_, demands_, room(capacity));
   std::vector<Var> vars;
   std::vector<std::int64_t> coefficients;

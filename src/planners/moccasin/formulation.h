@@ -23,6 +23,7 @@
 // between two first runs, run an op twice or run two ops against their order.
 #pragma once
 
+#include <map>
 #include <optional>
 #include <vector>
 
@@ -34,10 +35,18 @@ namespace remat::moccasin {
 /// Minimizes the duration at a capacity (phase 2), or max(peak, capacity) (phase 1).
 enum class Goal { kDuration, kPeak };
 
+/// Stage form: only the peak of stages in [first, end) is minimized; every other stage stays below its
+/// ceiling, resident inputs included.
+struct Window {
+  std::int64_t first = 0, end = 0;
+  std::vector<Bytes> ceilings;  ///< of the num_ops + 1 stages
+};
+
 class Formulation {
  public:
   /// `capacity` is a budget, resident inputs included. `most` bounds the peak with Goal::kPeak.
-  Formulation(const Graph& graph, const Shape& shape, Goal goal, Bytes capacity, Bytes most);
+  Formulation(const Graph& graph, const Shape& shape, Goal goal, Bytes capacity, Bytes most,
+              const Window* window = nullptr);
 
   const cpsat::Model& model() const { return model_; }
   /// Starts the search from a plan of the shape. Nothing is added where the plan is not in it.
@@ -67,17 +76,27 @@ class Formulation {
 
   void choose_units();
   void add_runs(OpId op);
+  cpsat::Affine add_event(std::vector<std::int64_t> domain);
   cpsat::Affine add_end(OpId op, ValueId v, const Run& run, int k);
+  /// All runs of the op are where they are.
+  bool settled(OpId op) const { return shape_.runs[op] == 1 || !shape_.pinned[op].empty(); }
+  /// Stage form: no earlier than this ends an instance that a settled op made.
+  std::int64_t certain_end(OpId op, ValueId v, std::size_t k) const;
   void add_memory(OpId op);
+  void retain(const Run& run, cpsat::Affine end, Bytes bytes);
+  void add_movable(const Run& run, cpsat::Affine start, cpsat::Affine end, std::int64_t demand);
+  void add_settled(std::int64_t least, std::int64_t highest, const Window* window);
   void add_disjoint_starts();
   void add_reads(OpId op);
   void add_read(OpId producer, const std::vector<std::size_t>& outputs, OpId reader, std::size_t k);
   void add_kept(OpId op);
-  void add_objective(Bytes capacity, Bytes most);
+  void minimize_peak(Bytes capacity, Bytes most, const Window* window);
+  void minimize_duration(Bytes capacity);
   std::span<const cpsat::Literal> when(const Run& run) const {
     return run.active ? std::span(&*run.active, 1) : std::span<const cpsat::Literal>();
   }
   std::int64_t units(Bytes bytes) const;
+  std::int64_t room(Bytes bytes) const;
 
   const Graph& graph_;
   const Shape& shape_;
@@ -87,9 +106,15 @@ class Formulation {
   Goal goal_;
 
   cpsat::Model model_;
+  std::map<std::int64_t, std::vector<std::int64_t>> domains_;  ///< of the variables that stand for events
   IndexVector<OpId, std::vector<Run>> runs_;
   std::vector<Read> reads_;
-  std::vector<std::int64_t> intervals_, demands_;
+  std::vector<std::int64_t> intervals_;
+  std::vector<cpsat::Affine> demands_;
+  // What the cumulative constraint needs to know about time, event by event.
+  std::vector<std::int64_t> settled_;   ///< change of the demand of intervals that do not move
+  std::vector<std::int64_t> movable_;   ///< change of the demand that moving intervals may have at most
+  std::vector<bool> boundary_;          ///< some moving interval may start or end here
   std::optional<cpsat::Var> peak_;
 };
 

@@ -5,6 +5,7 @@
 #include "cpsat/library.h"
 #include "cpsat/solver.h"
 #include "planners/moccasin/formulation.h"
+#include "planners/moccasin/neighbourhood.h"
 #include "planners/options.h"
 
 namespace remat::moccasin {
@@ -12,10 +13,28 @@ namespace {
 
 constexpr std::size_t kMostOps = 3000;
 
+/// Size of the next neighbourhood: larger where the last was solved in time and held nothing better,
+/// smaller where it was not solved in time.
+class AdaptiveSize {
+ public:
+  std::size_t get() const { return static_cast<std::size_t>(size_); }
+  void learn(bool improved, bool solved) {
+    failures_ = improved ? 0 : failures_ + 1;
+    if (solved && !improved) size_ = std::min(kMost, size_ + size_ / 8);
+    if (!solved) size_ = std::max(kLeast, size_ - size_ / 6);
+  }
+  int failures() const { return failures_; }
+
+ private:
+  static constexpr std::int64_t kLeast = 8, kMost = 400;
+  std::int64_t size_ = 24;
+  int failures_ = 0;
+};
+
 class Search {
  public:
   Search(const Problem& problem, const Options& options, const PlanOptions& common, Limits& limits)
-      : graph_(*problem.graph), problem_(problem), options_(options), common_(common), limits_(limits) {
+      : graph_(*problem.graph), problem_(problem), options_(options), common_(common), limits_(limits), random_(common.seed) {
     const bool stages = options.form == "stage" || (options.form == "auto" && problem.order == OrderMode::kFixed);
     shape_ = make_shape(graph_, problem.order, stages ? Form::kStage : Form::kEvents, static_cast<int>(options.c));
     take(keep_all_plan(graph_));
@@ -27,12 +46,15 @@ class Search {
     admit(graph_, *result_.plan, shape_);
     Bytes budget = problem_.budget;
     if (problem_.objective == Objective::kPeak) budget = best_peak_bound(graph_, problem_.order).peak;
-    bool fits = result_.cost.peak <= budget || minimize_peak(budget);
+    bool fits = result_.cost.peak <= budget || lower_peak(budget) || minimize_peak(budget);
     if (problem_.objective == Objective::kPeak) {
       budget = result_.cost.peak;
       fits = true;
     }
-    if (fits) minimize_duration(budget);
+    if (fits) {
+      save_reruns(budget);
+      minimize_duration(budget);
+    }
     finish();
     return std::move(result_);
   }
@@ -69,8 +91,9 @@ class Search {
     count("warm_start_duration", warm.cost.duration.count());
   }
 
-  cpsat::Parameters parameters() const {
+  cpsat::Parameters parameters(Goal goal) const {
     cpsat::Parameters p;
+    p.from_below = goal == Goal::kPeak;
     p.threads = common_.threads;
     p.seed = common_.seed;
     p.presolve = options_.presolve;
@@ -81,7 +104,7 @@ class Search {
   cpsat::Response solve(Formulation& formulation, const std::string& phase) {
     formulation.hint(*result_.plan);
     const double before = limits_.seconds();
-    cpsat::Response response = cpsat::solve(formulation.model(), parameters(), limits_);
+    cpsat::Response response = cpsat::solve(formulation.model(), parameters(phase == "phase1" ? Goal::kPeak : Goal::kDuration), limits_);
     count(phase + "_variables", formulation.model().num_variables());
     count(phase + "_constraints", formulation.model().num_constraints());
     count(phase + "_solutions", std::ssize(response.improvements));
@@ -93,11 +116,94 @@ class Search {
       if (phase == "phase2") point.duration = Duration(objective);
       result_.curve.push_back(point);
     }
-    if (response.has_solution() && take(formulation.plan(response.solution))) {
-      limits_.report({"moccasin", limits_.seconds(), result_.cost.peak, result_.cost.duration,
-                      result_.cost.peak <= problem_.budget});
-    }
+    if (response.has_solution() && take(formulation.plan(response.solution))) record();
     return response;
+  }
+
+  void record() {
+    const Progress now{"moccasin", limits_.seconds(), result_.cost.peak, result_.cost.duration,
+                       problem_.objective == Objective::kPeak || result_.cost.peak <= problem_.budget};
+    result_.curve.push_back(now);
+    limits_.report(now);
+  }
+
+  bool may_search_neighbourhoods(const AdaptiveSize& size) {
+    const auto reruns = std::count(shape_.rerun_useful.begin(), shape_.rerun_useful.end(), true);
+    return options_.neighbourhoods && shape_.form == Form::kStage && !limits_.reached() &&
+           size.failures() < std::max<std::int64_t>(8, reruns / 5);
+  }
+
+  cpsat::Parameters neighbourhood_parameters(Goal goal) {
+    cpsat::Parameters p = parameters(goal);
+    p.threads = 1;
+    p.seed = random_.next();
+    p.deterministic_seconds = 0.05;
+    p.seconds = 2.0;
+    return p;
+  }
+
+  /// Phase 1, one over-budget window of stages after the other: no stage over the budget gets worse, the
+  /// fullest gets better.
+  bool lower_peak(Bytes budget) {
+    AdaptiveSize size;
+    Plan plan = *result_.plan;
+    std::int64_t solves = 0, steps = 0;
+    for (; may_search_neighbourhoods(size); ++solves) {
+      const Neighbourhoods near(graph_, shape_, plan);
+      Window window;
+      window.ceilings = near.levels();
+      const auto top = std::max_element(window.ceilings.begin(), window.ceilings.end());
+      const Bytes highest = *top;
+      if (highest <= budget) break;
+      const std::int64_t stage = top - window.ceilings.begin();
+      const std::int64_t width = std::int64_t{1} << random_.below(7);
+      window.first = std::max<std::int64_t>(0, stage - width);
+      window.end = std::min<std::int64_t>(std::ssize(window.ceilings), stage + width + 1);
+      for (Bytes& ceiling : window.ceilings) ceiling = std::max(ceiling, budget);
+      const Shape shape = near.freed(near.around(stage, size.get(), random_));
+      Formulation formulation(graph_, shape, Goal::kPeak, budget, highest, &window);
+      formulation.hint(plan);
+      const cpsat::Response response = cpsat::solve(formulation.model(), neighbourhood_parameters(Goal::kPeak), limits_);
+      bool improved = false;
+      if (response.has_solution()) {
+        const Plan next = formulation.plan(response.solution);
+        improved = excess(next, budget) < excess(plan, budget);
+        if (improved) plan = next, ++steps;
+      }
+      size.learn(improved, response.status == cpsat::Status::kOptimal);
+      if (take(plan)) record();
+    }
+    count("phase1_neighbourhoods", solves);
+    count("phase1_steps", steps);
+    return result_.cost.peak <= budget;
+  }
+
+  /// What the fullest steps of each stage have over the budget, added up.
+  std::int64_t excess(const Plan& plan, Bytes budget) const {
+    const Neighbourhoods near(graph_, shape_, plan);
+    std::int64_t sum = 0;
+    for (Bytes level : near.levels()) sum += std::max<std::int64_t>(0, (level - budget).count());
+    return sum;
+  }
+
+  /// Phase 2 around one rerun of the best plan after the other.
+  void save_reruns(Bytes budget) {
+    AdaptiveSize size;
+    std::int64_t solves = 0, steps = 0;
+    for (; may_search_neighbourhoods(size); ++solves) {
+      const Neighbourhoods near(graph_, shape_, *result_.plan);
+      if (!near.has_reruns()) break;
+      const Shape shape = near.freed(near.around_some_rerun(size.get(), random_));
+      Formulation formulation(graph_, shape, Goal::kDuration, budget, budget);
+      formulation.hint(*result_.plan);
+      const cpsat::Response response = cpsat::solve(formulation.model(), neighbourhood_parameters(Goal::kDuration), limits_);
+      const bool improved = response.has_solution() && take(formulation.plan(response.solution));
+      if (improved) record(), ++steps;
+      size.learn(improved, response.status == cpsat::Status::kOptimal);
+    }
+    count("phase2_neighbourhoods", solves);
+    count("phase2_steps", steps);
+    count("phase2_neighbourhood_duration", result_.cost.duration.count());
   }
 
   /// Phase 1: true where a plan within the budget came out.
@@ -146,6 +252,7 @@ class Search {
   Limits& limits_;
   Shape shape_;
   PlanResult result_;
+  Random random_;
   bool finished_ = false;  ///< the last solve ended with a proof
 };
 
@@ -166,6 +273,7 @@ PlanResult run(const Problem& problem, const PlanOptions& common, Limits& limits
       .choice("warm_start", options.warm_start, {"none", "greedy", "tw_remat", "search"})
       .flag("presolve", options.presolve)
       .flag("linearization", options.linearization)
+      .flag("neighbourhoods", options.neighbourhoods)
       .finish();
   return plan(problem, options, common, limits);
 }

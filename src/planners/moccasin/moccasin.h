@@ -19,6 +19,9 @@ struct Options {
   bool presolve = false;
   /// CP-SAT's linear relaxation.
   bool linearization = true;
+  /// Before each phase solves the whole model: solve it with most ops pinned to the best plan so far, over
+  /// and over with others free (stage form only). Off: the two phases as published.
+  bool neighbourhoods = true;
 };
 
 PlannerInfo info();

@@ -21,7 +21,9 @@ bool is_used(const Graph& graph, OpId op) {
 Shape make_shape(const Graph& graph, OrderMode order, Form form, int c) {
   const auto n = static_cast<std::int64_t>(graph.num_ops());
   Shape shape{form, order, IndexVector<OpId, int>(graph.num_ops(), 1),
-              IndexVector<OpId, bool>(graph.num_ops(), false), IndexVector<OpId, std::int64_t>(graph.num_ops())};
+              IndexVector<OpId, bool>(graph.num_ops(), false),
+              IndexVector<OpId, std::vector<std::int64_t>>(graph.num_ops()),
+              IndexVector<OpId, std::int64_t>(graph.num_ops())};
   for (OpId op(n - 1); op; op = op.prev()) {
     std::int64_t last = op.index();
     for (ValueId v : graph.outputs[op]) {
@@ -73,20 +75,40 @@ std::optional<Duration> least_duration_outside(const Graph& graph, const Shape& 
   return graph.base_duration + Duration(*least);
 }
 
-Timeline::Timeline(const Graph& graph, const Shape& shape) : events_(graph.num_ops()) {
+IndexVector<OpId, std::vector<std::int64_t>> run_stages(const Graph& graph, const Plan& plan) {
+  IndexVector<OpId, std::vector<std::int64_t>> stages(graph.num_ops());
+  std::int64_t stage = 0;
+  for (OpId op : plan.steps) {
+    const bool first = stages[op].empty();
+    stages[op].push_back(stage);
+    stage += first;
+  }
+  return stages;
+}
+
+void Timeline::add(OpId op, std::int64_t stage) {
+  stages_[op].push_back(stage);
+  events_[op].push_back(end_++);
+}
+
+Timeline::Timeline(const Graph& graph, const Shape& shape) : stages_(graph.num_ops()), events_(graph.num_ops()) {
   const auto n = static_cast<std::int64_t>(graph.num_ops());
   if (shape.form == Form::kEvents) {
     for (int runs : shape.runs) end_ += runs;
     return;
   }
-  // rerun: ops that may run again in stage t, ascending.
-  std::vector<OpId> rerun;
+  std::vector<OpId> rerun;  // ops that may run again in stage t, ascending
   for (std::int64_t t = 0; t <= n; ++t) {
+    stage_begin_.push_back(end_);
     if (t >= 2 && shape.runs[OpId(t - 2)] > 1) rerun.push_back(OpId(t - 2));
     std::erase_if(rerun, [&](OpId op) { return shape.last_use[op] < t; });
-    for (OpId op : rerun) events_[op].push_back(end_++);
-    if (t < n) events_[OpId(t)].push_back(end_++);
+    for (OpId op : rerun) {
+      const auto& pinned = shape.pinned[op];
+      if (pinned.empty() || std::binary_search(pinned.begin(), pinned.end(), t)) add(op, t);
+    }
+    if (t < n) add(OpId(t), t);
   }
+  stage_begin_.push_back(end_);
 }
 
 std::optional<IndexVector<OpId, std::vector<std::int64_t>>> Timeline::starts(const Graph& graph, const Shape& shape,
@@ -97,11 +119,10 @@ std::optional<IndexVector<OpId, std::vector<std::int64_t>>> Timeline::starts(con
     const OpId op = plan.steps[step];
     std::int64_t event = step.index();
     if (shape.form == Form::kStage) {
-      const bool first = starts[op].empty();
-      const std::int64_t choice = first ? 0 : stage - op.index() - 1;
-      if (first ? op.index() != stage : choice < 1 || choice >= std::ssize(events_[op])) return std::nullopt;
-      event = events_[op][static_cast<std::size_t>(choice)];
-      stage += first;
+      const auto at = std::lower_bound(stages_[op].begin(), stages_[op].end(), stage);
+      if (at == stages_[op].end() || *at != stage) return std::nullopt;
+      event = events_[op][static_cast<std::size_t>(at - stages_[op].begin())];
+      stage += starts[op].empty();
     }
     if (event <= last || event >= end_ || std::ssize(starts[op]) == shape.runs[op]) return std::nullopt;
     last = event;

@@ -16,6 +16,9 @@ struct Shape {
   OrderMode order = OrderMode::kFixed;
   IndexVector<OpId, int> runs;           ///< most runs of each op, at least 1
   IndexVector<OpId, bool> rerun_useful;  ///< false: some best plan runs the op once
+  /// Stage form: stages of the runs of ops that stay as they are; empty where an op is free. With most ops
+  /// pinned to a plan, the model is a neighbourhood of that plan.
+  IndexVector<OpId, std::vector<std::int64_t>> pinned;
   /// Last stage (graph order; num_ops for the end of the plan) in which a run of the op can be of use.
   IndexVector<OpId, std::int64_t> last_use;
 };
@@ -31,6 +34,9 @@ void admit(const Graph& graph, const Plan& plan, Shape& shape);
 /// leaves out no plan that could be of use.
 std::optional<Duration> least_duration_outside(const Graph& graph, const Shape& shape);
 
+/// Stages of the runs of each op in a plan in fixed order: how many first runs come before.
+IndexVector<OpId, std::vector<std::int64_t>> run_stages(const Graph& graph, const Plan& plan);
+
 /// Events at which each op can start, and back.
 class Timeline {
  public:
@@ -38,13 +44,18 @@ class Timeline {
   std::int64_t end() const { return end_; }
   /// Stage form: ascending; the first is that of the first run.
   const std::vector<std::int64_t>& events(OpId op) const { return events_[op]; }
+  /// Stage form: first event of stage t in [0, num_ops + 1].
+  std::int64_t stage_begin(std::int64_t t) const { return stage_begin_[static_cast<std::size_t>(t)]; }
   /// Start of each run of each op; nothing where the plan is not in the shape.
   std::optional<IndexVector<OpId, std::vector<std::int64_t>>> starts(const Graph& graph, const Shape& shape,
                                                                      const Plan& plan) const;
 
  private:
+  void add(OpId op, std::int64_t stage);
+
   std::int64_t end_ = 0;
-  IndexVector<OpId, std::vector<std::int64_t>> events_;
+  IndexVector<OpId, std::vector<std::int64_t>> stages_, events_;
+  std::vector<std::int64_t> stage_begin_;
 };
 
 /// The plan brought into the shape as far as that goes: reruns that are never of use go, and in stage form
