@@ -54,7 +54,6 @@ struct PlanResult {
   PeakBound peak_bound;
   DurationBound duration_bound;
   Counters counters;
-  std::vector<Progress> curve;  ///< better plans on the way, oldest first, where the planner keeps them
   double seconds = 0;
 };
 

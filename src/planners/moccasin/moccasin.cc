@@ -45,7 +45,7 @@ class Search {
     collect_starts();
     admit(graph_, *result_.plan, shape_);
     Bytes budget = problem_.budget;
-    if (problem_.objective == Objective::kPeak) budget = best_peak_bound(graph_, problem_.order).peak;
+    if (problem_.objective == Objective::kPeak) budget = problem_.peak_bound ? problem_.peak_bound->peak : graph_.resident;
     bool fits = result_.cost.peak <= budget || lower_peak(budget) || minimize_peak(budget);
     if (problem_.objective == Objective::kPeak) {
       budget = result_.cost.peak;
@@ -110,21 +110,24 @@ class Search {
     count(phase + "_solutions", std::ssize(response.improvements));
     count(phase + "_milliseconds", static_cast<std::int64_t>(1e3 * (limits_.seconds() - before)));
     for (const cpsat::Improvement& one : response.improvements) {
-      Progress point{"moccasin", before + one.seconds, {}, {}, phase == "phase2"};
-      const std::int64_t objective = formulation.real_objective(one.objective);
-      if (phase == "phase1") point.peak = Bytes(objective);
-      if (phase == "phase2") point.duration = Duration(objective);
-      result_.curve.push_back(point);
+      point(phase, before + one.seconds, formulation.real_objective(one.objective));
     }
-    if (response.has_solution() && take(formulation.plan(response.solution))) record();
+    if (response.has_solution() && take(formulation.plan(response.solution))) report();
     return response;
   }
 
-  void record() {
-    const Progress now{"moccasin", limits_.seconds(), result_.cost.peak, result_.cost.duration,
-                       problem_.objective == Objective::kPeak || result_.cost.peak <= problem_.budget};
-    result_.curve.push_back(now);
-    limits_.report(now);
+  /// Solve progress (figure 5 of the paper): a counter `phase2_at_1234_ms` holds the duration after so long.
+  void point(const std::string& phase, double seconds, std::int64_t objective) {
+    count(phase + "_at_" + std::to_string(static_cast<std::int64_t>(1e3 * seconds)) + "_ms", objective);
+  }
+
+  void record(const std::string& phase) {
+    point(phase, limits_.seconds(), phase == "phase1" ? result_.cost.peak.count() : result_.cost.duration.count());
+    report();
+  }
+  void report() {
+    const bool fits = problem_.objective == Objective::kPeak || result_.cost.peak <= problem_.budget;
+    limits_.report({"moccasin", limits_.seconds(), result_.cost.peak, result_.cost.duration, fits});
   }
 
   bool may_search_neighbourhoods(const AdaptiveSize& size) {
@@ -171,7 +174,7 @@ class Search {
         if (improved) plan = next, ++steps;
       }
       size.learn(improved, response.status == cpsat::Status::kOptimal);
-      if (take(plan)) record();
+      if (take(plan)) record("phase1");
     }
     count("phase1_neighbourhoods", solves);
     count("phase1_steps", steps);
@@ -198,7 +201,7 @@ class Search {
       formulation.hint(*result_.plan);
       const cpsat::Response response = cpsat::solve(formulation.model(), neighbourhood_parameters(Goal::kDuration), limits_);
       const bool improved = response.has_solution() && take(formulation.plan(response.solution));
-      if (improved) record(), ++steps;
+      if (improved) record("phase2"), ++steps;
       size.learn(improved, response.status == cpsat::Status::kOptimal);
     }
     count("phase2_neighbourhoods", solves);
