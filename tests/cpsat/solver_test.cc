@@ -99,7 +99,7 @@ TEST_F(Solver, StopsAtTheTimeLimit) {
   const Response response = solve(hard_model(300), {}, limits);
   EXPECT_NE(response.status, Status::kOptimal);
   EXPECT_LT(limits.seconds(), 0.5 + 0.5);
-  EXPECT_TRUE(limits.reached());
+  EXPECT_GT(limits.seconds(), 0.4);
 }
 
 TEST_F(Solver, StopsWhenAnotherThreadAsksForIt) {
@@ -121,7 +121,7 @@ TEST_F(Solver, GivesTheSameAnswerTwiceWithAWorkLimit) {
   Response responses[2];
   for (Response& response : responses) {
     Limits limits;
-    limits.set_work(static_cast<std::int64_t>(0.05 * kUnitsPerDeterministicSecond));
+    limits.set_work(static_cast<std::int64_t>(0.02 * kUnitsPerDeterministicSecond));
     Parameters parameters;
     parameters.threads = 2;
     response = solve(hard_model(80), parameters, limits);
@@ -135,12 +135,14 @@ TEST_F(Solver, GivesTheSameAnswerTwiceWithAWorkLimit) {
 TEST_F(Solver, StartsFromAHint) {
   Model model = hard_model(40);
   Limits limits;
-  const Response first = solve(model, Parameters{.deterministic_seconds = 0.02}, limits);
+  Parameters brief;
+  brief.deterministic_seconds = 0.02;
+  const Response first = solve(model, brief, limits);
   ASSERT_TRUE(first.has_solution());
   for (std::size_t i = 0; i < first.solution.size(); ++i) {
     model.hint(Var{static_cast<std::int64_t>(i)}, first.solution[i]);
   }
-  const Response second = solve(model, Parameters{.deterministic_seconds = 0.02}, limits);
+  const Response second = solve(model, brief, limits);
   ASSERT_FALSE(second.improvements.empty());
   EXPECT_EQ(second.improvements.front().objective, first.objective);
 }

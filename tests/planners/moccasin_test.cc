@@ -2,7 +2,9 @@
 #include <gtest/gtest.h>
 
 #include <atomic>
+#include <chrono>
 #include <cstdlib>
+#include <ctime>
 #include <filesystem>
 #include <map>
 #include <queue>
@@ -178,7 +180,9 @@ TEST_F(Moccasin, ClaimsOptimalOnlyWhereNoPlanOutsideItsModelIsFaster) {
     for (const PlanResult* one : {&result, &twice}) {
       ASSERT_NE(one->status, Status::kInfeasible);  // the budget is above the least peak
       ASSERT_LE(one->duration_bound.duration, truth);
-      if (one->status == Status::kOptimal) ASSERT_EQ(one->cost.duration, truth);
+      if (one->status == Status::kOptimal) {
+        ASSERT_EQ(one->cost.duration, truth);
+      }
     }
     claimed += twice.status == Status::kOptimal;
     open += twice.status != Status::kOptimal;
@@ -242,7 +246,7 @@ TEST_F(Moccasin, RoundsHugeSizesToTheSafeSide) {
 }
 
 Graph load_shared(const std::string& name) {
-  return load_graph((std::filesystem::path(REMAT_SHARED_DIR) / "instances" / name).string());
+  return load_graph(std::filesystem::path(REMAT_SHARED_DIR) / "instances" / name).graph;
 }
 bool has_shared() { return std::filesystem::exists(std::filesystem::path(REMAT_SHARED_DIR) / "instances"); }
 
@@ -270,14 +274,20 @@ TEST_F(Moccasin, StopsInTimeOnAGraphThatIsTooLargeToSolve) {
   if (!has_shared()) GTEST_SKIP() << "no shared instances at " << REMAT_SHARED_DIR;
   const Graph graph = load_shared("random_layered_n500.json");
   const Problem problem{&graph, Bytes(284439 * 8 / 10)};
+  // Processor time of this process: seconds on the wall belong to whoever else runs.
+  const auto processor_seconds = [begin = std::clock()] {
+    return static_cast<double>(std::clock() - begin) / CLOCKS_PER_SEC;
+  };
   for (const char* neighbourhoods : {"on", "off"}) {
+    const double begin = processor_seconds();
     Limits limits;
     limits.set_time(2);
     const PlanResult result = run(problem, {{"neighbourhoods", neighbourhoods}}, limits);
-    EXPECT_LT(limits.seconds(), 2 + 0.2 + 1.0) << "a second of grace for a loaded machine";
+    EXPECT_LT(processor_seconds() - begin, 2 + 0.2);
     EXPECT_EQ(result.stopped_by, StoppedBy::kTime);
     EXPECT_NE(result.status, Status::kInfeasible);
   }
+  const double begin = processor_seconds();
   std::atomic<bool> stop{false};
   Limits limits;
   limits.set_stop(&stop);
@@ -287,7 +297,7 @@ TEST_F(Moccasin, StopsInTimeOnAGraphThatIsTooLargeToSolve) {
   });
   const PlanResult result = run(problem, {{"neighbourhoods", "off"}}, limits);
   other.join();
-  EXPECT_LT(limits.seconds(), 0.7 + 1.0);
+  EXPECT_LT(processor_seconds() - begin, 0.7 + 0.2);
   EXPECT_EQ(result.stopped_by, StoppedBy::kInterrupted);
 }
 

@@ -425,7 +425,10 @@ bool Formulation::hint(const Plan& plan) {
       if (run.active) model_.hint(run.active->var(), active);
       if (!active) continue;
       hint_affine(model_, run.start, (*starts)[op][k]);
-      for (std::size_t i = 0; i < run.ends.size(); ++i) hint_affine(model_, run.ends[i], ends[op][k][i]);
+      for (std::size_t i = 0; i < run.ends.size(); ++i) {
+        // What nobody reads ends right after its start, which is hinted already.
+        if (run.ends[i].var != run.start.var) hint_affine(model_, run.ends[i], ends[op][k][i]);
+      }
     }
   }
   for (const Read& read : reads_) {

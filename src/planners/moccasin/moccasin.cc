@@ -1,6 +1,7 @@
 #include "planners/moccasin/moccasin.h"
 
 #include <algorithm>
+#include <stdexcept>
 
 #include "cpsat/library.h"
 #include "cpsat/solver.h"
@@ -101,10 +102,18 @@ class Search {
     return p;
   }
 
+  cpsat::Response call(const Formulation& formulation, const cpsat::Parameters& parameters) {
+    cpsat::Response response = cpsat::solve(formulation.model(), parameters, limits_);
+    if (response.status == cpsat::Status::kModelInvalid) {
+      throw std::logic_error("moccasin made a model that CP-SAT refuses: " + response.message);
+    }
+    return response;
+  }
+
   cpsat::Response solve(Formulation& formulation, const std::string& phase) {
     formulation.hint(*result_.plan);
     const double before = limits_.seconds();
-    cpsat::Response response = cpsat::solve(formulation.model(), parameters(phase == "phase1" ? Goal::kPeak : Goal::kDuration), limits_);
+    cpsat::Response response = call(formulation, parameters(phase == "phase1" ? Goal::kPeak : Goal::kDuration));
     count(phase + "_variables", formulation.model().num_variables());
     count(phase + "_constraints", formulation.model().num_constraints());
     count(phase + "_solutions", std::ssize(response.improvements));
@@ -166,7 +175,7 @@ class Search {
       const Shape shape = near.freed(near.around(stage, size.get(), random_));
       Formulation formulation(graph_, shape, Goal::kPeak, budget, highest, &window);
       formulation.hint(plan);
-      const cpsat::Response response = cpsat::solve(formulation.model(), neighbourhood_parameters(Goal::kPeak), limits_);
+      const cpsat::Response response = call(formulation, neighbourhood_parameters(Goal::kPeak));
       bool improved = false;
       if (response.has_solution()) {
         const Plan next = formulation.plan(response.solution);
@@ -199,7 +208,7 @@ class Search {
       const Shape shape = near.freed(near.around_some_rerun(size.get(), random_));
       Formulation formulation(graph_, shape, Goal::kDuration, budget, budget);
       formulation.hint(*result_.plan);
-      const cpsat::Response response = cpsat::solve(formulation.model(), neighbourhood_parameters(Goal::kDuration), limits_);
+      const cpsat::Response response = call(formulation, neighbourhood_parameters(Goal::kDuration));
       const bool improved = response.has_solution() && take(formulation.plan(response.solution));
       if (improved) record("phase2"), ++steps;
       size.learn(improved, response.status == cpsat::Status::kOptimal);
