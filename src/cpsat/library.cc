@@ -24,7 +24,8 @@ void add_candidates(const fs::path& path, std::vector<fs::path>& into) {
     into.push_back(path);
     return;
   }
-  for (const fs::path& file : {path / kFileName, path / ".libs" / kFileName, path / "ortools" / ".libs" / kFileName}) {
+  for (const fs::path& file :
+       {path / kFileName, path / ".libs" / kFileName, path / "ortools" / ".libs" / kFileName}) {
     if (fs::exists(file, ignored)) into.push_back(file);
   }
 }
@@ -68,7 +69,8 @@ std::vector<fs::path> candidates() {
     if (fs::exists(file, ignored)) files.push_back(file);
   };
   constexpr int kParents = 4;
-  for (std::optional<fs::path> start : {own_file(), std::optional(fs::read_symlink("/proc/self/exe", ignored))}) {
+  for (std::optional<fs::path> start :
+       {own_file(), std::optional(fs::read_symlink("/proc/self/exe", ignored))}) {
     if (!start || start->empty()) continue;
     fs::path folder = start->parent_path();
     add_existing(folder.parent_path() / "ortools" / ".libs" / kFileName);
@@ -103,8 +105,10 @@ Search look() {
     }
     Library found;
     found.path = file.string();
-    if (bind(handle, "SolveCpNewEnv", found.new_env) && bind(handle, "SolveCpDestroyEnv", found.destroy_env) &&
-        bind(handle, "SolveCpStopSearch", found.stop_search) && bind(handle, "SolveCpInterruptible", found.solve)) {
+    if (bind(handle, "SolveCpNewEnv", found.new_env) &&
+        bind(handle, "SolveCpDestroyEnv", found.destroy_env) &&
+        bind(handle, "SolveCpStopSearch", found.stop_search) &&
+        bind(handle, "SolveCpInterruptible", found.solve)) {
       search.library = found;
       return search;  // the handle stays open as long as the process runs
     }
@@ -131,7 +135,8 @@ const Library* library() { return found().library ? &*found().library : nullptr;
 std::optional<std::string> unavailable() {
   if (library()) return std::nullopt;
   std::string text =
-      "CP-SAT is not installed: `pip install ortools==9.15.6755`, or set REMAT_ORTOOLS to the folder of that package";
+      "CP-SAT is not installed: `pip install ortools==9.15.6755`, or set REMAT_ORTOOLS to the folder of that "
+      "package";
   if (!found().failure.empty()) text += " (tried: " + found().failure + ")";
   return text;
 }

@@ -14,7 +14,8 @@ constexpr int kVariableDomain = 2;
 constexpr int kEnforcement = 2, kBoolOr = 3, kLinear = 12, kInterval = 19, kNoOverlap = 20, kCumulative = 22,
               kExactlyOne = 29;
 // LinearConstraintProto, LinearExpressionProto, CpObjectiveProto and PartialVariableAssignment
-constexpr int kVars = 1, kCoeffs = 2, kLinearDomain = 3, kExpressionOffset = 3, kObjectiveCoeffs = 4, kHintValues = 2;
+constexpr int kVars = 1, kCoeffs = 2, kLinearDomain = 3, kExpressionOffset = 3, kObjectiveCoeffs = 4,
+              kHintValues = 2;
 // BoolArgumentProto and NoOverlapConstraintProto
 constexpr int kLiterals = 1, kDisjointIntervals = 1;
 // IntervalConstraintProto
@@ -75,7 +76,8 @@ void Model::difference(Affine a, Affine b, std::int64_t lo, std::span<const Lite
   if (!b.is_constant()) vars.push_back(b.var.index), coefficients.push_back(b.coefficient);
   if (!a.is_constant()) vars.push_back(a.var.index), coefficients.push_back(-a.coefficient);
   const std::int64_t domain[] = {lo + a.offset - b.offset, kUnbounded};
-  add_constraint(kLinear, WireWriter().packed(kVars, vars).packed(kCoeffs, coefficients).packed(kLinearDomain, domain),
+  add_constraint(kLinear,
+                 WireWriter().packed(kVars, vars).packed(kCoeffs, coefficients).packed(kLinearDomain, domain),
                  when);
 }
 
@@ -110,7 +112,8 @@ std::int64_t Model::add_interval(Affine start, Affine size, Affine end, std::spa
   return index;
 }
 
-void Model::cumulative(std::span<const std::int64_t> intervals, std::span<const Affine> demands, Affine capacity) {
+void Model::cumulative(std::span<const std::int64_t> intervals, std::span<const Affine> demands,
+                       Affine capacity) {
   WireWriter body;
   body.message(kCapacity, expression(capacity)).packed(kIntervals, intervals);
   for (const Affine& demand : demands) body.message(kDemands, expression(demand));

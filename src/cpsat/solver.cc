@@ -16,8 +16,9 @@ namespace remat::cpsat {
 namespace {
 
 // SatParameters
-constexpr int kRandomSeed = 5, kMaxTime = 36, kLogSearchProgress = 41, kMaxDeterministicTime = 67, kPresolve = 86,
-              kLinearizationLevel = 90, kCatchSigint = 135,  kSymmetryLevel = 183, kObjectiveLbSearch = 228, kLogToStdout = 186, kLogToResponse = 187, kNumWorkers = 206;
+constexpr int kRandomSeed = 5, kMaxTime = 36, kLogSearchProgress = 41, kMaxDeterministicTime = 67,
+              kPresolve = 86, kLinearizationLevel = 90, kCatchSigint = 135, kSymmetryLevel = 183,
+              kObjectiveLbSearch = 228, kLogToStdout = 186, kLogToResponse = 187, kNumWorkers = 206;
 // CpSolverResponse
 constexpr int kStatus = 1, kSolution = 2, kObjectiveValue = 3, kBestBound = 4, kDeterministicTime = 17,
               kSolutionInfo = 20, kSolveLog = 26;
@@ -77,18 +78,31 @@ Response read(std::string_view message) {
   WireReader reader(message);
   while (const auto field = reader.next()) {
     switch (field->number) {
-      case kStatus: response.status = static_cast<Status>(field->value); break;
+      case kStatus:
+        response.status = static_cast<Status>(field->value);
+        break;
       case kSolution: {
         WireReader packed(field->bytes);
         while (const auto value = packed.next_packed()) response.solution.push_back(*value);
         break;
       }
-      case kObjectiveValue: objective = field->real; break;
-      case kBestBound: bound = field->real; break;
-      case kDeterministicTime: response.deterministic_time = field->real; break;
-      case kSolutionInfo: response.message = field->bytes; break;
-      case kSolveLog: response.improvements = read_log(field->bytes); break;
-      default: break;
+      case kObjectiveValue:
+        objective = field->real;
+        break;
+      case kBestBound:
+        bound = field->real;
+        break;
+      case kDeterministicTime:
+        response.deterministic_time = field->real;
+        break;
+      case kSolutionInfo:
+        response.message = field->bytes;
+        break;
+      case kSolveLog:
+        response.improvements = read_log(field->bytes);
+        break;
+      default:
+        break;
     }
   }
   if (!reader.ok()) return {};
@@ -150,7 +164,8 @@ Response solve(const Model& model, const Parameters& parameters, Limits& limits)
   assert(loaded);
   if (limits.reached()) return {};
   Response response = Call(*loaded).run(model.serialized(), serialize(parameters, limits), limits);
-  limits.spend(static_cast<std::int64_t>(std::ceil(response.deterministic_time * kUnitsPerDeterministicSecond)));
+  limits.spend(
+      static_cast<std::int64_t>(std::ceil(response.deterministic_time * kUnitsPerDeterministicSecond)));
   return response;
 }
 

@@ -12,7 +12,13 @@
 namespace remat::cpsat {
 
 /// As in CpSolverStatus, same numbers.
-enum class Status : std::int64_t { kUnknown = 0, kModelInvalid = 1, kFeasible = 2, kInfeasible = 3, kOptimal = 4 };
+enum class Status : std::int64_t {
+  kUnknown = 0,
+  kModelInvalid = 1,
+  kFeasible = 2,
+  kInfeasible = 3,
+  kOptimal = 4
+};
 
 struct Parameters {
   int threads = 1;
@@ -37,18 +43,18 @@ struct Improvement {
 
 struct Response {
   Status status = Status::kUnknown;
-  std::vector<std::int64_t> solution;      ///< value of each variable; empty where none was found
-  std::optional<std::int64_t> objective;   ///< of `solution`
-  std::optional<std::int64_t> bound;       ///< no solution is below it
+  std::vector<std::int64_t> solution;     ///< value of each variable; empty where none was found
+  std::optional<std::int64_t> objective;  ///< of `solution`
+  std::optional<std::int64_t> bound;      ///< no solution is below it
   double deterministic_time = 0;
   std::vector<Improvement> improvements;
-  std::string message;                     ///< why the model is invalid
+  std::string message;  ///< why the model is invalid
   bool has_solution() const { return status == Status::kFeasible || status == Status::kOptimal; }
 };
 
 /// One work unit of `Limits` is about a hundred nanoseconds, one second of CP-SAT's deterministic time about
-/// ten seconds on our models: with a work limit, the search ends after so much deterministic time and gives the same answer
-/// every time, on one worker. What it used is added to the limits' work.
+/// ten seconds on our models: with a work limit, the search ends after so much deterministic time and gives
+/// the same answer every time, on one worker. What it used is added to the limits' work.
 inline constexpr double kUnitsPerDeterministicSecond = 1e8;
 
 /// The library must be there (`library()`). Stops within milliseconds after `limits` is reached; the stop

@@ -91,7 +91,8 @@ std::optional<WireField> WireReader::next() {
       const auto eight = take(8);
       if (!eight) return std::nullopt;
       std::uint64_t bits = 0;
-      for (std::size_t i = 0; i < 8; ++i) bits |= std::uint64_t{static_cast<unsigned char>((*eight)[i])} << (8 * i);
+      for (std::size_t i = 0; i < 8; ++i)
+        bits |= std::uint64_t{static_cast<unsigned char>((*eight)[i])} << (8 * i);
       field.real = std::bit_cast<double>(bits);
       return field;
     }

@@ -33,9 +33,9 @@ class WireWriter {
 /// One field of a message. Only the member that belongs to the wire type is set.
 struct WireField {
   int number = 0;
-  std::int64_t value = 0;   ///< varint
-  double real = 0;          ///< eight bytes
-  std::string_view bytes;   ///< length-delimited; a view into the message
+  std::int64_t value = 0;  ///< varint
+  double real = 0;         ///< eight bytes
+  std::string_view bytes;  ///< length-delimited; a view into the message
 };
 
 /// Reads a message field by field. `ok` turns false on a message that breaks off or is malformed.

@@ -44,7 +44,8 @@ TEST_F(Solver, FindsTheOptimumOfASmallModel) {
   Model model;
   const Var a = model.add_var(0, 20), b = model.add_var(std::vector<std::int64_t>{2, 5, 9});
   const Var end = model.add_var(0, 20);
-  const std::int64_t intervals[] = {model.add_interval(a, 3, Affine(a, 3)), model.add_interval(b, 4, Affine(b, 4))};
+  const std::int64_t intervals[] = {model.add_interval(a, 3, Affine(a, 3)),
+                                    model.add_interval(b, 4, Affine(b, 4))};
   model.no_overlap(intervals);
   model.at_most(Affine(a, 3), end);
   model.at_most(Affine(b, 4), end);

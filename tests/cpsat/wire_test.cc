@@ -18,8 +18,8 @@ TEST(Wire, WritesTheBytesOfTheFormat) {
 }
 
 TEST(Wire, ReadsBackWhatItWrote) {
-  const std::vector<std::int64_t> values{0, -1, 127, 128, std::numeric_limits<std::int64_t>::min(),
-                                         std::numeric_limits<std::int64_t>::max()};
+  const std::vector<std::int64_t> values{
+      0, -1, 127, 128, std::numeric_limits<std::int64_t>::min(), std::numeric_limits<std::int64_t>::max()};
   const WireWriter inner = WireWriter().number(7, -5);
   const WireWriter message = WireWriter().packed(3, values).real(900, -0.1).message(4, inner).number(5, 1);
   WireReader reader(message.data());

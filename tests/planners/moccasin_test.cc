@@ -1,4 +1,6 @@
 // What is special to moccasin: its two forms against brute force, its switches, its limits, its numbers.
+#include "planners/moccasin/moccasin.h"
+
 #include <gtest/gtest.h>
 
 #include <atomic>
@@ -14,7 +16,6 @@
 #include "helpers/graphs.h"
 #include "helpers/oracle.h"
 #include "planners/moccasin/formulation.h"
-#include "planners/moccasin/moccasin.h"
 #include "planners/moccasin/neighbourhood.h"
 #include "remat/io.h"
 
@@ -311,7 +312,8 @@ TEST(MoccasinShape, KnowsWhatAPlanOutsideTheModelCosts) {
   EXPECT_EQ(least_duration_outside(chain, many), Duration(50)) << "two reruns out of order in one stage";
   const Shape events = make_shape(chain, OrderMode::kFixed, Form::kEvents, 3);
   EXPECT_EQ(least_duration_outside(chain, events), Duration(55)) << "four runs of one op";
-  const Graph lone = testing::make_graph({}, {{.inputs = {}, .output_bytes = {4}, .recomputable = false}}, {0});
+  const Graph lone =
+      testing::make_graph({}, {{.inputs = {}, .output_bytes = {4}, .recomputable = false}}, {0});
   EXPECT_FALSE(least_duration_outside(lone, make_shape(lone, OrderMode::kFree, Form::kEvents, 1)));
 }
 
@@ -353,7 +355,8 @@ TEST(MoccasinNeighbourhoods, PinAllOpsButTheFreeOnes) {
     EXPECT_EQ(freed.pinned[op].empty(), is_free);
     EXPECT_EQ(freed.runs[op], is_free ? shape.runs[op] : 1);
   }
-  EXPECT_EQ(*std::max_element(near.levels().begin(), near.levels().end()), simulate(chain, keep_all_plan(chain)).peak);
+  EXPECT_EQ(*std::max_element(near.levels().begin(), near.levels().end()),
+            simulate(chain, keep_all_plan(chain)).peak);
 }
 
 }  // namespace

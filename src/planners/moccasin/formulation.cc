@@ -51,7 +51,8 @@ void Formulation::choose_units() {
     for (ValueId v : graph_.outputs[op]) count(graph_.bytes[v].count(), shape_.runs[op]);
   }
   const int most_runs = *std::max_element(shape_.runs.begin(), shape_.runs.end());
-  byte_unit_ = scale(total, gcd, kMostEnergy / most_runs / std::max<std::int64_t>(1, time_.end()), exact_bytes_);
+  byte_unit_ =
+      scale(total, gcd, kMostEnergy / most_runs / std::max<std::int64_t>(1, time_.end()), exact_bytes_);
 
   std::int64_t duration_gcd = 0, most = 0;
   for (OpId op : graph_.ops()) {
@@ -60,7 +61,8 @@ void Formulation::choose_units() {
     most = std::max(most, graph_.duration[op].count());
   }
   const auto reruns = std::accumulate(shape_.runs.begin(), shape_.runs.end(), std::int64_t{0});
-  duration_unit_ = scale(most, duration_gcd, kMostObjective / std::max<std::int64_t>(1, reruns), exact_durations_);
+  duration_unit_ =
+      scale(most, duration_gcd, kMostObjective / std::max<std::int64_t>(1, reruns), exact_durations_);
 }
 
 /// Sizes are rounded up and budgets down, so that what fits in units fits in bytes.
@@ -169,7 +171,8 @@ void Formulation::retain(const Run& run, Affine end, Bytes bytes) {
     add_movable(run, run.start, end, demand);
     return;
   }
-  const std::int64_t certain = end.is_constant() ? end.offset : domains_.at(end.var.index).front() + end.offset;
+  const std::int64_t certain =
+      end.is_constant() ? end.offset : domains_.at(end.var.index).front() + end.offset;
   settled_[static_cast<std::size_t>(run.start.offset)] += demand;
   settled_[static_cast<std::size_t>(certain)] -= demand;
   if (!end.is_constant()) add_movable(run, certain, end, demand);
@@ -193,7 +196,8 @@ void Formulation::add_movable(const Run& run, Affine start, Affine end, std::int
   movable_[static_cast<std::size_t>(last)] -= demand;
   for (std::int64_t event : {first, last}) boundary_[static_cast<std::size_t>(event)] = true;
   if (end.offset != 0 && !end.is_constant()) {
-    for (std::int64_t event : domains_.at(end.var.index)) boundary_[static_cast<std::size_t>(event + end.offset)] = true;
+    for (std::int64_t event : domains_.at(end.var.index))
+      boundary_[static_cast<std::size_t>(event + end.offset)] = true;
   }
 }
 
@@ -206,7 +210,8 @@ void Formulation::add_settled(std::int64_t least, std::int64_t highest, const Wi
   if (window) {
     for (std::int64_t t = 0; t < std::ssize(window->ceilings); ++t) {
       const bool inside = t >= window->first && t < window->end;
-      const std::int64_t limit = inside ? least : units(window->ceilings[static_cast<std::size_t>(t)] - graph_.resident);
+      const std::int64_t limit =
+          inside ? least : units(window->ceilings[static_cast<std::size_t>(t)] - graph_.resident);
       for (std::int64_t event = time_.stage_begin(t); event < time_.stage_begin(t + 1); ++event) {
         ceiling[static_cast<std::size_t>(event)] = std::min(limit, highest);
       }
@@ -277,7 +282,8 @@ void Formulation::add_reads(OpId op) {
 }
 
 /// Run `k` of `reader` starts after exactly one run of `producer` and before what it made is dropped.
-void Formulation::add_read(OpId producer, const std::vector<std::size_t>& outputs, OpId reader, std::size_t k) {
+void Formulation::add_read(OpId producer, const std::vector<std::size_t>& outputs, OpId reader,
+                           std::size_t k) {
   const Run& run = runs_[reader][k];
   const auto hold = [&](const Run& made, std::span<const Literal> condition) {
     for (std::size_t i : outputs) model_.at_most(run.start + 1, made.ends[i], condition);
@@ -404,8 +410,9 @@ bool Formulation::hint(const Plan& plan) {
   const auto extend = [&](ValueId v, std::int64_t before, std::int64_t end) {
     const OpId op = graph_.producer[v];
     const auto outputs = graph_.outputs[op];
-    auto& at = ends[op][newest(op, before)][static_cast<std::size_t>(
-        std::lower_bound(outputs.begin(), outputs.end(), v) - outputs.begin())];
+    auto& at =
+        ends[op][newest(op, before)]
+            [static_cast<std::size_t>(std::lower_bound(outputs.begin(), outputs.end(), v) - outputs.begin())];
     at = std::max(at, end);
   };
   for (OpId op : graph_.ops()) {
@@ -436,13 +443,15 @@ bool Formulation::hint(const Plan& plan) {
     const std::int64_t before = read.reader && there ? (*starts)[read.reader][read.k] : time_.end();
     model_.hint(read.holds.var(), there && newest(read.producer, before) == read.j);
   }
-  if (peak_) model_.hint(*peak_, std::max<std::int64_t>(0, units(simulate(graph_, plan).peak - graph_.resident)));
+  if (peak_)
+    model_.hint(*peak_, std::max<std::int64_t>(0, units(simulate(graph_, plan).peak - graph_.resident)));
   return true;
 }
 
 Plan Formulation::plan(const std::vector<std::int64_t>& solution) const {
   const auto value = [&](const Affine& a) {
-    return a.is_constant() ? a.offset : solution[static_cast<std::size_t>(a.var.index)] * a.coefficient + a.offset;
+    return a.is_constant() ? a.offset
+                           : solution[static_cast<std::size_t>(a.var.index)] * a.coefficient + a.offset;
   };
   std::vector<std::pair<std::int64_t, OpId>> runs;
   for (OpId op : graph_.ops()) {

@@ -112,9 +112,9 @@ class Formulation {
   std::vector<std::int64_t> intervals_;
   std::vector<cpsat::Affine> demands_;
   // What the cumulative constraint needs to know about time, event by event.
-  std::vector<std::int64_t> settled_;   ///< change of the demand of intervals that do not move
-  std::vector<std::int64_t> movable_;   ///< change of the demand that moving intervals may have at most
-  std::vector<bool> boundary_;          ///< some moving interval may start or end here
+  std::vector<std::int64_t> settled_;  ///< change of the demand of intervals that do not move
+  std::vector<std::int64_t> movable_;  ///< change of the demand that moving intervals may have at most
+  std::vector<bool> boundary_;         ///< some moving interval may start or end here
   std::optional<cpsat::Var> peak_;
 };
 

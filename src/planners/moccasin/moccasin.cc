@@ -35,18 +35,27 @@ class AdaptiveSize {
 class Search {
  public:
   Search(const Problem& problem, const Options& options, const PlanOptions& common, Limits& limits)
-      : graph_(*problem.graph), problem_(problem), options_(options), common_(common), limits_(limits), random_(common.seed) {
-    const bool stages = options.form == "stage" || (options.form == "auto" && problem.order == OrderMode::kFixed);
-    shape_ = make_shape(graph_, problem.order, stages ? Form::kStage : Form::kEvents, static_cast<int>(options.c));
+      : graph_(*problem.graph),
+        problem_(problem),
+        options_(options),
+        common_(common),
+        limits_(limits),
+        random_(common.seed) {
+    const bool stages =
+        options.form == "stage" || (options.form == "auto" && problem.order == OrderMode::kFixed);
+    shape_ =
+        make_shape(graph_, problem.order, stages ? Form::kStage : Form::kEvents, static_cast<int>(options.c));
     take(keep_all_plan(graph_));
   }
 
   PlanResult run() {
-    if (problem_.objective == Objective::kTime && result_.cost.peak <= problem_.budget) return std::move(result_);
+    if (problem_.objective == Objective::kTime && result_.cost.peak <= problem_.budget)
+      return std::move(result_);
     collect_starts();
     admit(graph_, *result_.plan, shape_);
     Bytes budget = problem_.budget;
-    if (problem_.objective == Objective::kPeak) budget = problem_.peak_bound ? problem_.peak_bound->peak : graph_.resident;
+    if (problem_.objective == Objective::kPeak)
+      budget = problem_.peak_bound ? problem_.peak_bound->peak : graph_.resident;
     bool fits = result_.cost.peak <= budget || lower_peak(budget) || minimize_peak(budget);
     if (problem_.objective == Objective::kPeak) {
       budget = result_.cost.peak;
@@ -113,7 +122,8 @@ class Search {
   cpsat::Response solve(Formulation& formulation, const std::string& phase) {
     formulation.hint(*result_.plan);
     const double before = limits_.seconds();
-    cpsat::Response response = call(formulation, parameters(phase == "phase1" ? Goal::kPeak : Goal::kDuration));
+    cpsat::Response response =
+        call(formulation, parameters(phase == "phase1" ? Goal::kPeak : Goal::kDuration));
     count(phase + "_variables", formulation.model().num_variables());
     count(phase + "_constraints", formulation.model().num_constraints());
     count(phase + "_solutions", std::ssize(response.improvements));
@@ -131,7 +141,8 @@ class Search {
   }
 
   void record(const std::string& phase) {
-    point(phase, limits_.seconds(), phase == "phase1" ? result_.cost.peak.count() : result_.cost.duration.count());
+    point(phase, limits_.seconds(),
+          phase == "phase1" ? result_.cost.peak.count() : result_.cost.duration.count());
     report();
   }
   void report() {
@@ -299,7 +310,8 @@ PlanResult plan(const Problem& problem, const Options& options, const PlanOption
 PlannerInfo info() {
   return {"moccasin",
           "retention intervals solved by constraint programming (needs OR-tools)",
-          "given time, the least duration with at most c runs of each op; optimal only where that covers every plan",
+          "given time, the least duration with at most c runs of each op; optimal only where that covers "
+          "every plan",
           "Bartan et al. 2023 (MOCCASIN)",
           supports,
           run};

@@ -5,7 +5,10 @@
 namespace remat::moccasin {
 
 Neighbourhoods::Neighbourhoods(const Graph& graph, const Shape& shape, const Plan& plan)
-    : graph_(graph), shape_(shape), stages_(run_stages(graph, plan)), levels_(graph.num_ops() + 1, graph.resident) {
+    : graph_(graph),
+      shape_(shape),
+      stages_(run_stages(graph, plan)),
+      levels_(graph.num_ops() + 1, graph.resident) {
   IndexVector<StepId, Bytes> memory;
   simulate(graph, plan, memory);
   IndexVector<OpId, bool> has_run(graph.num_ops(), false);

@@ -43,7 +43,8 @@ class Neighbourhoods {
 
  private:
   void find_gaps();
-  std::vector<OpId> pick(std::int64_t stage, std::vector<OpId> chosen, std::size_t size, Random& random) const;
+  std::vector<OpId> pick(std::int64_t stage, std::vector<OpId> chosen, std::size_t size,
+                         Random& random) const;
 
   const Graph& graph_;
   const Shape& shape_;

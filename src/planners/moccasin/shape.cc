@@ -20,7 +20,9 @@ bool is_used(const Graph& graph, OpId op) {
 
 Shape make_shape(const Graph& graph, OrderMode order, Form form, int c) {
   const auto n = static_cast<std::int64_t>(graph.num_ops());
-  Shape shape{form, order, IndexVector<OpId, int>(graph.num_ops(), 1),
+  Shape shape{form,
+              order,
+              IndexVector<OpId, int>(graph.num_ops(), 1),
               IndexVector<OpId, bool>(graph.num_ops(), false),
               IndexVector<OpId, std::vector<std::int64_t>>(graph.num_ops()),
               IndexVector<OpId, std::int64_t>(graph.num_ops())};
@@ -91,7 +93,8 @@ void Timeline::add(OpId op, std::int64_t stage) {
   events_[op].push_back(end_++);
 }
 
-Timeline::Timeline(const Graph& graph, const Shape& shape) : stages_(graph.num_ops()), events_(graph.num_ops()) {
+Timeline::Timeline(const Graph& graph, const Shape& shape)
+    : stages_(graph.num_ops()), events_(graph.num_ops()) {
   const auto n = static_cast<std::int64_t>(graph.num_ops());
   if (shape.form == Form::kEvents) {
     for (int runs : shape.runs) end_ += runs;
@@ -111,7 +114,8 @@ Timeline::Timeline(const Graph& graph, const Shape& shape) : stages_(graph.num_o
   stage_begin_.push_back(end_);
 }
 
-std::optional<IndexVector<OpId, std::vector<std::int64_t>>> Timeline::starts(const Graph& graph, const Shape& shape,
+std::optional<IndexVector<OpId, std::vector<std::int64_t>>> Timeline::starts(const Graph& graph,
+                                                                             const Shape& shape,
                                                                              const Plan& plan) const {
   IndexVector<OpId, std::vector<std::int64_t>> starts(graph.num_ops());
   std::int64_t stage = 0, last = -1;
