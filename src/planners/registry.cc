@@ -22,7 +22,7 @@ std::span<const PlannerInfo> planners() {
   static const std::array kPlanners{
       keep_all::info(),     greedy::info(),         tw_remat::info(),     evict::info(),
       dtr::info(),          chen::info(),           lower_set_dp::info(), search::info(),
-      checkmate_lp::info(), checkmate_milp::info(), moccasin::info(), automatic::info(),
+      checkmate_lp::info(), checkmate_milp::info(), moccasin::info(),     automatic::info(),
   };
   return kPlanners;
 }
