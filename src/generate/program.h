@@ -103,7 +103,8 @@ class Program {
   void keep(Tensor t) { kept.push_back(t); }
   bool primitives() const { return dialect == Dialect::kPrimitives; }
 
-  const Shape& shape(Tensor t) const { return tensors[t].shape; }
+  /// A copy: appending an op moves the tensors.
+  Shape shape(Tensor t) const { return tensors[t].shape; }
   Tensor output(Node n, int i) const { return outputs[n][static_cast<std::size_t>(i)]; }
   Tensor input(Node n, int i) const { return inputs[n][static_cast<std::size_t>(i)]; }
 

@@ -22,7 +22,7 @@ class Interpreter {
   IndexVector<Tensor, Values> data;
 
   const Values& in(Node n, int i) const { return data[p.input(n, i)]; }
-  const Shape& in_shape(Node n, int i) const { return p.shape(p.input(n, i)); }
+  const Shape& in_shape(Node n, int i) const { return p.tensors[p.input(n, i)].shape; }
 
  private:
   std::map<Tensor, Values> forced_;
