@@ -2,14 +2,7 @@
 
 #include <algorithm>
 
-// One binary for every x86-64: the loader picks the widest version that the machine runs. Integers only, so
-// all versions agree.
-#if defined(__x86_64__) && defined(__GNUC__) && !defined(__clang__) && !defined(__SANITIZE_ADDRESS__) && \
-    !defined(__SANITIZE_THREAD__)
-#define REMAT_VECTOR __attribute__((target_clones("default", "avx2", "arch=x86-64-v4")))
-#else
-#define REMAT_VECTOR
-#endif
+#include "base/vector_clones.h"
 
 namespace remat::kernels {
 
