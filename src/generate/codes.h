@@ -84,11 +84,13 @@ enum class Code : std::uint8_t {
   kAttentionGrad,  // n[0]: 1 for causal
   kEmbedding,
   kEmbeddingGrad,
-  // Spectral layers: complex numbers are pairs in the last dimension.
-  kRfft2,
-  kRfft2Grad,
-  kIrfft2,
-  kIrfft2Grad,
+  // Spectral layers: transforms over all dimensions but the first two (samples, channels); complex numbers
+  // are pairs in the last dimension. mode_mix keeps the lowest modes, at both ends of all dimensions but the
+  // last one.
+  kRfft,
+  kRfftGrad,
+  kIrfft,
+  kIrfftGrad,
   kModeMix,
   kModeMixInputGrad,
   kModeMixWeightGrad,

@@ -63,9 +63,9 @@ double flops_per_element(Code code) {
 }
 
 double fft_flops(const Program& p, Tensor real) {
-  const Shape& s = p.shape(real);
-  const auto plane = static_cast<double>(s[-1] * s[-2]);
-  return 2.5 * elements(p, real) * std::log2(std::max(2.0, plane));
+  const Shape s = p.shape(real);
+  const auto field = elements(p, real) / static_cast<double>(s[0] * s[1]);
+  return 2.5 * elements(p, real) * std::log2(std::max(2.0, field));
 }
 
 }  // namespace
@@ -102,12 +102,12 @@ double flop_count(const Program& p, Node n) {
           p.nodes[n].code == Code::kAttention ? 2 : 5;  // backward forms the weights again
       return products * 2 * elements(p, q) * static_cast<double>(p.shape(k)[2]) * (a.n[0] != 0 ? 0.5 : 1);
     }
-    case Code::kRfft2:
+    case Code::kRfft:
       return fft_flops(p, in(0));
-    case Code::kIrfft2Grad:
+    case Code::kIrfftGrad:
       return fft_flops(p, in(0));
-    case Code::kIrfft2:
-    case Code::kRfft2Grad:
+    case Code::kIrfft:
+    case Code::kRfftGrad:
       return fft_flops(p, out);
     case Code::kModeMix:
       return 4 * elements(p, in(1)) * static_cast<double>(p.shape(out)[0]);

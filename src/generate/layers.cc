@@ -244,18 +244,28 @@ Tensor multi_head_attention(Program& p, std::string_view name, Tensor x, Tensor 
   return dense_last(p, "output", reshape_sequence(p, transpose(p, mixed, {0, 2, 1, 3}), sx), width, o.bias);
 }
 
-Tensor cross_entropy_loss(Program& p, Tensor logits) {
+Tensor label_input(Program& p, std::int64_t rows) {
+  return p.add_input(Role::kBatch, {rows}, "labels", 8);
+}
+
+Tensor cross_entropy_loss(Program& p, Tensor logits, Tensor labels) {
   const Scope scope(p, "loss");
   p.place.phase = Phase::kLoss;
-  const Tensor labels = p.add_input(Role::kBatch, {p.shape(logits)[0]}, "labels", 8);
+  if (!labels) labels = label_input(p, p.shape(logits)[0]);
   return cross_entropy(p, logits, labels);
 }
 
-Tensor pixel_cross_entropy_loss(Program& p, Tensor logits) {
+Tensor add_auxiliary_loss(Program& p, Tensor loss, Tensor auxiliary, double weight) {
+  const Scope scope(p, "loss");
+  p.place.phase = Phase::kLoss;
+  return binary(p, Code::kAdd, loss, scale(p, auxiliary, weight));
+}
+
+Tensor pixel_cross_entropy_loss(Program& p, Tensor logits, Tensor labels) {
   const Scope scope(p, "loss");
   p.place.phase = Phase::kLoss;
   const Shape s = p.shape(logits);
-  const Tensor labels = p.add_input(Role::kBatch, {s[0] * s[2] * s[3]}, "labels", 8);
+  if (!labels) labels = label_input(p, s[0] * s[2] * s[3]);
   const Tensor rows = reshape(p, transpose(p, logits, {0, 2, 3, 1}), {s[0] * s[2] * s[3], s[1]});
   return cross_entropy(p, rows, labels);
 }

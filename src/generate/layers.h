@@ -54,10 +54,14 @@ struct AttentionOptions {
 Tensor multi_head_attention(Program& p, std::string_view name, Tensor x, Tensor memory, Tensor mask,
                             const AttentionOptions& options);
 
-/// Mean cross-entropy of logits [rows, classes] against new batch input `labels`, as loss.
-Tensor cross_entropy_loss(Program& p, Tensor logits);
+/// Mean cross-entropy of logits [rows, classes] against `labels` [rows], as loss; none: new batch input.
+Tensor cross_entropy_loss(Program& p, Tensor logits, Tensor labels = Tensor::none());
 /// The same of an image of logits [N, C, H, W] and one label a pixel.
-Tensor pixel_cross_entropy_loss(Program& p, Tensor logits);
+Tensor pixel_cross_entropy_loss(Program& p, Tensor logits, Tensor labels = Tensor::none());
+/// New batch input with one label a row.
+Tensor label_input(Program& p, std::int64_t rows);
+/// loss + weight * auxiliary, as loss.
+Tensor add_auxiliary_loss(Program& p, Tensor loss, Tensor auxiliary, double weight);
 Tensor mse_layer(Program& p, Tensor x, Tensor target);
 
 }  // namespace remat::generate

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <string>
+#include <tuple>
 #include <vector>
 
 #include "generate/cost.h"
@@ -18,6 +19,7 @@ class Lowering {
   Graph run() {
     find_storages();
     find_live_nodes();
+    if (p_.primitives()) update_early();
     group_nodes();
     find_group_outputs();
     add_inputs();
@@ -36,6 +38,7 @@ class Lowering {
   bool draws(Code c) const { return c == Code::kDropout || c == Code::kRandom; }
   void find_storages();
   void find_live_nodes();
+  void update_early();
   void group_nodes();
   void find_group_outputs();
   void add_inputs();
@@ -77,6 +80,35 @@ void Lowering::find_live_nodes() {
     if (!is_view(n)) backwards.push_back(n);
   }
   live_.assign(backwards.rbegin(), backwards.rend());
+}
+
+/// TensorFlow runs an update as soon as its gradient is there, and what only an update reads just before it.
+/// Where all updates stand at the end, every gradient is alive at the end.
+void Lowering::update_early() {
+  const auto is_update = [&](Node n) { return p_.nodes[n].phase == Phase::kUpdate; };
+  // The place among the other nodes: behind the last of them that the update depends on.
+  IndexVector<Node, std::int64_t> place(p_.nodes.size(), -1);
+  for (Node n : live_) {
+    if (!is_update(n)) {
+      place[n] = n.index();
+      continue;
+    }
+    for (Tensor t : p_.inputs[n]) {
+      if (const Node maker = p_.tensors[t].producer) place[n] = std::max(place[n], place[maker]);
+    }
+  }
+  const auto last = static_cast<std::int64_t>(p_.nodes.size());
+  IndexVector<Node, std::int64_t> first_reader(p_.nodes.size(), last);
+  for (auto n = live_.rbegin(); n != live_.rend() && is_update(*n); ++n) {
+    if (place[*n] < 0) place[*n] = first_reader[*n];
+    for (Tensor t : p_.inputs[*n]) {
+      const Node maker = p_.tensors[t].producer;
+      if (maker && is_update(maker)) first_reader[maker] = std::min(first_reader[maker], place[*n]);
+    }
+  }
+  std::stable_sort(live_.begin(), live_.end(), [&](Node a, Node b) {
+    return std::tuple(place[a], is_update(a)) < std::tuple(place[b], is_update(b));
+  });
 }
 
 void Lowering::group_nodes() {

@@ -39,7 +39,9 @@ struct ResnetStages {
 };
 ResnetStages resnet_stages(std::int64_t depth);
 
-/// Stem and stages of an ImageNet ResNet; the last two keep their resolution by dilation if `dilated`.
-Tensor resnet_trunk(Program& p, Tensor x, const ResnetStages& stages, std::int64_t width, bool dilated);
+/// Stem and stages of an ImageNet ResNet; the last two keep their resolution by dilation if `dilated`. Gives
+/// the result of the third stage too where asked.
+Tensor resnet_trunk(Program& p, Tensor x, const ResnetStages& stages, std::int64_t width, bool dilated,
+                    Tensor* third_stage = nullptr);
 
 }  // namespace remat::generate

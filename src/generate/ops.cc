@@ -209,19 +209,19 @@ Tensor embedding(Program& p, Tensor table, Tensor ids) {
   return p.emit(Code::kEmbedding, {table, ids}, shape);
 }
 
-Tensor rfft2(Program& p, Tensor x) {
+Tensor rfft(Program& p, Tensor x) {
   Shape shape = p.shape(x);
   shape[-1] = shape[-1] / 2 + 1;
   ++shape.rank;
   shape[-1] = 2;
-  return p.emit(Code::kRfft2, {x}, shape);
+  return p.emit(Code::kRfft, {x}, shape);
 }
 
-Tensor irfft2(Program& p, Tensor x, std::int64_t width) {
+Tensor irfft(Program& p, Tensor x, std::int64_t width) {
   Shape shape = p.shape(x);
   --shape.rank;
   shape[-1] = width;
-  return p.emit(Code::kIrfft2, {x}, shape);
+  return p.emit(Code::kIrfft, {x}, shape);
 }
 
 Tensor mode_mix(Program& p, Tensor x, Tensor weight) {

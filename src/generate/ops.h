@@ -66,8 +66,9 @@ Tensor attention(Program& p, Tensor q, Tensor k, Tensor v, bool causal);
 Tensor embedding(Program& p, Tensor table, Tensor ids);
 
 /// [.., H, W] to [.., H, W / 2 + 1, 2] and back.
-Tensor rfft2(Program& p, Tensor x);
-Tensor irfft2(Program& p, Tensor x, std::int64_t width);
+/// Of [samples, channels, sizes ...].
+Tensor rfft(Program& p, Tensor x);
+Tensor irfft(Program& p, Tensor x, std::int64_t width);
 /// x [N, I, H, K, 2], weight [I, O, 2 modes, modes, 2]: mixes channels at the lowest modes (first and last
 /// `modes` rows, first `modes` columns); zero elsewhere.
 Tensor mode_mix(Program& p, Tensor x, Tensor weight);

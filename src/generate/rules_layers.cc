@@ -80,11 +80,11 @@ bool differentiate_images(Backward& b) {
     case Code::kResize:
       differentiate_by(b, Code::kResizeGrad, {g}, 1);
       return true;
-    case Code::kRfft2:
-      differentiate_by(b, Code::kRfft2Grad, {g}, 1);
+    case Code::kRfft:
+      differentiate_by(b, Code::kRfftGrad, {g}, 1);
       return true;
-    case Code::kIrfft2:
-      differentiate_by(b, Code::kIrfft2Grad, {g}, 1);
+    case Code::kIrfft:
+      differentiate_by(b, Code::kIrfftGrad, {g}, 1);
       return true;
     case Code::kModeMix:
       if (b.wants(0)) b.give(0, b.p.emit(Code::kModeMixInputGrad, {g, b.in(1)}, b.p.shape(b.in(0))));

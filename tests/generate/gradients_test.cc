@@ -164,9 +164,17 @@ std::vector<LayerCase> layer_cases() {
             [](Program& p, Tensor x) { return attend(p, x, true, true, 0); }),
       layer("spectral", {2, 2, 6, 6},
             [](Program& p, Tensor x) {
-              return irfft2(p, mode_mix(p, rfft2(p, x), parameter(p, "weight", {2, 3, 4, 2, 2})), 6);
+              return irfft(p, mode_mix(p, rfft(p, x), parameter(p, "weight", {2, 3, 4, 2, 2})), 6);
             }),
-      layer("spectral_odd", {1, 1, 4, 5}, [](Program& p, Tensor x) { return irfft2(p, rfft2(p, x), 5); }),
+      layer("spectral_1d", {2, 2, 7},
+            [](Program& p, Tensor x) {
+              return irfft(p, mode_mix(p, rfft(p, x), parameter(p, "weight", {2, 3, 2, 2})), 7);
+            }),
+      layer("spectral_3d", {1, 2, 4, 6, 4},
+            [](Program& p, Tensor x) {
+              return irfft(p, mode_mix(p, rfft(p, x), parameter(p, "weight", {2, 2, 4, 4, 2, 2})), 4);
+            }),
+      layer("spectral_odd", {1, 1, 4, 5}, [](Program& p, Tensor x) { return irfft(p, rfft(p, x), 5); }),
       layer("read_by_three", rows,
             [](Program& p, Tensor x) {
               return binary(p, Code::kMul, binary(p, Code::kAdd, x, unary(p, Code::kSquare, x)), x);
@@ -174,6 +182,12 @@ std::vector<LayerCase> layer_cases() {
       {"cross_entropy", [](Program& p) { return cross_entropy_loss(p, parameter(p, "x", {4, 3})); }},
       {"pixel_cross_entropy",
        [](Program& p) { return pixel_cross_entropy_loss(p, parameter(p, "x", {2, 3, 2, 2})); }},
+      {"auxiliary_loss",
+       [](Program& p) {
+         const Tensor x = parameter(p, "x", {4, 3}), labels = label_input(p, 4);
+         const Tensor loss = cross_entropy_loss(p, x, labels);
+         return add_auxiliary_loss(p, loss, cross_entropy_loss(p, gelu_layer(p, "gelu", x), labels), 0.3);
+       }},
       {"l2_loss", [](Program& p) { return p.emit(Code::kL2Loss, {parameter(p, "x", {4, 3})}, Shape{}); }},
   };
 }
@@ -218,7 +232,9 @@ INSTANTIATE_TEST_SUITE_P(
                           ModelCase{"resnet", build_resnet, {3, 8, -1, 8, 2, -1, 3, -1, -1}, "cifar"},
                           ModelCase{"unet", build_unet, {2, 8, -1, 2, 2, -1, 3, -1, -1}, ""},
                           ModelCase{"mlp_mixer", build_mlp_mixer, {1, 32, -1, 1, 4, -1, 3, -1, -1}, ""},
-                          ModelCase{"fno", build_fno, {1, 6, -1, 2, 2, 2, 1, -1, -1}, ""},
+                          ModelCase{"fno", build_fno, {1, 6, -1, 2, 2, 2, 1, -1, -1}, "2d"},
+                          ModelCase{"fno_1d", build_fno, {2, 8, -1, 2, 2, 2, 1, -1, -1}, "1d"},
+                          ModelCase{"fno_3d", build_fno, {1, 4, -1, 1, 2, 1, 1, -1, -1}, "3d"},
                           ModelCase{
                               "transformer", build_transformer, {2, -1, 3, 1, 4, 2, -1, 5, 0.1}, "base"},
                           ModelCase{"gpt", build_gpt, {2, -1, 3, 1, 4, 2, -1, 5, 0.1}, "small"}),
@@ -240,7 +256,7 @@ std::set<Code> differentiated_codes(const Build& build, Dialect dialect) {
 }
 
 TEST(Gradients, OfEveryOpThatAModelHoldsAreCheckedAbove) {
-  const std::vector<std::pair<Tensor (*)(Program&, const Recipe&), ModelSettings>> models{
+  const std::vector<std::pair<Tensor (*)(Program&, const Recipe&), ModelSettings>> cases{
       {build_vgg, {1, 32, -1, 11, 1, -1, 3, -1, 0.5}},
       {build_densenet, {1, 32, -1, 121, 2, -1, 3, -1, -1}},
       {build_googlenet, {1, 32, -1, -1, -1, -1, 3, -1, 0.2}},
@@ -258,10 +274,12 @@ TEST(Gradients, OfEveryOpThatAModelHoldsAreCheckedAbove) {
   for (Dialect dialect : {Dialect::kKernels, Dialect::kPrimitives}) {
     std::set<Code> checked;
     for (const LayerCase& c : layer_cases()) checked.merge(differentiated_codes(c.build, dialect));
-    for (const auto& [build, size] : models) {
-      for (Code code :
-           differentiated_codes([&](Program& p) { return build(p, {size, "", true}); }, dialect)) {
-        EXPECT_TRUE(checked.contains(code)) << to_string(code);
+    for (const auto& [build, size] : cases) {
+      for (std::string_view variant : {"", "auxiliary"}) {
+        for (Code code :
+             differentiated_codes([&](Program& p) { return build(p, {size, variant, true}); }, dialect)) {
+          EXPECT_TRUE(checked.contains(code)) << to_string(code);
+        }
       }
     }
   }

@@ -180,35 +180,59 @@ bool run_images(Interpreter& run, Node n) {
 
 namespace {
 
-/// Every pair of a pixel of [.., H, W] and a frequency of [.., H, W / 2 + 1, 2], by the angle between them.
+/// Digits of `number` in the mixed radix of dimensions [first, end) of a shape, the last one fastest.
+std::vector<std::int64_t> digits(std::int64_t number, const Shape& shape, int first, int end) {
+  std::vector<std::int64_t> result(static_cast<std::size_t>(end - first));
+  for (int i = end - 1; i >= first; number /= shape[i--]) result[at(i - first)] = number % shape[i];
+  return result;
+}
+
+/// Every pair of a point of [N, C, sizes ...] and a frequency of the same with half the last size, by the
+/// angle between them.
 void for_each_wave(const Shape& real, auto&& visit) {
-  const std::int64_t height = real[-2], width = real[-1], half = width / 2 + 1,
-                     planes = real.elements() / (height * width);
-  for (std::int64_t plane = 0; plane < planes; ++plane) {
-    for (std::int64_t pixel = 0; pixel < height * width; ++pixel) {
-      for (std::int64_t wave = 0; wave < height * half; ++wave) {
-        const double turns =
-            static_cast<double>(pixel / width * (wave / half)) / static_cast<double>(height) +
-            static_cast<double>(pixel % width * (wave % half)) / static_cast<double>(width);
-        const std::int64_t v = wave % half;
-        const double copies = v == 0 || 2 * v == width ? 1 : 2;  // the mirrored half is not stored
-        visit(at(plane * height * width + pixel), at(2 * (plane * height * half + wave)),
-              2 * std::numbers::pi * turns, copies / static_cast<double>(height * width));
+  const std::int64_t planes = real[0] * real[1], points = real.elements() / planes;
+  Shape half = real;
+  half[-1] = real[-1] / 2 + 1;
+  const std::int64_t waves = half.elements() / planes;
+  for (std::int64_t point = 0; point < points; ++point) {
+    const auto place = digits(point, real, 2, real.rank);
+    for (std::int64_t wave = 0; wave < waves; ++wave) {
+      const auto frequency = digits(wave, half, 2, real.rank);
+      double turns = 0;
+      for (int i = 2; i < real.rank; ++i)
+        turns += static_cast<double>(place[at(i - 2)] * frequency[at(i - 2)]) / static_cast<double>(real[i]);
+      const std::int64_t v = frequency.back();
+      const double copies = v == 0 || 2 * v == real[-1] ? 1 : 2;  // the mirrored half is not stored
+      for (std::int64_t plane = 0; plane < planes; ++plane) {
+        visit(at(plane * points + point), at(2 * (plane * waves + wave)), 2 * std::numbers::pi * turns,
+              copies / static_cast<double>(points));
       }
     }
   }
 }
 
-/// visit(x, weight, y): first numbers of the complex elements that mode_mix multiplies.
+/// visit(x, weight, y): first numbers of the complex elements that mode_mix multiplies. Dimensions of the
+/// weight: channels in, channels out, modes ..., 2; those between the channels and the last modes hold both
+/// ends of the frequencies.
 void for_each_mode(const Shape& x, const Shape& w, const Shape& y, auto&& visit) {
-  const std::int64_t modes = w[3];
-  for (std::int64_t k = 0; k < x[0] * w[0] * w[1] * w[2] * modes; ++k) {
-    const std::int64_t column = k % modes, r = k / modes % w[2], out = k / (modes * w[2]) % w[1];
-    const std::int64_t in = k / (modes * w[2] * w[1]) % w[0], batch = k / (modes * w[2] * w[1] * w[0]);
-    const std::int64_t row = r < modes ? r : x[2] - 2 * modes + r;
-    visit(at(2 * (((batch * x[1] + in) * x[2] + row) * x[3] + column)),
-          at(2 * (((in * w[1] + out) * w[2] + r) * modes + column)),
-          at(2 * (((batch * y[1] + out) * y[2] + row) * y[3] + column)));
+  const int last = w.rank - 2;
+  const std::int64_t modes = w[last];
+  const std::int64_t pairs = w[0] * w[1], kept = w.elements() / (2 * pairs);
+  for (std::int64_t k = 0; k < kept; ++k) {
+    std::int64_t wave = 0;
+    const auto place = digits(k, w, 2, w.rank - 1);
+    for (int i = 2; i <= last; ++i) {
+      const std::int64_t r = place[at(i - 2)];
+      wave = wave * x[i] + (i == last || r < modes ? r : x[i] - 2 * modes + r);
+    }
+    const std::int64_t waves = x.elements() / (2 * x[0] * x[1]);
+    for (std::int64_t batch = 0; batch < x[0]; ++batch) {
+      for (std::int64_t pair = 0; pair < pairs; ++pair) {
+        const std::int64_t in = pair / w[1], out = pair % w[1];
+        visit(at(2 * ((batch * x[1] + in) * waves + wave)), at(2 * (pair * kept + k)),
+              at(2 * ((batch * y[1] + out) * waves + wave)));
+      }
+    }
   }
 }
 
@@ -227,22 +251,22 @@ bool run_spectral(Interpreter& run, Node n) {
   const Values& x = run.in(n, 0);
   const auto shape = [&](int i) -> const Shape& { return run.in_shape(n, i); };
   switch (p.nodes[n].code) {
-    case Code::kRfft2:
+    case Code::kRfft:
       for_each_wave(shape(0), [&](std::size_t pixel, std::size_t wave, double angle, double) {
         add_pair(out, wave, std::polar(1.0, -angle) * x[pixel]);
       });
       return true;
-    case Code::kRfft2Grad:
+    case Code::kRfftGrad:
       for_each_wave(to, [&](std::size_t pixel, std::size_t wave, double angle, double) {
         out[pixel] += (pair(x, wave) * std::polar(1.0, angle)).real();
       });
       return true;
-    case Code::kIrfft2:
+    case Code::kIrfft:
       for_each_wave(to, [&](std::size_t pixel, std::size_t wave, double angle, double weight) {
         out[pixel] += weight * (pair(x, wave) * std::polar(1.0, angle)).real();
       });
       return true;
-    case Code::kIrfft2Grad:
+    case Code::kIrfftGrad:
       for_each_wave(shape(0), [&](std::size_t pixel, std::size_t wave, double angle, double weight) {
         add_pair(out, wave, weight * x[pixel] * std::polar(1.0, -angle));
       });

@@ -1,5 +1,6 @@
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <map>
 #include <set>
 
@@ -99,6 +100,22 @@ TEST(TrainingGraph, HasTheSizesOfKumarsTable1AsPrimitives) {
     EXPECT_NEAR(static_cast<double>(g.num_ops()) / row.ops, 1, 0.1) << g.name << " " << g.num_ops();
     EXPECT_NEAR(static_cast<double>(edges_between_ops(g)) / row.edges, 1, 0.15)
         << g.name << " " << edges_between_ops(g);
+  }
+}
+
+TEST(TrainingGraph, UpdatesAsSoonAsAGradientIsThereAsPrimitives) {
+  TrainingOptions o = model("ffn");
+  o.granularity = Granularity::kPrimitive;
+  o.optimizer = Optimizer::kMomentum;
+  const Graph g = training_graph(o);
+  for (OpId op : g.ops()) {
+    if (g.op_kind[op] != "momentum") continue;
+    // Nothing but other updates between the update and the last backward op that it reads from.
+    OpId before(op.index() - 1);
+    while (g.phase[before] == Phase::kUpdate) before = OpId(before.index() - 1);
+    EXPECT_EQ(g.phase[before], Phase::kBackward);
+    const auto reads = predecessors(g, op);
+    EXPECT_NE(std::find(reads.begin(), reads.end(), before), reads.end()) << describe(g, op);
   }
 }
 

@@ -29,6 +29,14 @@ auto by_depth(const Table& table, std::int64_t depth) {
   throw UsageError("depth = " + std::to_string(depth) + " is none of " + known);
 }
 
+Tensor googlenet_head(Program& p, std::string_view name, Tensor x, std::int64_t classes) {
+  const Scope scope(p, name);
+  const auto kernel = static_cast<std::int32_t>(std::min<std::int64_t>(5, p.shape(x)[2]));
+  x = conv_norm_relu(p, "conv", avg_pool(p, x, kernel, {3}), 128, 1);
+  x = relu_layer(p, "relu", dense(p, "fc", flatten(p, x), 1024));
+  return dense(p, "head", dropout_layer(p, "dropout", x, 0.7), classes);
+}
+
 }  // namespace
 
 /// Simonyan and Zisserman (2014): five stages of 3x3 convolutions, three dense layers.
@@ -88,7 +96,8 @@ Tensor build_densenet(Program& p, const Recipe& r) {
   return cross_entropy_loss(p, dense(p, "head", global_average(p, "average", x), s.classes));
 }
 
-/// Szegedy et al. (2014), with batch normalisation and without the auxiliary heads.
+/// Szegedy et al. (2014), with batch normalisation; the variant `auxiliary` has the two heads that only
+/// training uses, each with three tenths of the weight.
 Tensor build_googlenet(Program& p, const Recipe& r) {
   const ModelSettings& s = r.size;
   require_between<std::int64_t>("resolution", s.resolution, 32, 1 << 16);
@@ -110,15 +119,24 @@ Tensor build_googlenet(Program& p, const Recipe& r) {
   x = inception("3b", x, {128, 128, 192, 32, 96, 64});
   x = max_pool_2d(p, "pool3", x, 3, {2, 1});
   x = inception("4a", x, {192, 96, 208, 16, 48, 64});
+  std::vector<Tensor> auxiliary;
+  const auto add_head = [&](std::string_view name) {
+    if (r.variant == "auxiliary") auxiliary.push_back(googlenet_head(p, name, x, s.classes));
+  };
+  add_head("auxiliary1");
   x = inception("4b", x, {160, 112, 224, 24, 64, 64});
   x = inception("4c", x, {128, 128, 256, 24, 64, 64});
   x = inception("4d", x, {112, 144, 288, 32, 64, 64});
+  add_head("auxiliary2");
   x = inception("4e", x, {256, 160, 320, 32, 128, 128});
   x = max_pool_2d(p, "pool4", x, 3, {2, 1});
   x = inception("5a", x, {256, 160, 320, 32, 128, 128});
   x = inception("5b", x, {384, 192, 384, 48, 128, 128});
   x = dropout_layer(p, "dropout", global_average(p, "average", x), s.dropout);
-  return cross_entropy_loss(p, dense(p, "head", x, s.classes));
+  const Tensor logits = dense(p, "head", x, s.classes), labels = label_input(p, s.batch);
+  Tensor loss = cross_entropy_loss(p, logits, labels);
+  for (Tensor head : auxiliary) loss = add_auxiliary_loss(p, loss, cross_entropy_loss(p, head, labels), 0.3);
+  return loss;
 }
 
 /// Howard et al. (2017), version 1: depthwise and pointwise convolutions in turn.

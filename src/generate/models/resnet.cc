@@ -88,7 +88,8 @@ ResnetStages resnet_stages(std::int64_t depth) {
   return {{3, second, blocks - 6 - second, 3}, true};
 }
 
-Tensor resnet_trunk(Program& p, Tensor x, const ResnetStages& stages, std::int64_t width, bool dilated) {
+Tensor resnet_trunk(Program& p, Tensor x, const ResnetStages& stages, std::int64_t width, bool dilated,
+                    Tensor* third_stage) {
   x = conv_norm_relu(p, "stem", x, width, 7, {2, 3});
   x = max_pool_2d(p, "pool", x, 3, {2, 1});
   for (int stage = 0; stage < 4; ++stage) {
@@ -97,6 +98,7 @@ Tensor resnet_trunk(Program& p, Tensor x, const ResnetStages& stages, std::int64
                       stages.bottleneck};
     x = residual_stage(p, "stage" + std::to_string(stage + 1), x,
                        stages.blocks[static_cast<std::size_t>(stage)], block);
+    if (stage == 2 && third_stage != nullptr) *third_stage = x;
   }
   return x;
 }

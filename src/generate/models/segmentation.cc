@@ -60,12 +60,23 @@ Tensor build_unet(Program& p, const Recipe& r) {
   return pixel_cross_entropy_loss(p, conv2d(p, "head", x, s.classes, 1, {}, true));
 }
 
-/// Zhao et al. (2016): a ResNet with dilated last stages, averages over 1, 2, 3 and 6 bins a side. Without
-/// the auxiliary head.
+/// Zhao et al. (2016): a ResNet with dilated last stages, averages over 1, 2, 3 and 6 bins a side. The
+/// variant `auxiliary` has the head on the third stage that only training uses, with 0.4 of the weight.
 Tensor build_pspnet(Program& p, const Recipe& r) {
   const ModelSettings& s = r.size;
   require_between<std::int64_t>("resolution", s.resolution, 48, 1 << 16);
-  Tensor x = resnet_trunk(p, images(p, s, 1), resnet_stages(s.depth), s.width, true);
+  Tensor third;
+  Tensor x = resnet_trunk(p, images(p, s, 1), resnet_stages(s.depth), s.width, true, &third);
+  const auto score = [&](Tensor y, std::int64_t inner) {
+    y = dropout_layer(p, "dropout", conv_norm_relu(p, "fuse", y, inner, 3, {1, 1}), s.dropout);
+    y = conv2d(p, "head", y, s.classes, 1, {}, true);
+    return resize_layer(p, "resize", y, s.resolution, s.resolution);
+  };
+  Tensor auxiliary;
+  if (r.variant == "auxiliary") {
+    const Scope scope(p, "auxiliary");
+    auxiliary = score(third, p.shape(third)[1] / 4);
+  }
   const std::int64_t size = p.shape(x)[2], channels = p.shape(x)[1];
   std::vector<Tensor> parts{x};
   for (std::int64_t bins : {1, 2, 3, 6}) {
@@ -75,10 +86,11 @@ Tensor build_pspnet(Program& p, const Recipe& r) {
     y = conv_norm_relu(p, "conv", y, channels / 4, 1);
     parts.push_back(resize_layer(p, "resize", y, size, size));
   }
-  x = conv_norm_relu(p, "fuse", concat_layer(p, "concat", parts, 1), channels / 4, 3, {1, 1});
-  x = dropout_layer(p, "dropout", x, s.dropout);
-  x = conv2d(p, "head", x, s.classes, 1, {}, true);
-  return pixel_cross_entropy_loss(p, resize_layer(p, "resize", x, s.resolution, s.resolution));
+  x = score(concat_layer(p, "concat", parts, 1), channels / 4);
+  const Tensor labels = label_input(p, s.batch * s.resolution * s.resolution);
+  const Tensor loss = pixel_cross_entropy_loss(p, x, labels);
+  if (!auxiliary) return loss;
+  return add_auxiliary_loss(p, loss, pixel_cross_entropy_loss(p, auxiliary, labels), 0.4);
 }
 
 /// Long et al. (2014) on VGG16: scores of the third and fourth pooling join on the way up.
