@@ -244,9 +244,7 @@ Tensor multi_head_attention(Program& p, std::string_view name, Tensor x, Tensor 
   return dense_last(p, "output", reshape_sequence(p, transpose(p, mixed, {0, 2, 1, 3}), sx), width, o.bias);
 }
 
-Tensor label_input(Program& p, std::int64_t rows) {
-  return p.add_input(Role::kBatch, {rows}, "labels", 8);
-}
+Tensor label_input(Program& p, std::int64_t rows) { return p.add_input(Role::kBatch, {rows}, "labels", 8); }
 
 Tensor cross_entropy_loss(Program& p, Tensor logits, Tensor labels) {
   const Scope scope(p, "loss");

@@ -4,7 +4,7 @@
 #include <cmath>
 #include <filesystem>
 
-#include "remat/error.h"
+#include "helpers/errors.h"
 #include "remat/generate.h"
 #include "remat/io.h"
 #include "remat/plan.h"
@@ -12,27 +12,36 @@
 namespace remat {
 namespace {
 
+using testing::usage_error;
+
+RandomLayeredOptions layered(std::int64_t ops, double width = RandomLayeredOptions().width,
+                             std::uint64_t seed = 1) {
+  RandomLayeredOptions o;
+  o.ops = ops;
+  o.width = width;
+  o.seed = seed;
+  return o;
+}
+
+/// Layers of equal width without skips.
+RandomLayeredOptions regular(std::int64_t ops, std::int64_t layers, double edge_density) {
+  RandomLayeredOptions o = layered(ops);
+  o.layers = layers;
+  o.width_variability = 0;
+  o.edge_density = edge_density;
+  o.skip_density = 0;
+  return o;
+}
+
 double mean_bytes(const Graph& g) {
   double sum = 0;
   for (Bytes b : g.bytes) sum += static_cast<double>(b.count());
   return sum / static_cast<double>(g.num_values());
 }
 
-std::string usage_error(auto&& run) {
-  try {
-    run();
-  } catch (const UsageError& e) {
-    return e.what();
-  }
-  return "";
-}
-
 TEST(RandomLayered, HasOneSourceOneTargetAndNoOtherEnds) {
   for (std::uint64_t seed = 1; seed <= 20; ++seed) {
-    RandomLayeredOptions o;
-    o.ops = 60;
-    o.seed = seed;
-    const Graph g = random_layered(o);
+    const Graph g = random_layered(layered(60, 0.27, seed));
     ASSERT_EQ(g.num_ops(), 60u);
     ASSERT_EQ(g.num_values(), 60u);
     for (OpId op : g.ops()) {
@@ -43,32 +52,19 @@ TEST(RandomLayered, HasOneSourceOneTargetAndNoOtherEnds) {
 }
 
 TEST(RandomLayered, SameSeedSameGraphAndAnotherSeedAnother) {
-  RandomLayeredOptions o;
-  EXPECT_EQ(random_layered(o), random_layered(o));
-  RandomLayeredOptions other = o;
-  other.seed = 2;
-  EXPECT_NE(graph_hash(random_layered(o)), graph_hash(random_layered(other)));
+  const auto make = [](std::uint64_t seed) { return random_layered(layered(100, 0.27, seed)); };
+  EXPECT_EQ(make(1), make(1));
+  EXPECT_NE(graph_hash(make(1)), graph_hash(make(2)));
 }
 
 TEST(RandomLayered, TakesANumberOfLayersInsteadOfAWidth) {
-  RandomLayeredOptions o;
-  o.ops = 12;
-  o.layers = 10;
-  o.edge_density = 0;
-  o.skip_density = 0;
   // Ten layers of one op each between the ends: a path.
-  const Graph g = random_layered(o);
+  const Graph g = random_layered(regular(12, 10, 0));
   for (OpId op : g.ops()) EXPECT_EQ(g.inputs[op].size(), op == OpId(0) ? 0u : 1u);
 }
 
 TEST(RandomLayered, FullDensityJoinsAllPairsOfNeighbouringLayers) {
-  RandomLayeredOptions o;
-  o.ops = 14;
-  o.layers = 3;
-  o.width_variability = 0;
-  o.edge_density = 1;
-  o.skip_density = 0;
-  EXPECT_EQ(random_layered(o).inputs.entries(), 4u + 16u + 16u + 4u);
+  EXPECT_EQ(random_layered(regular(14, 3, 1)).inputs.entries(), 4u + 16u + 16u + 4u);
 }
 
 TEST(RandomLayered, ResemblesThePublishedInstances) {
@@ -84,11 +80,7 @@ TEST(RandomLayered, ResemblesThePublishedInstances) {
     double edges = 0, peak = 0, bytes = 0, duration = 0;
     constexpr int kSeeds = 10;
     for (int seed = 1; seed <= kSeeds; ++seed) {
-      RandomLayeredOptions o;
-      o.ops = p.ops;
-      o.width = p.width;
-      o.seed = static_cast<std::uint64_t>(seed);
-      const Graph g = random_layered(o);
+      const Graph g = random_layered(layered(p.ops, p.width, static_cast<std::uint64_t>(seed)));
       edges += static_cast<double>(g.inputs.entries()) / kSeeds;
       peak += static_cast<double>(simulate(g, keep_all_plan(g)).peak.count()) / kSeeds;
       bytes += mean_bytes(g) / kSeeds;
@@ -106,10 +98,7 @@ TEST(RandomLayered, MatchesTheSharedInstanceInSizesAndDurations) {
       std::filesystem::path(REMAT_SHARED_DIR) / "instances/random_layered_n500.json";
   if (!std::filesystem::exists(path)) GTEST_SKIP() << path << " is not there";
   const Graph real = load_graph(path).graph;
-  RandomLayeredOptions o;
-  o.ops = 500;
-  o.width = 0.36;
-  const Graph made = random_layered(o);
+  const Graph made = random_layered(layered(500, 0.36));
   // Largest distance between the two distributions of sizes, and of durations (Kolmogorov and Smirnov).
   const auto distance = [](auto a, auto b) {
     std::sort(a.begin(), a.end());
@@ -127,15 +116,10 @@ TEST(RandomLayered, MatchesTheSharedInstanceInSizesAndDurations) {
 }
 
 TEST(RandomLayered, NamesTheOptionThatIsOutOfRange) {
-  RandomLayeredOptions o;
-  o.edge_density = 1.5;
-  EXPECT_EQ(usage_error([&] { random_layered(o); }), "edge density = 1.5 is outside [0, 1]");
-  o = {};
-  o.ops = 2;
-  EXPECT_EQ(usage_error([&] { random_layered(o); }), "ops = 2 is outside [3, 1073741824]");
-  o = {};
-  o.layers = 99;
-  EXPECT_EQ(usage_error([&] { random_layered(o); }), "layers = 99 is outside [0, 98]");
+  const auto error = [](const RandomLayeredOptions& o) { return usage_error([&] { random_layered(o); }); };
+  EXPECT_EQ(error({.edge_density = 1.5}), "edge density = 1.5 is outside [0, 1]");
+  EXPECT_EQ(error(layered(2)), "ops = 2 is outside [3, 1073741824]");
+  EXPECT_EQ(error({.layers = 99}), "layers = 99 is outside [0, 98]");
 }
 
 TEST(Chain, BackwardOpsReadTheGradientAndTheInputOfTheirForwardOp) {

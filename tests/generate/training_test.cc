@@ -3,20 +3,39 @@
 #include <algorithm>
 #include <map>
 #include <set>
+#include <utility>
 
 #include "generate/cost.h"
 #include "generate/models.h"
-#include "remat/error.h"
+#include "helpers/errors.h"
 #include "remat/generate.h"
 #include "remat/plan.h"
 
 namespace remat {
 namespace {
 
+using testing::usage_error;
+
 TrainingOptions model(std::string name, std::string variant = "") {
   TrainingOptions o;
   o.model = std::move(name);
   o.variant = std::move(variant);
+  return o;
+}
+
+TrainingOptions at_depth(std::int64_t depth, TrainingOptions o) {
+  o.settings.depth = depth;
+  return o;
+}
+
+TrainingOptions at_batch(std::int64_t batch, TrainingOptions o) {
+  o.settings.batch = batch;
+  return o;
+}
+
+TrainingOptions primitives(TrainingOptions o, Optimizer optimizer) {
+  o.granularity = Granularity::kPrimitive;
+  o.optimizer = optimizer;
   return o;
 }
 
@@ -28,15 +47,6 @@ std::int64_t edges_between_ops(const Graph& g) {
 
 double keep_all_gib(const Graph& g) {
   return static_cast<double>(simulate(g, keep_all_plan(g)).peak.count()) / 1073741824.0;
-}
-
-std::string usage_error(auto&& run) {
-  try {
-    run();
-  } catch (const UsageError& e) {
-    return e.what();
-  }
-  return "";
 }
 
 /// Numbers in the parameters: kept besides the loss where gradients are kept.
@@ -54,20 +64,15 @@ std::int64_t parameter_count(const TrainingOptions& o) {
 }
 
 TEST(TrainingGraph, HasThePublishedNumbersOfParameters) {
-  const auto depth = [](std::string name, std::int64_t d) {
-    TrainingOptions o = model(std::move(name));
-    o.settings.depth = d;
-    return o;
-  };
-  EXPECT_EQ(parameter_count(depth("resnet", 18)), 11689512);
-  EXPECT_EQ(parameter_count(depth("resnet", 34)), 21797672);
-  EXPECT_EQ(parameter_count(depth("resnet", 50)), 25557032);
-  EXPECT_EQ(parameter_count(depth("resnet", 101)), 44549160);
-  EXPECT_EQ(parameter_count(depth("resnet", 152)), 60192808);
-  EXPECT_EQ(parameter_count(depth("vgg", 11)), 132863336);
-  EXPECT_EQ(parameter_count(depth("vgg", 16)), 138357544);
-  EXPECT_EQ(parameter_count(depth("vgg", 19)), 143667240);
-  EXPECT_EQ(parameter_count(depth("densenet", 121)), 7978856);
+  EXPECT_EQ(parameter_count(at_depth(18, model("resnet"))), 11689512);
+  EXPECT_EQ(parameter_count(at_depth(34, model("resnet"))), 21797672);
+  EXPECT_EQ(parameter_count(at_depth(50, model("resnet"))), 25557032);
+  EXPECT_EQ(parameter_count(at_depth(101, model("resnet"))), 44549160);
+  EXPECT_EQ(parameter_count(at_depth(152, model("resnet"))), 60192808);
+  EXPECT_EQ(parameter_count(at_depth(11, model("vgg"))), 132863336);
+  EXPECT_EQ(parameter_count(at_depth(16, model("vgg"))), 138357544);
+  EXPECT_EQ(parameter_count(at_depth(19, model("vgg"))), 143667240);
+  EXPECT_EQ(parameter_count(at_depth(121, model("densenet"))), 7978856);
   EXPECT_EQ(parameter_count(model("densenet", "161")), 28681000);
   EXPECT_EQ(parameter_count(model("mobilenet")), 4231976);
   // 6998552 with biases; normalisation has two numbers for each of the 7280 channels.
@@ -88,14 +93,9 @@ TEST(TrainingGraph, HasTheSizesOfKumarsTable1AsPrimitives) {
     TrainingOptions options;
     double ops, edges;
   };
-  std::vector<Row> rows{
-      {model("resnet"), 17705, 27312}, {model("ffn"), 3217, 4447}, {model("transformer"), 15842, 21771}};
-  rows[0].options.settings.depth = 200;
-  rows[0].options.optimizer = Optimizer::kMomentum;
-  rows[1].options.optimizer = Optimizer::kSgd;
-  rows[2].options.optimizer = Optimizer::kAdam;
-  for (Row& row : rows) {
-    row.options.granularity = Granularity::kPrimitive;
+  for (const Row& row : {Row{primitives(at_depth(200, model("resnet")), Optimizer::kMomentum), 17705, 27312},
+                         {primitives(model("ffn"), Optimizer::kSgd), 3217, 4447},
+                         {primitives(model("transformer"), Optimizer::kAdam), 15842, 21771}}) {
     const Graph g = training_graph(row.options);
     EXPECT_NEAR(static_cast<double>(g.num_ops()) / row.ops, 1, 0.1) << g.name << " " << g.num_ops();
     EXPECT_NEAR(static_cast<double>(edges_between_ops(g)) / row.edges, 1, 0.15)
@@ -104,10 +104,7 @@ TEST(TrainingGraph, HasTheSizesOfKumarsTable1AsPrimitives) {
 }
 
 TEST(TrainingGraph, UpdatesAsSoonAsAGradientIsThereAsPrimitives) {
-  TrainingOptions o = model("ffn");
-  o.granularity = Granularity::kPrimitive;
-  o.optimizer = Optimizer::kMomentum;
-  const Graph g = training_graph(o);
+  const Graph g = training_graph(primitives(model("ffn"), Optimizer::kMomentum));
   for (OpId op : g.ops()) {
     if (g.op_kind[op] != "momentum") continue;
     // Nothing but other updates between the update and the last backward op that it reads from.
@@ -121,28 +118,34 @@ TEST(TrainingGraph, UpdatesAsSoonAsAGradientIsThereAsPrimitives) {
 
 TEST(TrainingGraph, KeepAllPeakGrowsLinearlyWithDepth) {
   double peak[3];
-  for (int k : {0, 1, 2}) {
-    TrainingOptions o = model("ffn");
-    o.settings.depth = 50 * (k + 1);
-    peak[k] = keep_all_gib(training_graph(o));
-  }
+  for (int k : {0, 1, 2}) peak[k] = keep_all_gib(training_graph(at_depth(50 * (k + 1), model("ffn"))));
   EXPECT_NEAR((peak[2] - peak[1]) / (peak[1] - peak[0]), 1, 0.01);
 }
 
-class EveryModel : public ::testing::TestWithParam<std::string> {};
+using NameAndVariant = std::pair<std::string, std::string>;
 
-std::vector<std::string> model_names() {
-  std::vector<std::string> names;
-  for (const ModelInfo& m : models()) names.emplace_back(m.name);
+class EveryModel : public ::testing::TestWithParam<NameAndVariant> {
+ protected:
+  TrainingOptions options() const { return model(GetParam().first, GetParam().second); }
+};
+
+std::vector<NameAndVariant> all_variants() {
+  std::vector<NameAndVariant> names;
+  for (const ModelInfo& m : models()) {
+    for (const ModelInfo::Variant& v : m.variants) names.emplace_back(m.name, v.name);
+  }
   return names;
 }
 
-INSTANTIATE_TEST_SUITE_P(All, EveryModel, ::testing::ValuesIn(model_names()),
-                         [](const auto& tested) { return tested.param; });
+std::string name_of(const ::testing::TestParamInfo<NameAndVariant>& tested) {
+  return tested.param.first + (tested.param.second.empty() ? "" : "_" + tested.param.second);
+}
+
+INSTANTIATE_TEST_SUITE_P(All, EveryModel, ::testing::ValuesIn(all_variants()), name_of);
 
 TEST_P(EveryModel, HasNoOpThatNothingDependsOn) {
   for (Granularity granularity : {Granularity::kOp, Granularity::kLayer, Granularity::kPrimitive}) {
-    TrainingOptions o = model(GetParam());
+    TrainingOptions o = options();
     o.granularity = granularity;
     const Graph g = training_graph(o);
     for (OpId op : g.ops()) {
@@ -155,7 +158,7 @@ TEST_P(EveryModel, HasNoOpThatNothingDependsOn) {
 }
 
 TEST_P(EveryModel, PairsBackwardOpsWithForwardOps) {
-  const Graph g = training_graph(model(GetParam()));
+  const Graph g = training_graph(options());
   std::size_t backward = 0, paired = 0;
   for (OpId op : g.ops()) {
     if (g.phase[op] != Phase::kBackward) {
@@ -174,7 +177,7 @@ TEST_P(EveryModel, PairsBackwardOpsWithForwardOps) {
 }
 
 TEST_P(EveryModel, HoldsAsMuchByLayerAsByOp) {
-  TrainingOptions o = model(GetParam());
+  TrainingOptions o = options();
   const Graph by_op = training_graph(o);
   o.granularity = Granularity::kLayer;
   const Graph by_layer = training_graph(o);
@@ -187,7 +190,7 @@ TEST_P(EveryModel, HoldsAsMuchByLayerAsByOp) {
 }
 
 TEST_P(EveryModel, KeepsWhatTheOptimizerMakes) {
-  TrainingOptions o = model(GetParam());
+  TrainingOptions o = options();
   const auto kept = [&](Optimizer optimizer) {
     o.optimizer = optimizer;
     return training_graph(o).graph_outputs.size();
@@ -238,11 +241,8 @@ TEST(TrainingGraph, CanForbidToDrawRandomNumbersTwice) {
 }
 
 TEST(TrainingGraph, ScalesActivationsWithTheBatch) {
-  TrainingOptions o = model("vgg");
-  o.settings.batch = 8;
-  const Graph small = training_graph(o);
-  o.settings.batch = 16;
-  const Graph large = training_graph(o);
+  const Graph small = training_graph(at_batch(8, model("vgg")));
+  const Graph large = training_graph(at_batch(16, model("vgg")));
   ASSERT_EQ(small.num_ops(), large.num_ops());
   const OpId first(0);
   EXPECT_EQ(2 * small.bytes[small.outputs[first][0]].count(), large.bytes[large.outputs[first][0]].count());
@@ -320,12 +320,9 @@ TEST(TrainingGraph, NamesWhatItCannotMake) {
 }
 
 TEST(TrainingGraph, TakesTheDeepestResnets) {
-  TrainingOptions o = model("resnet", "cifar");
-  o.settings.depth = 1001;
-  EXPECT_NEAR(static_cast<double>(parameter_count(o)), 10.2e6, 0.2e6);
-  o = model("resnet");
-  o.settings.depth = 1001;
-  EXPECT_GT(training_graph(o).num_ops(), 6000u);
+  const TrainingOptions cifar = at_depth(1001, model("resnet", "cifar"));
+  EXPECT_NEAR(static_cast<double>(parameter_count(cifar)), 10.2e6, 0.2e6);
+  EXPECT_GT(training_graph(at_depth(1001, model("resnet"))).num_ops(), 6000u);
 }
 
 }  // namespace

@@ -46,6 +46,19 @@ std::string file(const Parts& parts) {
   return "{" + parts.format + "\n" + parts.values + "\n\"ops\":[" + parts.op + "],\n" + parts.rest + "}\n";
 }
 
+/// The same with one value whose members are `members`.
+std::string one_value(const std::string& members) {
+  return file({.values = R"("values":[{)" + members + "}],"});
+}
+/// The same with an op that reads `inputs`.
+std::string reading(const std::string& inputs) {
+  return file({.op = R"({"name":"a","duration":1,"inputs":)" + inputs + R"(,"outputs":[1]})"});
+}
+/// The same with further members of the op.
+std::string op_with(const std::string& members) {
+  return file({.op = R"({"name":"a","duration":1,"inputs":[0],"outputs":[1],)" + members + "}"});
+}
+
 INSTANTIATE_TEST_SUITE_P(
     Syntax, BadGraph,
     ::testing::Values(
@@ -73,7 +86,7 @@ INSTANTIATE_TEST_SUITE_P(
         BadFile{"Utf16", std::string("\xff\xfe{\0}\0", 6),
                 "g.json:1:1: not valid JSON: syntax error while parsing value - invalid literal; last read: "
                 "'\\xff'"},
-        BadFile{"NaN", file({.values = R"("values":[{"bytes":NaN}],)"}),
+        BadFile{"NaN", one_value(R"("bytes":NaN)"),
                 "g.json:2:20: not valid JSON: syntax error while parsing value - invalid literal; last read: "
                 "'\"bytes\":N'"},
         BadFile{"ArrayBomb", nested("[", 100000), "g.json:1:1: found an array instead of an object"},
@@ -111,25 +124,25 @@ constexpr std::string_view kHuge = "99999999999999999999999";
 INSTANTIATE_TEST_SUITE_P(
     Amounts, BadGraph,
     ::testing::Values(
-        BadFile{"FractionalBytes", file({.values = R"("values":[{"bytes":1.5}],)"}),
+        BadFile{"FractionalBytes", one_value(R"("bytes":1.5)"),
                 "g.json:2:23: 'values': value 0: 'bytes': found the fraction 1.5 instead of an integer"},
-        BadFile{"WholeNumberAsFraction", file({.values = R"("values":[{"bytes":8.0}],)"}),
+        BadFile{"WholeNumberAsFraction", one_value(R"("bytes":8.0)"),
                 "g.json:2:23: 'values': value 0: 'bytes': found the fraction 8.0 instead of an integer"},
-        BadFile{"NegativeBytes", file({.values = R"("values":[{"bytes":-5,"name":"x"}],)"}),
+        BadFile{"NegativeBytes", one_value(R"("bytes":-5,"name":"x")"),
                 "g.json:2:33: value 0 'x': bytes -5 is outside [0, 4611686018427387904)"},
-        BadFile{"BytesOfTwoToThe62", file({.values = R"("values":[{"bytes":4611686018427387904}],)"}),
+        BadFile{"BytesOfTwoToThe62", one_value(R"("bytes":4611686018427387904)"),
                 "g.json:2:39: value 0: bytes 4611686018427387904 is outside [0, 4611686018427387904)"},
-        BadFile{"BytesBeyondInt64", file({.values = R"("values":[{"bytes":9223372036854775808}],)"}),
+        BadFile{"BytesBeyondInt64", one_value(R"("bytes":9223372036854775808)"),
                 "g.json:2:39: 'values': value 0: 'bytes': 9223372036854775808 does not fit into 64 bits"},
-        BadFile{"BytesBeyondUint64", file({.values = R"("values":[{"bytes":)" + std::string(kHuge) + "}],"}),
+        BadFile{"BytesBeyondUint64", one_value(R"("bytes":)" + std::string(kHuge)),
                 "g.json:2:43: 'values': value 0: 'bytes': 99999999999999999999999 does not fit into 64 bits"},
-        BadFile{"BytesBeyondDouble", file({.values = R"("values":[{"bytes":1e400}],)"}),
+        BadFile{"BytesBeyondDouble", one_value(R"("bytes":1e400)"),
                 "g.json:2:25: not valid JSON: number overflow parsing '1e400'"},
-        BadFile{"BytesAsText", file({.values = R"("values":[{"bytes":"8"}],)"}),
+        BadFile{"BytesAsText", one_value(R"("bytes":"8")"),
                 "g.json:2:22: 'values': value 0: 'bytes': found the text '8' instead of an integer"},
-        BadFile{"BytesNull", file({.values = R"("values":[{"bytes":null}],)"}),
+        BadFile{"BytesNull", one_value(R"("bytes":null)"),
                 "g.json:2:23: 'values': value 0: 'bytes': found null instead of an integer"},
-        BadFile{"BytesMissing", file({.values = R"("values":[{"name":"x"}],)"}),
+        BadFile{"BytesMissing", one_value(R"("name":"x")"),
                 "g.json:2:22: 'values': value 0 'x': the key 'bytes' is missing"},
         BadFile{"NegativeDuration", file({.op = R"({"name":"a","duration":-1,"inputs":[0],"outputs":[1]})"}),
                 "g.json:3:60: op 0 'a': duration -1 is outside [0, 4611686018427387904)"},
@@ -160,36 +173,27 @@ INSTANTIATE_TEST_SUITE_P(
     Edges, BadGraph,
     ::testing::Values(
         BadFile{"NoOps", file({.op = ""}), "g.json: the graph has no ops"},
-        BadFile{"UnknownInput", file({.op = R"({"name":"a","duration":1,"inputs":[7],"outputs":[1]})"}),
-                "g.json: op 0 'a': input 7 is not one of the 2 values"},
-        BadFile{"NegativeInput", file({.op = R"({"name":"a","duration":1,"inputs":[-1],"outputs":[1]})"}),
-                "g.json: op 0 'a': input -1 is not one of the 2 values"},
-        BadFile{"InputBeyond32Bits",
-                file({.op = R"({"name":"a","duration":1,"inputs":[4294967296],"outputs":[1]})"}),
+        BadFile{"UnknownInput", reading("[7]"), "g.json: op 0 'a': input 7 is not one of the 2 values"},
+        BadFile{"NegativeInput", reading("[-1]"), "g.json: op 0 'a': input -1 is not one of the 2 values"},
+        BadFile{"InputBeyond32Bits", reading("[4294967296]"),
                 "g.json: op 0 'a': input 4294967296 is not one of the 2 values"},
         BadFile{
-            "FractionalInput", file({.op = R"({"name":"a","duration":1,"inputs":[0, 0.5],"outputs":[1]})"}),
+            "FractionalInput", reading("[0, 0.5]"),
             "g.json:3:49: 'ops': op 0 'a': 'inputs': entry 1: found the fraction 0.5 instead of an integer"},
-        BadFile{"NestedInput", file({.op = R"({"name":"a","duration":1,"inputs":[[0]],"outputs":[1]})"}),
+        BadFile{"NestedInput", reading("[[0]]"),
                 "g.json:3:43: 'ops': op 0 'a': 'inputs': entry 0: found an array instead of an integer"},
-        BadFile{"UnknownAfter",
-                file({.op = R"({"name":"a","duration":1,"inputs":[0],"outputs":[1],"after":[4]})"}),
+        BadFile{"UnknownAfter", op_with(R"("after":[4])"),
                 "g.json: op 0 'a': 'after' 4 is not one of the 1 ops"},
-        BadFile{"AfterItself",
-                file({.op = R"({"name":"a","duration":1,"inputs":[0],"outputs":[1],"after":[0]})"}),
+        BadFile{"AfterItself", op_with(R"("after":[0])"),
                 "g.json: op 0 'a': 'after' names op 0 'a', which is not earlier in the order"},
-        BadFile{"NegativeForwardOf",
-                file({.op = R"({"name":"a","duration":1,"inputs":[0],"outputs":[1],"forward_of":-1})"}),
+        BadFile{"NegativeForwardOf", op_with(R"("forward_of":-1)"),
                 "g.json:3:75: 'ops': op 0 'a': 'forward_of': -1 is not an op index"},
-        BadFile{"UnknownForwardOf",
-                file({.op = R"({"name":"a","duration":1,"inputs":[0],"outputs":[1],"forward_of":3})"}),
+        BadFile{"UnknownForwardOf", op_with(R"("forward_of":3)"),
                 "g.json: op 0 'a': 'forward_of' 3 is not one of the 1 ops"},
         BadFile{
-            "UnknownRecompute",
-            file({.op = R"({"name":"a","duration":1,"inputs":[0],"outputs":[1],"recompute":"maybe"})"}),
+            "UnknownRecompute", op_with(R"("recompute":"maybe")"),
             "g.json:3:78: 'ops': op 0 'a': 'recompute': found 'maybe' instead of one of 'allowed', 'never'"},
-        BadFile{"UnknownPhase",
-                file({.op = R"({"name":"a","duration":1,"inputs":[0],"outputs":[1],"phase":"mid"})"}),
+        BadFile{"UnknownPhase", op_with(R"("phase":"mid")"),
                 "g.json:3:72: 'ops': op 0 'a': 'phase': found 'mid' instead of one of '', 'forward', 'loss', "
                 "'backward', "
                 "'update'"},
@@ -218,8 +222,7 @@ INSTANTIATE_TEST_SUITE_P(
                   .rest = R"("outputs":[1])"}),
             "g.json: op 0 'a' reads value 1, which is made by op 1 'b', later in the order: the order is not "
             "topological or there is a cycle"},
-        BadFile{"OpThatReadsItsOwnOutput",
-                file({.op = R"({"name":"a","duration":1,"inputs":[1],"outputs":[1]})"}),
+        BadFile{"OpThatReadsItsOwnOutput", reading("[1]"),
                 "g.json: op 0 'a' reads value 1, which is made by op 0 'a' itself"}),
     name_of);
 
