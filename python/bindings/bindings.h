@@ -83,5 +83,6 @@ void bind_plan(nb::module_& m);
 void bind_planning(nb::module_& m);
 void bind_sweep(nb::module_& m);
 void bind_files(nb::module_& m);
+void bind_devices(nb::module_& m);
 
 }  // namespace remat::python

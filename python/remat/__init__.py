@@ -5,6 +5,7 @@ the only part that imports torch.
 """
 
 from remat._core import (
+    Device,
     Graph,
     Op,
     Plan,
@@ -14,9 +15,11 @@ from remat._core import (
     SweepPoint,
     SweepResult,
     check,
+    devices,
     load_graph,
     load_plan,
     parse_bytes,
+    parse_device,
     planners,
     simulate,
 )
@@ -35,6 +38,7 @@ __version__ = "0.1.0"
 
 __all__ = [
     "BudgetError",
+    "Device",
     "Graph",
     "GraphError",
     "InfeasibleError",
@@ -50,9 +54,11 @@ __all__ = [
     "SweepResult",
     "UsageError",
     "check",
+    "devices",
     "load_graph",
     "load_plan",
     "parse_bytes",
+    "parse_device",
     "plan",
     "planners",
     "simulate",

@@ -1,0 +1,27 @@
+// The devices of the roofline.
+#include "bindings.h"
+#include "remat/generate.h"
+
+namespace remat::python {
+
+void bind_devices(nb::module_& m) {
+  nb::class_<Device>(m, "Device",
+                     "Rates of a device: an op takes launch + max(flops / peak, bytes / bandwidth).")
+      .def_prop_ro("name", [](const Device& d) { return d.name; })
+      .def_prop_ro(
+          "flops_per_second", [](const Device& d) { return d.flops_per_second; }, "Peak, 32-bit floats.")
+      .def_prop_ro(
+          "bytes_per_second", [](const Device& d) { return d.bytes_per_second; }, "Memory bandwidth.")
+      .def_prop_ro("launch_seconds", [](const Device& d) { return d.launch_seconds; })
+      .def("__repr__", [](const Device& d) { return "<remat.Device: " + d.name + ">"; });
+  m.def(
+      "devices", [] { return std::vector<Device>(devices().begin(), devices().end()); },
+      "The devices that are known by name.");
+  m.def(
+      "parse_device", [](const std::string& text) { return parse_device(text); }, nb::arg("text"),
+      "A device by name, or of \"flops=19.5e12,bandwidth=2e12,launch=4e-6\" (launch may be left out). "
+      "Raises\n"
+      "UsageError.");
+}
+
+}  // namespace remat::python
