@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import Any, NoReturn
 
 import torch
@@ -15,9 +16,10 @@ import remat
 from .backend import Session
 from .capture import StepGraph, cuda_devices, storage_bytes
 from .errors import UnsupportedModelError
+from .fake import has_no_memory, with_fake_tensors
 from .measure import measure_peak, trace_allocations
 from .options import Options
-from .profile import profile_step
+from .progress import ProgressLine
 
 # New shapes are counted and warned about by the session, not by Dynamo.
 _RECOMPILE_LIMIT = 1 << 16
@@ -46,7 +48,15 @@ def fit(
     Raises InfeasibleError if the budget is proved impossible (with the floor and the smallest budget known to
     work), NoPlanError if none was found, UnsupportedModelError if the step cannot be planned.
     """
+    if has_no_memory(model):
+        raise remat.UsageError(
+            "fit: the model's tensors have no memory (meta or fake): it can be captured or swept, not run"
+        )
     session = Session(Options.from_mapping({"budget": budget, **options}), model)
+    first = next(model.parameters(), None)
+    if session.options.budget == "auto" and first is not None:
+        # Now that nothing of a step is in memory.
+        session.settle(tree_leaves(sample_inputs), first.device)
     fitted = copy.copy(model)
     fitted.__dict__["remat"] = session.report
     _compile(fitted, session)
@@ -68,7 +78,29 @@ def capture(
     the device can be captured. Raises UnsupportedModelError if the step is broken into several graphs or
     needs no gradients.
     """
+    return captured_step(model, sample_inputs, loss, options).graph
+
+
+@dataclass
+class Captured:
+    """A step that was captured and costed, not planned."""
+
+    step: StepGraph
+    graph: remat.Graph
+    session: Session
+    device: torch.device
+
+
+def captured_step(
+    model: torch.nn.Module,
+    sample_inputs: Any,
+    loss: Callable[[Any], torch.Tensor] | None,
+    options: Mapping[str, Any],
+) -> Captured:
+    """A training step of a model; of a model without memory, that of its fake copy."""
     captured: list[StepGraph] = []
+    if has_no_memory(model):
+        model, sample_inputs = with_fake_tensors(model, sample_inputs)
     session = Session(Options.from_mapping({"budget": "100%", **options}), model, captured)
     copied = copy.copy(model)
     _compile(copied, session)
@@ -80,8 +112,10 @@ def capture(
             f"capture: the model is broken into {len(captured)} graphs (TORCH_LOGS=graph_breaks says where); "
             "only a model in one piece is one graph"
         )
-    profile_step(captured[0])
-    return remat.Graph.from_dict(captured[0].to_dict())
+    with ProgressLine() as progress:
+        session.costs.fill(captured[0], progress.profiling)
+    graph = remat.Graph.from_dict(captured[0].to_dict())
+    return Captured(captured[0], graph, session, next(model.parameters()).device)
 
 
 def _compile(model: torch.nn.Module, session: Session) -> None:

@@ -9,10 +9,9 @@ from __future__ import annotations
 
 import gc
 import logging
-import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Hashable, Sequence
+from dataclasses import replace
 from typing import Any
 from weakref import WeakSet, WeakValueDictionary
 
@@ -24,14 +23,19 @@ from torch.utils._python_dispatch import _disable_current_modes
 
 import remat
 
+from .budget import auto_budget, optimizer_state_bytes
 from .capture import StepGraph, capture_step, storage_bytes
 from .kernels import eager_upsampling
 from .measure import bytes_left, tensor_storages
 from .options import Options
+from .origins import name_inputs
 from .planning import Part, held_bytes, part_of, plan_step
-from .profile import Cost, profile_step
-from .report import ModelReport
+from .progress import ProgressLine
+from .report import ModelReport, PlanReport
 from .rewrite import boxed, rewrite
+from .shapes import ShapeTable, compiled_frame, warn_at_recompile_limit
+from .store import Store
+from .watch import StepWatch
 
 log = logging.getLogger("remat.torch")
 
@@ -57,7 +61,10 @@ class Session:
         self.model = model
         self.captured = captured
         self.given: Any = None
-        self.costs: dict[str, Cost] = {}
+        self.store = Store(options.cache_dir) if options.cache_dir is not None else None
+        self.costs = options.cost_source(self.store)
+        self.shapes = ShapeTable(options.max_shapes)
+        self.watch = StepWatch()
         self.report = ModelReport()
         self.regions: list[Region] = []
         self.parts: dict[int, Part] = {}
@@ -66,9 +73,14 @@ class Session:
         self.loss_workspace = options.size("loss_workspace")
         self.stale = False
         self._seen: dict[int, int] = {}
+        self._auto_budget: int | None = None
+        self._reserve: int | None = None
 
     def __call__(self, gm: fx.GraphModule, example_inputs: Sequence[Any]) -> Callable[..., Any]:
         region = Region(self, gm, len(self.regions))
+        region.frame, times = compiled_frame(default=-1 - region.number)
+        if self.model is None:
+            warn_at_recompile_limit(times)
         self.regions.append(region)
         disable: Any = torch._dynamo.disable
         run: Callable[..., Any] = disable(region, reason="remat runs its own graphs")
@@ -83,6 +95,27 @@ class Session:
             self._seen.update(tensor_storages([a for a in args if isinstance(a, torch.nn.Parameter)]))
             known = self._seen
         return self.unplanned + sum(size for address, size in known.items() if address not in inside)
+
+    def settle(self, args: Sequence[Any], device: torch.device) -> Options:
+        """The options with the budget in bytes where it was "auto", and all that is reserved in `reserve`."""
+        if self._reserve is None:
+            optimizer = self.options.optimizer
+            self._reserve = self.options.size("reserve")
+            self._reserve += optimizer_state_bytes(optimizer, device) if optimizer is not None else 0
+        budget = self.options.budget
+        if budget == "auto":
+            if self._auto_budget is None:
+                inside = sum(tensor_storages([a for a in args if isinstance(a, torch.Tensor)]).values())
+                resident = inside + self.outside(args)
+                self._auto_budget = auto_budget(device, resident, self._reserve, self.options.margin)
+                log.info("budget=auto: %d bytes on %s", self._auto_budget, device)
+            budget = self._auto_budget
+        return replace(self.options, budget=budget, reserve=self._reserve)
+
+    def forget_shapes(self, frame: int, shapes: Hashable) -> None:
+        for region in self.regions:
+            if region.frame == frame:
+                region.forget_shapes(shapes)
 
     def start_call(self, region: Region) -> None:
         """Notice what is in flight together; plan all anew, once nothing is, if that is more than was
@@ -116,6 +149,8 @@ class Session:
             self.report.parts.clear()
             for other in self.regions:
                 other.forget_plans()
+        if not own and not mates:
+            self.watch.open = None
 
     def count_unplanned(self, forward: Callable[[], Any], device: torch.device) -> None:
         """Notice what a forward leaves in memory that no plan accounts for, and plan anew with that much
@@ -175,6 +210,9 @@ class Region:
         self.session = session
         self.gm = gm
         self.number = number
+        # The piece of code that it was compiled from; for other shapes Dynamo makes other regions of it.
+        self.frame = -1
+        self.reports: dict[Any, PlanReport] = {}
         self.variants: dict[Any, Callable[..., Any]] = {}
         # Bytes that a call of each variant leaves in memory, and the sum over the calls since it was set to
         # zero.
@@ -190,9 +228,13 @@ class Region:
         if training:
             self.session.start_call(self)
         key = self._key(args, training)
+        self.session.shapes.use(self.frame, key[0], self.session.forget_shapes)
         variant = self.variants.get(key)
         if variant is None:
             variant = self._compile(args, key)
+        report = self.reports.get(key)
+        if training and report is not None and self.session.watch.open is None:
+            self.session.watch.forward(report, _device_of(args))
         results = variant(*args)
         self.held += self.held_by.get(key, 0)
         if training:
@@ -205,6 +247,15 @@ class Region:
 
     def forget_plans(self) -> None:
         self.variants = {key: variant for key, variant in self.variants.items() if not key[1]}
+        self.reports.clear()
+
+    def forget_shapes(self, shapes: Hashable) -> None:
+        for key in [key for key in self.variants if key[0] == shapes]:
+            del self.variants[key]
+            self.held_by.pop(key, None)
+            report = self.reports.pop(key, None)
+            if report is not None and report in self.session.report.parts:
+                self.session.report.parts.remove(report)
 
     def _note_call(self, results: Any) -> None:
         for item in results if isinstance(results, (tuple, list)) else (results,):
@@ -232,12 +283,6 @@ class Region:
         return sum(storage_bytes(a) for a in leaves) if accumulate else 0
 
     def _compile(self, args: Sequence[Any], key: Any) -> Callable[..., Any]:
-        if len(self.variants) == self.session.options.max_shapes:
-            log.warning(
-                "graph %d has met %d combinations of input shapes; each further one is planned anew",
-                self.number,
-                len(self.variants),
-            )
         start = time.perf_counter()
 
         def partition(joint: fx.GraphModule, joint_inputs: Any, *, num_fwd_outputs: int, **_: Any) -> Any:
@@ -250,7 +295,7 @@ class Region:
                     self.gm,
                     list(args),
                     fw_compiler=_compile_boxed,
-                    bw_compiler=_compile_boxed,
+                    bw_compiler=self._backward_compiler(key, _device_of(args)),
                     inference_compiler=_compile_boxed,
                     partition_fn=partition,
                     keep_inference_input_mutations=True,
@@ -261,6 +306,24 @@ class Region:
         self.variants[key] = variant
         return variant
 
+    def _backward_compiler(self, key: Any, device: torch.device) -> Callable[..., Any]:
+        """Compiles the backward half so that its end is seen."""
+
+        def compile_backward(gm: fx.GraphModule, example_inputs: Sequence[Any]) -> Callable[..., Any]:
+            run = boxed(gm)
+
+            def backward(args: list[Any]) -> Any:
+                results = run(args)
+                report = self.reports.get(key)
+                if report is not None:
+                    self.session.watch.backward_done(report, device)
+                return results
+
+            backward._boxed_call = True  # type: ignore[attr-defined]
+            return backward
+
+        return compile_backward
+
     def _partition(
         self,
         joint: fx.GraphModule,
@@ -269,26 +332,31 @@ class Region:
         args: Sequence[Any],
         start: float,
     ) -> tuple[fx.GraphModule, fx.GraphModule]:
-        session, options, existing = self.session, self.session.options, key[-1]
+        session, existing = self.session, key[-1]
         step = capture_step(joint, num_forward_outputs, name=f"step_{self.number}")
         step.ops[step.loss].workspace = session.loss_workspace
+        name_inputs(step, self.gm, args)
         step.add_resident("existing gradients", existing)
         step.add_resident("outside the graph", session.outside(args))
         captured = time.perf_counter()
         if session.captured is not None:
             session.captured.append(step)
             raise _CapturedOnly
-        with _progress_line() as show:
-            distinct = profile_step(
-                step, cache=session.costs, progress=lambda i, n: show(f"profiling op {i}/{n}")
-            )
+        options = session.settle(args, _device_of(args))
+        with ProgressLine() as progress:
+            distinct = session.costs.fill(step, progress.profiling)
             profiled = time.perf_counter()
             graph = remat.Graph.from_dict(step.to_dict())
             session.parts[self.number] = part_of(step, graph, existing, session.calls)
             others = [session.parts[number] for number in sorted(self.mates) if number in session.parts]
-            report, steps = plan_step(step, graph, options, others, session.calls, existing, show)
+            report, steps = plan_step(
+                step, graph, options, others, session.calls, existing, progress, session.store
+            )
         report.distinct_ops = distinct
         report.existing_gradients = existing
+        # What eager code leaves counts as resident in the plan, but comes while the step runs.
+        report.rise += session.unplanned
+        self.reports[key] = report
         halves = rewrite(step, steps)
         tangents = sum(step.values[v].bytes for v in step.ops[step.loss].outputs)
         self.held_by[key] = held_bytes(session.parts[self.number], steps) - tangents + halves.rng_state_bytes
@@ -299,7 +367,7 @@ class Region:
         }
         session.report.parts.append(report)
         log.info(
-            "%s: %d ops, peak %d -> %d bytes (budget %d), overhead %.1f %%, %d steps recomputed, %.1f s",
+            "%s: %d ops, peak %d -> %d bytes (budget %d), overhead %.1f %%, %d steps recomputed, %.1f s%s",
             report.name,
             report.ops,
             report.keep_all_peak,
@@ -308,6 +376,7 @@ class Region:
             100 * report.overhead,
             report.recomputed_steps,
             sum(report.seconds.values()),
+            ", stored plan" if report.stored else "",
         )
         return halves.forward, halves.backward
 
@@ -323,23 +392,8 @@ def _compile_boxed(gm: fx.GraphModule, example_inputs: Sequence[Any]) -> Callabl
     return boxed(gm)
 
 
-@contextmanager
-def _progress_line() -> Iterator[Callable[[str], None]]:
-    """Shows one line on a terminal once more than a second has passed, and clears it."""
-    start = time.perf_counter()
-    width = 0
-
-    def show(text: str) -> None:
-        nonlocal width
-        if time.perf_counter() - start > 1 and sys.stderr.isatty():
-            line = f"remat: {text}"
-            sys.stderr.write("\r" + line.ljust(width))
-            sys.stderr.flush()
-            width = len(line)
-
-    try:
-        yield show
-    finally:
-        if width:
-            sys.stderr.write("\r" + " " * width + "\r")
-            sys.stderr.flush()
+def _device_of(args: Sequence[Any]) -> torch.device:
+    """The device of a graph's parameters, or of any of its tensors."""
+    tensors = [a for a in args if isinstance(a, torch.Tensor)]
+    tensors.sort(key=lambda t: not isinstance(t, torch.nn.Parameter))
+    return tensors[0].device if tensors else torch.device("cpu")

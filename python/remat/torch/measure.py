@@ -20,6 +20,8 @@ from torch._C._profiler import (
 from torch._subclasses.fake_tensor import FakeTensor
 from torch.utils._pytree import tree_leaves
 
+from .watch import compare_all, recorded_steps
+
 
 class AllocatorTrace:
     """The CPU allocator's events of one window, in order: (address, bytes), bytes negative for a free.
@@ -30,6 +32,7 @@ class AllocatorTrace:
 
     def __init__(self) -> None:
         self.events: list[tuple[int, int]] = []
+        self.times_ns: list[int] = []
 
     def _collect(self, result: Any) -> None:
         found: list[tuple[int, int, int, int]] = []
@@ -42,16 +45,25 @@ class AllocatorTrace:
                 found.append((event.start_time_ns, len(found), fields.ptr, fields.alloc_size))
         found.sort()
         self.events = [(ptr, size) for _, _, ptr, size in found]
+        self.times_ns = [when for when, _, _, _ in found]
 
-    def rise(self, known: dict[int, int] | None = None) -> tuple[int, int]:
+    def rise(
+        self, known: dict[int, int] | None = None, start_ns: int = 0, end_ns: int | None = None
+    ) -> tuple[int, int]:
         """Highest and last level of the allocated bytes relative to the start.
 
         `known` maps the addresses of blocks that were alive and counted at the start to their bytes: their
         frees are subtracted, frees of all other earlier blocks are ignored.
+        start_ns, end_ns: a part of the window, in times of `time.time_ns`.
         """
         alive = dict(known or {})
         level = top = 0
-        for ptr, size in self.events:
+        started = False
+        for when, (ptr, size) in zip(self.times_ns, self.events, strict=True):
+            if end_ns is not None and when > end_ns:
+                break
+            if not started and when >= start_ns:
+                started, level, top = True, 0, 0
             if size > 0:
                 alive[ptr] = size
                 level += size
@@ -144,7 +156,8 @@ def measure_peak(
 
     On the CPU this follows the allocator's own events and is exact for all memory that PyTorch allocates;
     memory that MKL or oneDNN take for themselves does not show. On CUDA it is
-    `torch.cuda.max_memory_allocated`.
+    `torch.cuda.max_memory_allocated`. Planned steps that run inside `fn` are compared with their predictions;
+    more than 2 % above is a warning.
 
     resident: the tensors, modules, optimizers (or containers of them) to count as alive at the start, with
     their
@@ -175,6 +188,7 @@ def measure_peak(
                 fn()
     known = live_storages() if resident is None else tensor_storages(resident, "cpu")
     start = sum(known.values())
-    with trace_allocations() as trace:
+    with trace_allocations() as trace, recorded_steps() as windows:
         fn()
+    compare_all(windows, trace, known)
     return start + trace.rise(known)[0]

@@ -8,7 +8,12 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
+import torch
+
 import remat
+
+from .costs import Costs
+from .store import Store
 
 
 @dataclass(frozen=True)
@@ -16,8 +21,11 @@ class Options:
     """Options of `torch.compile(model, backend="remat", options={...})` and of `remat.torch.fit`.
 
     budget: bytes for the whole step: parameters, buffers, inputs, gradients, activations, temporaries. A
-        number, "6GiB", or "60%" of the peak of keeping everything.
-    reserve: bytes of the budget for what the step does not see, such as optimizer state.
+        number, "6GiB", "60%" of the peak of keeping everything, or "auto": what the CUDA device has free.
+    reserve: bytes of the budget for what the step does not see.
+    optimizer: its state on the model's device is taken from the budget as well, be it there already or made
+        by its first step.
+    margin: what budget="auto" leaves free: bytes, or a share of the device's memory.
     accumulate: are there gradients already when a step starts? None looks at each call, and plans once for
         each of the two cases.
     calls: how many calls of the model come before the first backward. More are noticed, and planned for from
@@ -26,7 +34,12 @@ class Options:
     plan: carry out this plan instead of planning: a `remat.Plan`, a list of op indices, or the path of a
         file.
     loss_workspace: bytes that computing the loss outside the model needs on top of its gradient.
-    max_shapes: how many combinations of input shapes are planned for without a warning.
+    max_shapes: how many combinations of input shapes keep their plans; past it, the least recently used goes.
+    costs: where the durations of ops come from: "measured" on this machine; "roofline" of `device`; or the
+        path of a file that `measure_costs` wrote.
+    device: for the roofline, as in `remat generate --device`: a name of `remat.devices()`, or
+        "flops=19.5e12,bandwidth=2e12,launch=4e-6". Default "a100".
+    cache_dir: a folder that keeps measured costs and plans for later processes.
     """
 
     budget: int | str
@@ -42,6 +55,11 @@ class Options:
     plan: Any = None
     loss_workspace: int | str = 0
     max_shapes: int = 16
+    costs: str | Path = "measured"
+    device: str | None = None
+    cache_dir: str | Path | None = None
+    optimizer: torch.optim.Optimizer | None = None
+    margin: int | str = "5%"
 
     @classmethod
     def from_mapping(cls, given: Mapping[str, Any] | None) -> Options:
@@ -57,11 +75,17 @@ class Options:
             raise remat.BudgetError('remat: a budget is needed, for example options={"budget": "6GiB"}')
         options = cls(**given)
         # Bad sizes are errors now, not after minutes of profiling; any peak will do to read a percentage.
-        remat.parse_bytes(options.budget, keep_all_peak=1 << 40)
+        if options.budget != "auto":
+            remat.parse_bytes(options.budget, keep_all_peak=1 << 40)
+        if options.margin != 0:
+            remat.parse_bytes(options.margin, keep_all_peak=1 << 40)
         for name in ("reserve", "loss_workspace"):
             options.size(name)
         if not isinstance(options.calls, int) or options.calls < 1:
             raise remat.UsageError(f"remat: calls must be 1 or more, not {options.calls!r}")
+        if not isinstance(options.max_shapes, int) or options.max_shapes < 1:
+            raise remat.UsageError(f"remat: max_shapes must be 1 or more, not {options.max_shapes!r}")
+        options._check_kinds()
         if options.order not in ("fixed", "free"):
             raise remat.UsageError(f'remat: order must be "fixed" or "free", not {options.order!r}')
         if options.plan is not None and not isinstance(options.plan, (str, Path, remat.Plan, list, tuple)):
@@ -69,6 +93,24 @@ class Options:
                 f"remat: plan must be a Plan, a path or a list of ops, not {type(options.plan).__name__}"
             )
         return options
+
+    def _check_kinds(self) -> None:
+        for name, kinds in (("costs", (str, Path)), ("cache_dir", (str, Path, type(None)))):
+            value = getattr(self, name)
+            if not isinstance(value, kinds):
+                raise remat.UsageError(f"remat: {name} must be a path, not {type(value).__name__}")
+        if self.device is not None and self.costs != "roofline":
+            raise remat.UsageError('remat: device belongs to costs="roofline"')
+        if self.device is not None:
+            remat.parse_device(self.device)
+        if self.optimizer is not None and not isinstance(self.optimizer, torch.optim.Optimizer):
+            raise remat.UsageError(
+                f"remat: optimizer must be a torch.optim.Optimizer, not {type(self.optimizer).__name__}"
+            )
+
+    def cost_source(self, store: Store | None) -> Costs:
+        device = remat.parse_device(self.device or "a100") if self.costs == "roofline" else None
+        return Costs(str(self.costs), device, store)
 
     def size(self, name: str) -> int:
         """`reserve` or `loss_workspace` in bytes."""

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, replace
 from typing import Any, NoReturn
 
 import remat
 
 from .capture import RNG_STATE_BYTES, Op, StepGraph, tensors_of
 from .options import Options
+from .progress import ProgressLine
 from .report import PlanReport
+from .store import Store, digest
 
 
 @dataclass
@@ -43,12 +45,14 @@ def plan_step(
     others: Sequence[Part] = (),
     copies: int = 1,
     existing_gradients: int = 0,
-    show: Callable[[str], None] = lambda text: None,
+    progress: ProgressLine | None = None,
+    store: Store | None = None,
 ) -> tuple[PlanReport, list[int]]:
     """Plan a step within the budget, or check the plan that was given.
 
     others, copies: what else is in flight at the same time; then all are planned together, and the report's
     peaks count the saved tensors of all.
+    store: where plans are kept between processes.
 
     Raises InfeasibleError when the budget is proved impossible, NoPlanError when nothing was found.
     """
@@ -59,32 +63,107 @@ def plan_step(
     budget = remat.parse_bytes(options.budget, keep_all_peak=graph.keep_all_peak + fixed)
     if options.plan is not None:
         return _given_plan(step, graph, options, budget, reserve)
-    show("planning")
+    parts = [mine, *others]
+    problem = _problem(parts, options, budget, reserve) if store is not None else {}
+    if store is not None:
+        found = store.load_plan(problem)
+        if found is not None:
+            try:
+                return _planned(step, graph, options, budget, reserve, Found(**found), stored=True)
+            except (remat.RematError, TypeError, ValueError) as error:
+                store.ignore_plan(problem, error)
+    if progress is not None:
+        progress.planning(options.time_limit)
     if others or copies > 1:
-        result, steps, beside = _plan_together([mine, *others], options, budget - reserve)
-        reserve += beside
+        made = _plan_together(parts, options, budget - reserve, progress)
     else:
-        keep_all = graph.keep_all_peak + reserve <= budget
-        target = graph.keep_all_peak if keep_all else budget - fixed
-        if target <= 0:
-            raise remat.InfeasibleError(
-                f"the budget of {budget} bytes leaves nothing after a reserve of {reserve} bytes",
-                floor=graph.floor + reserve,
-                smallest_known=graph.keep_all_peak + reserve,
-            )
-        result = _plan(graph, target, options)
-        if result.plan is None:
-            _raise_no_plan(result, graph, budget, reserve, fixed)
-        steps = list(result.plan.steps)
-    plan = remat.Plan(graph, steps, options.order)
-    report = _report(step, graph, steps, budget, reserve, plan)
-    report.status, report.planner = result.status, result.planner
-    report.peak_lower_bound = min(result.peak_lower_bound, plan.peak or 0) + reserve
-    report.duration_lower_bound = result.duration_lower_bound
-    return report, steps
+        made = _plan_alone(graph, options, budget, reserve, fixed, progress)
+    if store is not None:
+        store.add_plan(problem, asdict(made))
+    return _planned(step, graph, options, budget, reserve, made)
 
 
-def _plan(graph: remat.Graph, target: int, options: Options) -> remat.PlanResult:
+@dataclass
+class Found:
+    """What planning a step came to.
+
+    beside: bytes that other calls in flight hold at this one's peak.
+    """
+
+    steps: list[int]
+    status: str
+    planner: str
+    peak_lower_bound: int
+    duration_lower_bound: int
+    beside: int = 0
+
+    @classmethod
+    def of(cls, result: remat.PlanResult, beside: int = 0) -> Found:
+        steps = list(result.plan.steps) if result.plan is not None else []
+        return cls(
+            steps, result.status, result.planner, result.peak_lower_bound, result.duration_lower_bound, beside
+        )
+
+
+def _problem(parts: Sequence[Part], options: Options, budget: int, reserve: int) -> dict[str, Any]:
+    """All that a plan depends on, as a JSON value."""
+    effort = ("planner", "order", "time_limit", "work_limit", "seed", "threads")
+    return {
+        "remat": remat.__version__,
+        "graphs": [digest(part.graph.to_dict()) for part in parts],
+        "parts": [[p.loss, p.new_gradients, p.generator_states, p.copies] for p in parts],
+        "budget": budget,
+        "reserve": reserve,
+        **{name: getattr(options, name) for name in effort},
+    }
+
+
+def _planned(
+    step: StepGraph,
+    graph: remat.Graph,
+    options: Options,
+    budget: int,
+    reserve: int,
+    found: Found,
+    stored: bool = False,
+) -> tuple[PlanReport, list[int]]:
+    """The steps, simulated anew. Raises PlanError where they break a rule or, stored, the budget."""
+    plan = remat.Plan(graph, found.steps, options.order)
+    report = report_of(step, graph, plan, budget, reserve + found.beside)
+    if stored and report.predicted_peak > budget:
+        raise remat.PlanError(f"it needs {report.predicted_peak} bytes, the budget is {budget}")
+    report.status, report.planner, report.stored = found.status, found.planner, stored
+    report.peak_lower_bound = min(found.peak_lower_bound, plan.peak or 0) + report.reserve
+    report.duration_lower_bound = found.duration_lower_bound
+    report.rise = report.predicted_peak - reserve - graph.resident
+    return report, found.steps
+
+
+def _plan_alone(
+    graph: remat.Graph,
+    options: Options,
+    budget: int,
+    reserve: int,
+    fixed: int,
+    progress: ProgressLine | None,
+) -> Found:
+    keep_all = graph.keep_all_peak + reserve <= budget
+    target = graph.keep_all_peak if keep_all else budget - fixed
+    if target <= 0:
+        raise remat.InfeasibleError(
+            f"the budget of {budget} bytes leaves nothing after a reserve of {reserve} bytes",
+            floor=graph.floor + reserve,
+            smallest_known=graph.keep_all_peak + reserve,
+        )
+    result = _plan(graph, target, options, progress)
+    if result.plan is None:
+        _raise_no_plan(result, graph, budget, reserve, fixed)
+    return Found.of(result)
+
+
+def _plan(
+    graph: remat.Graph, target: int, options: Options, progress: ProgressLine | None = None
+) -> remat.PlanResult:
     return remat.plan(
         graph,
         budget=target,
@@ -94,6 +173,7 @@ def _plan(graph: remat.Graph, target: int, options: Options) -> remat.PlanResult
         work_limit=options.work_limit,
         seed=options.seed,
         threads=options.threads,
+        progress=progress.better_plan if progress is not None else None,
     )
 
 
@@ -115,21 +195,22 @@ def _least_held(part: Part) -> int:
     return sum(int(graph.bytes[value]) for value in held)
 
 
-def _capped(part: Part, cap: int, target: int, options: Options) -> remat.PlanResult:
+def _capped(
+    part: Part, cap: int, target: int, options: Options, progress: ProgressLine | None
+) -> remat.PlanResult:
     """Plan a part so that it holds at most `cap` bytes at the loss: by a workspace there that fills the
     rest.
     """
     description = part.graph.to_dict()
     loss = description["ops"][part.loss]
     loss["workspace"] = max(loss.get("workspace", 0), target - cap - part.graph.resident)
-    return _plan(remat.Graph.from_dict(description), target, options)
+    return _plan(remat.Graph.from_dict(description), target, options, progress)
 
 
 def _plan_together(
-    parts: Sequence[Part], options: Options, limit: int
-) -> tuple[remat.PlanResult, list[int], int]:
-    """A plan for the first of several parts whose saved tensors are in memory together, and the bytes beside
-    it.
+    parts: Sequence[Part], options: Options, limit: int, progress: ProgressLine | None
+) -> Found:
+    """A plan for the first of several parts whose saved tensors are in memory together.
 
     Each part may hold a share of what it would hold if it kept everything, and its own peak must leave room
     for what all others hold. The same share for all; of those tried, the one with the least duration.
@@ -138,7 +219,7 @@ def _plan_together(
     states = sum(part.copies * part.generator_states for part in parts)
     whole = [held_bytes(part, range(part.graph.num_ops)) for part in parts]
     least = [_least_held(part) for part in parts]
-    best: tuple[int, remat.PlanResult, list[int], int] | None = None
+    best: tuple[int, Found] | None = None
     options = replace(options, time_limit=options.time_limit / (2 * len(parts)))
     for share in _SHARES:
         caps = [max(int(share * size), low) for size, low in zip(whole, least, strict=True)]
@@ -147,7 +228,8 @@ def _plan_together(
         for i, part in enumerate(parts):
             gradients = sum(p.new_gradients for j, p in enumerate(parts) if j != i or p.copies > 1)
             beside = total - caps[i] + gradients + states + resident - part.graph.resident
-            result = _capped(part, caps[i], limit - beside, options) if limit > beside else None
+            room = limit - beside
+            result = _capped(part, caps[i], room, options, progress) if room > 0 else None
             if result is None or result.plan is None:
                 break
             results.append(result)
@@ -155,8 +237,7 @@ def _plan_together(
         else:
             duration = sum(part.copies * (r.duration or 0) for part, r in zip(parts, results, strict=True))
             if best is None or duration < best[0]:
-                plan = results[0].plan
-                best = duration, results[0], list(plan.steps if plan is not None else ()), besides[0]
+                best = duration, Found.of(results[0], besides[0])
             elif duration > best[0]:
                 break
     if best is None:
@@ -170,7 +251,7 @@ def _plan_together(
             floor=floor,
             smallest_known=known,
         )
-    return best[1], best[2], best[3]
+    return best[1]
 
 
 def _raise_no_plan(
@@ -205,9 +286,9 @@ def _state_bytes(op: Op) -> int:
     return RNG_STATE_BYTES[tensors_of(op.node.meta["val"])[0].device.type]
 
 
-def _report(
-    step: StepGraph, graph: remat.Graph, steps: Sequence[int], budget: int, reserve: int, plan: remat.Plan
-) -> PlanReport:
+def report_of(step: StepGraph, graph: remat.Graph, plan: remat.Plan, budget: int, reserve: int) -> PlanReport:
+    """The numbers of a plan; status, planner and bounds as if it were given."""
+    steps = plan.steps
     runs = Counter(steps)
     states = sum(_state_bytes(op) for i, op in enumerate(step.ops) if runs[i] > 1)
     return PlanReport(
@@ -240,7 +321,8 @@ def _given_plan(
     order = given.order if isinstance(given, remat.Plan) else options.order
     plan = remat.Plan(graph, given.steps if isinstance(given, remat.Plan) else given, order)
     steps = list(plan.steps)
-    report = _report(step, graph, steps, budget, reserve, plan)
+    report = report_of(step, graph, plan, budget, reserve)
+    report.rise = report.predicted_peak - reserve - graph.resident
     if report.predicted_peak > budget:
         raise remat.PlanError(
             f"the given plan needs {report.predicted_peak} bytes for this step, the budget is {budget}"

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import statistics
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -18,7 +18,7 @@ import torch
 from torch import fx
 from torch.utils._pytree import tree_map
 
-from .capture import StepGraph, cuda_devices, tensors_of
+from .capture import cuda_devices, tensors_of
 from .errors import UnsupportedModelError
 from .measure import trace_allocations
 
@@ -36,33 +36,18 @@ class Cost:
 Progress = Callable[[int, int], None]
 
 
-def profile_step(
-    step: StepGraph,
-    *,
-    cache: dict[str, Cost] | None = None,
-    progress: Progress | None = None,
-) -> int:
-    """Fill in duration and workspace of every op; returns how many distinct ops were measured.
+def measure_ops(nodes: Mapping[str, fx.Node], progress: Progress | None = None) -> dict[str, Cost]:
+    """Run every op alone; its key goes into the result.
 
-    cache: costs by signature, read and added to.
     progress: called with (measured so far, to measure).
     """
-    cache = {} if cache is None else cache
-    nodes = {i: op.node for i, op in enumerate(step.ops) if op.node is not None}
-    signatures = {i: signature(node) for i, node in nodes.items()}
-    todo: dict[str, fx.Node] = {}
-    for index, key in signatures.items():
-        if key not in cache:
-            todo.setdefault(key, nodes[index])
+    found: dict[str, Cost] = {}
     with _undisturbed():
-        for done, (key, node) in enumerate(todo.items()):
-            cache[key] = measure_op(node)
+        for key, node in nodes.items():
+            found[key] = measure_op(node)
             if progress is not None:
-                progress(done + 1, len(todo))
-    for index, key in signatures.items():
-        step.ops[index].duration = cache[key].duration
-        step.ops[index].workspace = cache[key].workspace
-    return len(todo)
+                progress(len(found), len(nodes))
+    return found
 
 
 def signature(node: fx.Node) -> str:

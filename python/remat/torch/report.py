@@ -13,6 +13,9 @@ class PlanReport:
     predicted_peak: of the whole step, resident tensors and `reserve` included; comparable with `budget`.
     keep_all_peak: the same without any recomputation.
     overhead: extra time by the measured durations, as a fraction.
+    rise: of the predicted peak, what comes on top of what is in memory when the step begins.
+    exceeded: by how much a measured peak was above the predicted one, if that was noticed.
+    stored: the plan came from `cache_dir`.
     """
 
     name: str
@@ -31,6 +34,9 @@ class PlanReport:
     recomputed_steps: int
     distinct_ops: int
     existing_gradients: int
+    rise: int = 0
+    exceeded: int = 0
+    stored: bool = False
     seconds: dict[str, float] = field(default_factory=dict)
 
     def __str__(self) -> str:
@@ -60,7 +66,8 @@ class ModelReport:
 
     parts: list[PlanReport] = field(default_factory=list)
 
-    def _largest(self) -> PlanReport:
+    def largest(self) -> PlanReport:
+        """The part with the highest predicted peak. Raises RuntimeError before anything was planned."""
         if not self.parts:
             raise RuntimeError("nothing was planned yet: run a training step first")
         return max(self.parts, key=lambda part: part.predicted_peak)
@@ -68,31 +75,31 @@ class ModelReport:
     @property
     def predicted_peak(self) -> int:
         """Highest predicted peak of any part, in bytes."""
-        return self._largest().predicted_peak
+        return self.largest().predicted_peak
 
     @property
     def keep_all_peak(self) -> int:
-        return self._largest().keep_all_peak
+        return self.largest().keep_all_peak
 
     @property
     def overhead(self) -> float:
-        return self._largest().overhead
+        return self.largest().overhead
 
     @property
     def peak_lower_bound(self) -> int:
-        return self._largest().peak_lower_bound
+        return self.largest().peak_lower_bound
 
     @property
     def budget(self) -> int:
-        return self._largest().budget
+        return self.largest().budget
 
     @property
     def plan(self) -> Any:
-        return self._largest().plan
+        return self.largest().plan
 
     @property
     def graph(self) -> Any:
-        return self._largest().graph
+        return self.largest().graph
 
     def __str__(self) -> str:
         return "\n\n".join(str(part) for part in self.parts) or "nothing planned yet"

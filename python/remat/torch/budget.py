@@ -1,0 +1,107 @@
+"""What of a device a step may use: budget="auto", and the state of optimizers."""
+
+from __future__ import annotations
+
+from collections import OrderedDict, defaultdict
+from typing import Any
+
+import torch
+from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.utils._pytree import tree_leaves
+
+import remat
+
+from .capture import storage_bytes
+
+# Free memory changes a little from start to start; plans that are stored should not.
+_STEPS_PER_DEVICE = 200
+
+
+def auto_budget(device: torch.device, resident: int, reserve: int, margin: int | str) -> int:
+    """Bytes for a step on a CUDA device: all that this process has or could have there, less the margin and
+    what it holds besides the step.
+
+    resident: bytes of the step that are allocated already.
+    reserve: bytes that the budget is to cover besides the step, allocated already or not.
+    Raises BudgetError where the device's memory is not known, or too little is left.
+    """
+    if device.type != "cuda":
+        raise remat.BudgetError(
+            f'budget="auto" needs a CUDA device, the model is on {device}: give bytes, for example "6GiB"'
+        )
+    cuda: Any = torch.cuda
+    free, total = cuda.mem_get_info(device)
+    ours = free + cuda.memory_reserved(device)
+    beside = max(0, cuda.memory_allocated(device) - resident)
+    kept_free = 0 if margin == 0 else remat.parse_bytes(margin, keep_all_peak=total)
+    # What is allocated beside the step and what is reserved for it are the same thing, as far as they go.
+    budget = ours - max(beside, reserve) + reserve - kept_free
+    unit = max(1, total // _STEPS_PER_DEVICE)
+    budget = budget // unit * unit
+    if budget <= 0:
+        raise remat.BudgetError(
+            f'budget="auto": of the {total} bytes of {device} this process can have {ours}, {beside} of them '
+            f"are in use beside the step, and {kept_free} are to stay free: nothing is left"
+        )
+    return int(budget)
+
+
+def optimizer_state_bytes(optimizer: torch.optim.Optimizer, device: torch.device) -> int:
+    """Bytes of the optimizer's state on a type of device: what is there, and what the first step will make.
+
+    The latter is found by a step of a copy on fake tensors. Raises UsageError if that does not work.
+    """
+    state: Any = optimizer.state
+    # By parameter: some optimizers keep state of their own beside it.
+    present = {id(t): t for t in tree_leaves(dict(state)) if isinstance(t, torch.Tensor)}
+    parameters = [p for group in optimizer.param_groups for p in group["params"]]
+    new = {p for p in parameters if p.requires_grad and not state.get(p)}
+    made = _state_to_come(optimizer, new) if new else []
+    tensors = [*present.values(), *made]
+    return sum(storage_bytes(t) for t in tensors if t.device.type == device.type)
+
+
+def _state_to_come(optimizer: torch.optim.Optimizer, new: set[torch.Tensor]) -> list[torch.Tensor]:
+    try:
+        return _fake_step(optimizer, new, {})
+    except Exception:
+        pass  # fused kernels may not run on fake tensors; the state is the same without
+    try:
+        return _fake_step(optimizer, new, {"fused": False, "foreach": False})
+    except Exception as error:
+        raise remat.UsageError(
+            f"the state that {type(optimizer).__name__} will have cannot be foreseen ({error}): "
+            "give its bytes as reserve="
+        ) from error
+
+
+def _fake_step(
+    optimizer: torch.optim.Optimizer, new: set[torch.Tensor], settings: dict[str, Any]
+) -> list[torch.Tensor]:
+    """The state that one step makes for some parameters."""
+    mode = FakeTensorMode(allow_non_fake_inputs=True)
+    kind = type(optimizer)
+    double: Any = object.__new__(kind)
+    # A scheduler leaves its own `step` on the instance, bound to the real optimizer.
+    double.__dict__.update({k: v for k, v in optimizer.__dict__.items() if k != "step"})
+    for hooks in ("_optimizer_step_pre_hooks", "_optimizer_step_post_hooks"):
+        double.__dict__[hooks] = OrderedDict()
+    double.state = defaultdict(dict)
+    step: Any = kind.step
+    step = step.__wrapped__ if getattr(step, "hooked", False) else step
+    with mode:
+        double.param_groups = [
+            {
+                **{k: settings.get(k, v) for k, v in group.items()},
+                "params": [_fake_parameter(p) for p in group["params"] if p in new],
+            }
+            for group in optimizer.param_groups
+        ]
+        step(double)
+    return [t for t in tree_leaves(dict(double.state)) if isinstance(t, torch.Tensor)]
+
+
+def _fake_parameter(parameter: torch.Tensor) -> torch.nn.Parameter:
+    fake = torch.nn.Parameter(torch.empty_like(parameter, device=parameter.device))
+    fake.grad = torch.empty_like(fake)
+    return fake

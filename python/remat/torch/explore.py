@@ -1,0 +1,185 @@
+"""Questions that need no training: overhead against memory, what fills the peak, what ops cost."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+
+import remat
+
+from .api import Captured, captured_step
+from .costs import write_costs
+from .peak import PeakReport, peak_report
+from .planning import plan_step, report_of
+from .progress import ProgressLine
+from .report import ModelReport, PlanReport
+
+_Loss = Callable[[Any], torch.Tensor]
+
+
+@dataclass(frozen=True)
+class SweepRow:
+    """One plan: the smallest budget that allows it in bytes, and what it costs.
+
+    overhead: extra time as a fraction of the step that keeps everything.
+    seconds: of all ops of the step together.
+    knee: the row farthest below the chord of the curve.
+    """
+
+    budget: int
+    overhead: float
+    seconds: float
+    recomputed_steps: int
+    knee: bool
+    plan: remat.Plan = field(repr=False)
+
+
+@dataclass(frozen=True)
+class Sweep:
+    """Overhead against memory, from keeping everything down to the smallest peak that was found.
+
+    rows: by falling budget; the overhead never falls.
+    keep_all_peak, floor: bytes of the whole step; no plan goes below the floor.
+    """
+
+    rows: list[SweepRow]
+    keep_all_peak: int
+    floor: int
+    graph: remat.Graph = field(repr=False)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Everything but graph and plans, as a JSON value."""
+        rows = [{k: v for k, v in vars(row).items() if k != "plan"} for row in self.rows]
+        return {"keep_all_peak": self.keep_all_peak, "floor": self.floor, "rows": rows}
+
+    def __str__(self) -> str:
+        lines = [f"{'budget MB':>12} {'of keep-all':>11} {'overhead':>9} {'step s':>10} {'recomputed':>10}"]
+        for row in self.rows:
+            lines.append(
+                f"{row.budget / 1e6:12.1f} {row.budget / self.keep_all_peak:11.1%} {row.overhead:9.2%} "
+                f"{row.seconds:10.4g} {row.recomputed_steps:10}{'  <- knee' if row.knee else ''}"
+            )
+        return "\n".join(lines)
+
+
+def sweep(
+    model: torch.nn.Module,
+    sample_inputs: Any,
+    *,
+    points: int = 12,
+    loss: _Loss | None = None,
+    **options: Any,
+) -> Sweep:
+    """How much longer a training step takes the less memory it may use.
+
+    points: how many budgets are planned for, 2 or more, evenly spaced; plans that several of them share are
+        listed once.
+    sample_inputs, loss, options: as in `fit`, without a budget; `time_limit` is that of the whole sweep. A
+        model of meta tensors will do.
+
+    Raises UnsupportedModelError as `capture`.
+    """
+    captured = captured_step(model, sample_inputs, loss, options)
+    settled = captured.session.settle([], captured.device)
+    reserve = settled.size("reserve")
+    with ProgressLine() as progress:
+        progress.planning(settled.time_limit)
+        found = remat.sweep(
+            captured.graph,
+            points,
+            planner=settled.planner,
+            order="free" if settled.order == "free" else "fixed",
+            time_limit=settled.time_limit,
+            work_limit=settled.work_limit,
+            seed=settled.seed,
+            threads=settled.threads,
+            progress=progress.better_plan,
+        )
+    rows: list[SweepRow] = []
+    for point in found.points:
+        report = report_of(captured.step, captured.graph, point.plan, point.budget, reserve)
+        row = SweepRow(
+            budget=report.predicted_peak,
+            overhead=report.overhead,
+            seconds=(point.duration or 0) / 1e9,
+            recomputed_steps=report.recomputed_steps,
+            knee=point.knee,
+            plan=point.plan,
+        )
+        if rows and rows[-1].plan.steps == row.plan.steps:
+            rows[-1] = row if row.knee else rows[-1]
+        else:
+            rows.append(row)
+    return Sweep(rows, captured.graph.keep_all_peak + reserve, captured.graph.floor + reserve, captured.graph)
+
+
+def report(
+    model: torch.nn.Module,
+    sample_inputs: Any = None,
+    *,
+    loss: _Loss | None = None,
+    **options: Any,
+) -> PeakReport:
+    """What fills the peak of a training step, by kind of memory and by module.
+
+    Of a model from `fit`, without sample inputs: of its plan with the highest peak. Otherwise the step is
+    captured, and planned if the options name a budget.
+    sample_inputs, loss, options: as in `fit`.
+
+    Raises UnsupportedModelError as `capture`, and what `fit` raises where a budget is given.
+    """
+    planned: ModelReport | None = model.__dict__.get("remat")
+    if sample_inputs is None:
+        if planned is None:
+            raise remat.UsageError("report: a model that was not planned needs sample_inputs")
+        return _of_plan(planned.largest())
+    captured = captured_step(model, sample_inputs, loss, options)
+    settled = captured.session.settle([], captured.device)
+    if "budget" in options:
+        return _of_plan(_plan(captured))
+    graph = captured.graph
+    return peak_report(graph, range(graph.num_ops), graph.keep_all_peak + settled.size("reserve"))
+
+
+def _plan(captured: Captured) -> PlanReport:
+    session = captured.session
+    settled = session.settle([], captured.device)
+    with ProgressLine() as progress:
+        return plan_step(
+            captured.step,
+            captured.graph,
+            settled,
+            copies=session.calls,
+            progress=progress,
+            store=session.store,
+        )[0]
+
+
+def _of_plan(planned: PlanReport) -> PeakReport:
+    return peak_report(planned.graph, planned.plan.steps, planned.predicted_peak)
+
+
+def measure_costs(
+    model: torch.nn.Module,
+    sample_inputs: Any,
+    path: str | os.PathLike[str],
+    *,
+    loss: _Loss | None = None,
+    **options: Any,
+) -> int:
+    """Measure every distinct op of a training step and write the costs to a file, for `costs=path` elsewhere.
+
+    Returns how many there are. sample_inputs, loss, options: as in `capture`. Raises UnsupportedModelError as
+    `capture`, UsageError if the file cannot be written.
+    """
+    captured = captured_step(model, sample_inputs, loss, options)
+    known = captured.session.costs.of(captured.step)
+    try:
+        write_costs(path, known)
+    except OSError as error:
+        raise remat.UsageError(f"{path}: {error.strerror}") from error
+    return len(known)

@@ -1,0 +1,44 @@
+"""Models without memory: meta tensors become fake ones, which trace like real ones of a device."""
+
+from __future__ import annotations
+
+import copy
+from typing import Any
+
+import torch
+from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
+from torch.utils._pytree import tree_map
+
+
+def _tensors(model: torch.nn.Module) -> list[torch.Tensor]:
+    return [*model.parameters(), *model.buffers()]
+
+
+def has_no_memory(model: torch.nn.Module) -> bool:
+    """Is any tensor of the model only a description (on the device "meta", or fake)?"""
+    return any(t.is_meta or isinstance(t, FakeTensor) for t in _tensors(model))
+
+
+def with_fake_tensors(model: torch.nn.Module, sample_inputs: Any) -> tuple[torch.nn.Module, Any]:
+    """A copy of the model in which meta tensors are fake ones on the CPU, and inputs that go with it.
+
+    The kernels of a step depend on the device: of a meta tensor nothing is known, so the CPU stands in. For
+    another device make the model under a FakeTensorMode there; its tensors stay as they are.
+    """
+    modes = (t.fake_mode for t in _tensors(model) if isinstance(t, FakeTensor))
+    mode: Any = next(modes, None) or FakeTensorMode(allow_non_fake_inputs=True)
+
+    def fake(item: Any) -> Any:
+        if not isinstance(item, torch.Tensor) or isinstance(item, FakeTensor):
+            return item
+        if not item.is_meta:
+            return mode.from_tensor(item)
+        with mode:
+            shape = torch.empty_strided(item.shape, item.stride(), dtype=item.dtype, device="cpu")
+        if isinstance(item, torch.nn.Parameter):
+            return torch.nn.Parameter(shape, item.requires_grad)
+        return shape.requires_grad_(item.requires_grad)
+
+    # Copying finds each tensor copied already, and tied ones tied.
+    copies = {id(t): fake(t) for t in _tensors(model)}
+    return copy.deepcopy(model, copies), tree_map(fake, sample_inputs)

@@ -1,0 +1,52 @@
+"""What the inputs of a graph are: parameters, buffers and inputs of the model, by their names."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import fx
+
+from .capture import StepGraph
+
+# Dynamo names the tensors of a model l_self_modules_NAME_..._parameters_NAME_.
+_ATTRIBUTE = re.compile(r"_(modules|parameters|buffers)_")
+
+
+def name_inputs(step: StepGraph, gm: fx.GraphModule, args: Sequence[Any]) -> None:
+    """Name the graph inputs "parameter layers.0.weight", "buffer norm.running_mean", "input tokens".
+
+    gm, args: Dynamo's graph and what it is called with. Inputs whose origin is not known keep their names.
+    """
+    placeholders = gm.graph.find_nodes(op="placeholder")
+    for node, value in step.value_of.items():
+        if node.op != "placeholder" or value not in step.inputs:
+            continue
+        index = getattr(node.meta.get("desc"), "idx", None)
+        if index is None or index >= min(len(args), len(placeholders)):
+            continue
+        step.values[value].name = _describe(str(placeholders[index].target), args[index])
+
+
+def _describe(name: str, tensor: Any) -> str:
+    first = _ATTRIBUTE.search(name)
+    if first is None:
+        kind = "parameter" if isinstance(tensor, torch.nn.Parameter) else "input"
+        return f"{kind} {re.sub(r'^l_(args_)?', '', name).strip('_')}"
+    parts = _ATTRIBUTE.split(name[first.start() :])
+    # parts: "", kind, name, kind, name, ...; the last kind says what the tensor is.
+    kinds, names = parts[1::2], parts[2::2]
+    kind = {"parameters": "parameter", "buffers": "buffer"}.get(kinds[-1], "input")
+    return f"{kind} {'.'.join(part.rstrip('_') for part in names)}"
+
+
+def category_of_input(name: str) -> tuple[str, str]:
+    """Category and module of a graph input by its name."""
+    kind, _, path = name.partition(" ")
+    if kind in ("parameter", "buffer"):
+        return f"{kind}s", path.rpartition(".")[0]
+    if name in ("existing gradients", "outside the graph"):
+        return name, ""
+    return "inputs", ""

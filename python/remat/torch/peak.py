@@ -1,0 +1,163 @@
+"""What fills the peak of a planned step, by module."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import remat
+
+from .origins import category_of_input
+
+_ORDER = (
+    "parameters",
+    "buffers",
+    "inputs",
+    "existing gradients",
+    "outside the graph",
+    "activations",
+    "recomputed activations",
+    "gradients of parameters",
+    "gradients of activations",
+    "loss",
+    "workspace",
+    "reserve",
+)
+
+
+@dataclass(frozen=True)
+class PeakRow:
+    """Bytes of one category in one module; module "" is the model as a whole."""
+
+    module: str
+    category: str
+    bytes: int
+
+
+@dataclass(frozen=True)
+class PeakReport:
+    """What is in memory at the step of the highest peak.
+
+    peak: bytes, all rows together.
+    step, steps: where in the plan it is, and how many steps that has.
+    op, kind, phase, module: what runs there.
+    rows: by module and category; no row is empty.
+    """
+
+    peak: int
+    step: int
+    steps: int
+    op: str
+    kind: str
+    phase: str
+    module: str
+    rows: list[PeakRow]
+
+    def by_category(self) -> dict[str, int]:
+        """Bytes by category."""
+        sums: dict[str, int] = defaultdict(int)
+        for row in self.rows:
+            sums[row.category] += row.bytes
+        return {c: sums[c] for c in sorted(sums, key=_rank)}
+
+    def by_module(self, depth: int | None = None) -> dict[str, int]:
+        """Bytes by module, the largest first; with `depth`, modules of more than so many names are one."""
+        sums: dict[str, int] = defaultdict(int)
+        for row in self.rows:
+            parts = row.module.split(".")
+            sums[".".join(parts if depth is None else parts[:depth])] += row.bytes
+        return dict(sorted(sums.items(), key=lambda item: (-item[1], item[0])))
+
+    def __str__(self) -> str:
+        where = f" in {self.module}" if self.module else ""
+        lines = [
+            f"peak = {self.peak}",
+            f"at = step {self.step} of {self.steps}: {self.kind} ({self.phase}{where})",
+            "",
+            *_table("what", self.by_category(), self.peak),
+            "",
+            *_table(
+                "module", {name or "(model)": size for name, size in self.by_module().items()}, self.peak
+            ),
+        ]
+        return "\n".join(lines)
+
+
+def _rank(category: str) -> int:
+    return _ORDER.index(category) if category in _ORDER else len(_ORDER)
+
+
+_TOP = 20
+
+
+def _table(title: str, sums: dict[str, int], peak: int) -> list[str]:
+    shown = list(sums.items())
+    if len(shown) > _TOP:
+        rest = sum(size for _, size in shown[_TOP:])
+        shown = [*shown[:_TOP], (f"({len(sums) - _TOP} others)", rest)]
+    width = max([len(title), *(len(name) for name, _ in shown)])
+    lines = [f"{title:{width}}  {'MB':>10}  {'share':>6}"]
+    return lines + [f"{name:{width}}  {size / 1e6:10.1f}  {size / peak:6.1%}" for name, size in shown]
+
+
+def peak_report(graph: remat.Graph, steps: Sequence[int], peak: int | None = None) -> PeakReport:
+    """What fills the peak of a plan.
+
+    peak: of the whole step, if it counts more than the plan (`reserve`, saved generator states).
+    """
+    simulated = remat.simulate(graph, steps)
+    at = simulated.peak_step
+    op = graph.op(steps[at])
+    origin = _origins(graph, steps[: at + 1])
+    rows = [PeakRow(*origin[value], int(graph.bytes[value])) for value in _alive(graph, steps, at)]
+    rows.append(PeakRow(op.module, "workspace", op.workspace))
+    if peak is not None:
+        rows.append(PeakRow("", "reserve", peak - simulated.peak))
+    sums: dict[tuple[str, str], int] = defaultdict(int)
+    for row in rows:
+        sums[row.module, row.category] += row.bytes
+    merged = [PeakRow(module, category, size) for (module, category), size in sums.items() if size]
+    merged.sort(key=lambda row: (-row.bytes, row.module, row.category))
+    return PeakReport(
+        peak=sum(row.bytes for row in merged),
+        step=at,
+        steps=len(steps),
+        op=op.name,
+        kind=op.kind,
+        phase=op.phase,
+        module=op.module,
+        rows=merged,
+    )
+
+
+def _alive(graph: remat.Graph, steps: Sequence[int], at: int) -> list[int]:
+    """The values of which an instance is alive at step `at` (docs/model.md)."""
+    made = {value for step in steps[: at + 1] for value in graph.op_outputs(step)}
+    wanted = {*graph.op_inputs(steps[at]), *graph.op_outputs(steps[at])}
+    made_again: set[int] = set()
+    for step in steps[at + 1 :]:
+        wanted.update(value for value in graph.op_inputs(step) if value not in made_again)
+        made_again.update(graph.op_outputs(step))
+    wanted.update(value for value in graph.outputs if value not in made_again)
+    return sorted({*graph.inputs, *(wanted & made)})
+
+
+def _origins(graph: remat.Graph, steps: Sequence[int]) -> dict[int, tuple[str, str]]:
+    """Module and category of every input and of the newest instance of every value that these steps make."""
+    origin: dict[int, tuple[str, str]] = {}
+    for value in graph.inputs:
+        category, module = category_of_input(graph.value_name(value))
+        origin[value] = module, category
+    kept, ran = set(graph.outputs), set()
+    for step in steps:
+        op = graph.op(step)
+        for value in op.outputs:
+            category = "loss" if op.phase == "loss" else "activations"
+            if op.phase == "backward":
+                category = "gradients of parameters" if value in kept else "gradients of activations"
+            elif step in ran:
+                category = "recomputed activations"
+            origin[value] = op.module, category
+        ran.add(step)
+    return origin

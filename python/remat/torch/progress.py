@@ -1,0 +1,91 @@
+"""One line on a terminal while planning takes more than a second."""
+
+from __future__ import annotations
+
+import sys
+import threading
+import time
+from types import TracebackType
+from typing import TextIO
+
+_DELAY_S = 1.0
+_TICK_S = 0.2
+_BAR = 24
+
+
+class ProgressLine:
+    """Shows what is going on on stderr, if that is a terminal, and clears the line at the end.
+
+    A thread draws it, so that it moves while the planner runs; it sleeps between two drawings.
+    """
+
+    def __init__(self, stream: TextIO | None = None, delay: float = _DELAY_S) -> None:
+        self.stream = sys.stderr if stream is None else stream
+        self.delay = delay
+        self._start = time.perf_counter()
+        self._phase = self._start
+        self._what, self._detail = "", ""
+        self._share: float | None = None
+        self._limit: float | None = None
+        self._width = 0
+        self._done = threading.Event()
+        self._thread: threading.Thread | None = None
+
+    def __enter__(self) -> ProgressLine:
+        if self.stream.isatty():
+            self._thread = threading.Thread(target=self._draw_until_done, name="remat-progress", daemon=True)
+            self._thread.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._done.set()
+        if self._thread is not None:
+            self._thread.join()
+        if self._width:
+            self._write("")
+
+    def profiling(self, done: int, todo: int) -> None:
+        self._begin("profiling")
+        self._share, self._detail = done / todo, f"{done}/{todo} ops"
+
+    def planning(self, limit: float | None) -> None:
+        """limit: seconds that planning may take, or None."""
+        self._begin("planning")
+        self._limit, self._share, self._detail = limit, None, ""
+
+    def better_plan(
+        self, planner: str, seconds: float, peak: int | None, duration: int | None, within: bool
+    ) -> None:
+        """As `progress` of `remat.plan`."""
+        if peak is not None:
+            self._detail = f"{'within the budget' if within else f'at {peak} bytes'} by {planner}"
+
+    def _begin(self, what: str) -> None:
+        if what != self._what:
+            self._what, self._phase = what, time.perf_counter()
+
+    def line(self, now: float) -> str:
+        """What stands there at a time of `time.perf_counter`."""
+        seconds = now - self._phase
+        share = self._share
+        if share is None and self._limit:
+            share = min(1.0, seconds / self._limit)
+        filled = 0 if share is None else round(_BAR * share)
+        bar = "" if share is None else f" [{'#' * filled}{'.' * (_BAR - filled)}]"
+        return f"remat: {self._what}{bar} {seconds:.0f} s{', ' if self._detail else ''}{self._detail}"
+
+    def _draw_until_done(self) -> None:
+        while not self._done.wait(_TICK_S):
+            now = time.perf_counter()
+            if now - self._start > self.delay and self._what:
+                self._write(self.line(now))
+
+    def _write(self, line: str) -> None:
+        try:
+            self.stream.write("\r" + line.ljust(self._width) + ("" if line else "\r"))
+            self.stream.flush()
+        except (OSError, ValueError):  # the terminal went away
+            self._done.set()
+        self._width = len(line)

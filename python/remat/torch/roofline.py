@@ -1,0 +1,177 @@
+"""The roofline of a traced op: launch + max(flops / peak, bytes moved / bandwidth).
+
+The counts are those of `remat generate --durations roofline` (src/generate/cost.cc), on PyTorch's ops: what
+PyTorch's own flop counter knows (products and convolutions) is asked there. Nothing runs, so steps of fake
+tensors cost nothing; the kernels' workspaces stay unknown and count as 0.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import torch
+from torch import fx
+from torch.utils.flop_counter import flop_registry
+
+import remat
+
+from .capture import tensors_of
+from .profile import Cost
+
+# Elementwise work by element of the largest operand, by the start of the op's name; first match counts.
+_FLOPS_PER_ELEMENT = (
+    ("gelu_backward", 14),
+    ("gelu", 8),
+    ("native_batch_norm_backward", 12),
+    ("cudnn_batch_norm_backward", 12),
+    ("native_layer_norm_backward", 12),
+    ("native_group_norm_backward", 12),
+    ("native_", 8),
+    ("cudnn_batch_norm", 8),
+    ("upsample_", 8),
+    ("softmax", 5),
+    ("log_softmax", 5),
+    ("bernoulli", 10),
+    ("rand", 10),
+    ("normal", 10),
+    ("uniform", 10),
+)
+_DROPOUT = 10
+# These move data only.
+_NO_FLOPS = frozenset(
+    [
+        "clone",
+        "copy",
+        "cat",
+        "stack",
+        "embedding",
+        "index",
+        "index_select",
+        "gather",
+        "slice_scatter",
+        "select_scatter",
+        "slice_backward",
+        "select_backward",
+        "constant_pad_nd",
+        "repeat",
+        "expand_copy",
+        "permute_copy",
+        "view_copy",
+        "to_copy",
+        "full",
+        "zeros",
+        "ones",
+        "empty",
+        "full_like",
+        "zeros_like",
+        "ones_like",
+        "empty_like",
+        "new_zeros",
+        "new_ones",
+        "new_full",
+        "new_empty",
+        "new_empty_strided",
+        "arange",
+        "scalar_tensor",
+        "fill",
+        "roll",
+        "flip",
+        "split_with_sizes_copy",
+        "unfold_copy",
+    ]
+)
+# These read as much of their first tensor as they return, not the whole of it.
+_LOOKUPS = frozenset(["embedding", "index", "index_select", "gather"])
+
+
+def roofline(node: fx.Node, device: remat.Device) -> Cost:
+    """Duration in ns, at least 1, of a node on a device; workspace 0."""
+    seconds = device.launch_seconds + max(
+        flop_count(node) / device.flops_per_second, byte_count(node) / device.bytes_per_second
+    )
+    return Cost(max(1, round(seconds * 1e9)), 0)
+
+
+def _name(node: fx.Node) -> str:
+    """`add` of `aten.add.Tensor`, without the underscore of PyTorch's internal names."""
+    target: Any = node.target
+    packet = getattr(target, "overloadpacket", target)
+    return str(getattr(packet, "__name__", packet)).lstrip("_")
+
+
+def _traced(arg: Any) -> Any:
+    return fx.map_arg(arg, lambda n: n.meta.get("val"))
+
+
+def _by_name(node: fx.Node) -> dict[str, Any]:
+    """The arguments by the names of the op's schema."""
+    schema = getattr(node.target, "_schema", None)
+    if schema is None:
+        return {}
+    named = dict(zip((a.name for a in schema.arguments), _traced(node.args), strict=False))
+    return {**named, **_traced(node.kwargs)}
+
+
+def byte_count(node: fx.Node) -> int:
+    """Bytes of the distinct tensors that an op reads, and of those it writes."""
+    written = sum(_bytes(t) for t in tensors_of(node.meta.get("val")))
+    reads = list(node.all_input_nodes)
+    read = 0
+    if _name(node) in _LOOKUPS and reads:
+        read, reads = written, reads[1:]
+    return written + read + sum(_bytes(t) for n in reads for t in tensors_of(n.meta.get("val")))
+
+
+def _bytes(tensor: torch.Tensor) -> int:
+    """Bytes that a tensor shows; of an expanded one, those it has."""
+    return min(tensor.numel() * tensor.element_size(), tensor.untyped_storage().nbytes())
+
+
+def flop_count(node: fx.Node) -> float:
+    """Floating point operations of a node, a multiply-and-add counted as two."""
+    name, val = _name(node), node.meta.get("val")
+    if "scaled_dot_product" in name:
+        return _attention_flops(name, _by_name(node))
+    packet = getattr(node.target, "overloadpacket", None)
+    if packet in flop_registry:
+        return float(flop_registry[packet](*_traced(node.args), **_traced(node.kwargs), out_val=val))
+    if name.startswith("fft_"):
+        return _fft_flops(name, _by_name(node), val)
+    if name.startswith("mkldnn_rnn_layer"):
+        return _rnn_flops(name, _by_name(node))
+    if name in _NO_FLOPS:
+        return 0.0
+    operands = [t for n in node.all_input_nodes for t in tensors_of(n.meta.get("val"))] + tensors_of(val)
+    return float(_flops_per_element(name) * max((t.numel() for t in operands), default=0))
+
+
+def _flops_per_element(name: str) -> int:
+    if "dropout" in name:
+        return _DROPOUT
+    return next((flops for start, flops in _FLOPS_PER_ELEMENT if name.startswith(start)), 1)
+
+
+def _attention_flops(name: str, given: dict[str, Any]) -> float:
+    """Two products forward; five backward, which forms the weights again. Half of each where it is causal."""
+    query, key = given["query"], given["key"]
+    products = 5 if "backward" in name else 2
+    share = 0.5 if given.get("is_causal") else 1.0
+    return float(products * 2 * query.numel() * key.shape[-2] * share)
+
+
+def _fft_flops(name: str, given: dict[str, Any], val: Any) -> float:
+    """5 n log2 n for a complex transform of n points, half of it where one side is real."""
+    source = given["self"]
+    large = source if name == "fft_r2c" else val
+    points = math.prod(large.shape[d] for d in given["dim"])
+    return (5.0 if name == "fft_c2c" else 2.5) * large.numel() * math.log2(max(2, points))
+
+
+def _rnn_flops(name: str, given: dict[str, Any]) -> float:
+    """Each step of each sequence meets both weights once; backward, once for either gradient."""
+    source = given["input"]
+    weights = [given[key] for key in ("weight0", "weight1", "weight2") if given.get(key) is not None]
+    weights = [w for w in weights if w.dim() == 2]
+    steps = source.numel() / max(1, source.shape[-1])
+    return float((2 if "backward" in name else 1) * 2 * steps * sum(w.numel() for w in weights))

@@ -1,0 +1,58 @@
+"""How many combinations of input shapes keep their plans."""
+
+from __future__ import annotations
+
+import logging
+from collections import OrderedDict
+from collections.abc import Callable, Hashable
+
+import torch
+
+log = logging.getLogger("remat.torch")
+
+
+class ShapeTable:
+    """The shapes that each frame (a piece of the model's code) was called with, least recently used first."""
+
+    def __init__(self, limit: int) -> None:
+        self.limit = limit
+        self._frames: dict[int, OrderedDict[Hashable, None]] = {}
+        self._warned: set[int] = set()
+
+    def use(self, frame: int, shapes: Hashable, forget: Callable[[int, Hashable], None]) -> None:
+        """A call with these shapes comes. What is surplus is handed to `forget`, with a warning the first
+        time.
+        """
+        known = self._frames.setdefault(frame, OrderedDict())
+        known[shapes] = None
+        known.move_to_end(shapes)
+        if len(known) <= self.limit:
+            return
+        oldest, _ = known.popitem(last=False)
+        forget(frame, oldest)
+        if frame not in self._warned:
+            self._warned.add(frame)
+            log.warning(
+                "more than %d combinations of input shapes: the plan of the least recently used is dropped, "
+                "and made anew when its shapes come again; pad inputs to few shapes, or raise max_shapes",
+                self.limit,
+            )
+
+
+def compiled_frame(default: int) -> tuple[int, int]:
+    """The frame that Dynamo compiles at this moment, and how many times it has compiled it before."""
+    compiling = torch._guards.CompileContext.current_compile_id()
+    if compiling is None or compiling.frame_id is None:
+        return default, 0
+    return compiling.frame_id, compiling.frame_compile_id or 0
+
+
+def warn_at_recompile_limit(times: int) -> None:
+    """Past Dynamo's own limit a frame runs eagerly, without a plan, and nobody is asked."""
+    limit = torch._dynamo.config.recompile_limit
+    if times + 1 == limit:
+        log.warning(
+            "Dynamo has compiled this model %d times, its limit: further shapes will run eagerly, beyond the "
+            "budget; use remat.torch.fit, or raise torch._dynamo.config.recompile_limit",
+            limit,
+        )

@@ -1,0 +1,110 @@
+"""Does a step need what was predicted? Looks at real peaks where they can be had without a cost.
+
+On CUDA the allocator keeps its highest mark anyway: a step that sets a new one is compared. On the CPU the
+steps that run inside `measure_peak` are.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from .report import PlanReport
+
+if TYPE_CHECKING:
+    from .measure import AllocatorTrace
+
+log = logging.getLogger("remat.torch")
+
+# A measured peak above the prediction by more than this share is said.
+TOLERANCE = 0.02
+
+
+@dataclass
+class Window:
+    """From the start of a forward, with nothing else in flight, to the end of its backward.
+
+    Times are those of `time.time_ns`; the levels are bytes on the CUDA device, at the start.
+    """
+
+    report: PlanReport
+    start_ns: int
+    end_ns: int = 0
+    level: int = 0
+    highest: int = 0
+
+
+_recorded: list[Window] | None = None
+
+
+class StepWatch:
+    """The steps of one session."""
+
+    def __init__(self) -> None:
+        self.open: Window | None = None
+
+    def forward(self, report: PlanReport, device: torch.device) -> None:
+        """A step begins with this graph."""
+        self.open = Window(report, time.time_ns())
+        if device.type == "cuda":
+            cuda: Any = torch.cuda
+            self.open.level = cuda.memory_allocated(device)
+            self.open.highest = cuda.max_memory_allocated(device)
+
+    def backward_done(self, report: PlanReport, device: torch.device) -> None:
+        """The backward of the graph that the open step began with is over."""
+        window = self.open
+        if window is None or window.report is not report:
+            return
+        self.open = None
+        window.end_ns = time.time_ns()
+        if _recorded is not None:
+            _recorded.append(window)
+        if device.type == "cuda":
+            highest = torch.cuda.max_memory_allocated(device)
+            if highest > window.highest:
+                compare(report, highest - window.level)
+
+
+def compare(report: PlanReport, rise: int) -> None:
+    """Warn, once for each plan, if a step rose higher than predicted.
+
+    rise: bytes above what was in memory when the step began.
+    """
+    excess = rise - report.rise
+    if excess <= TOLERANCE * report.predicted_peak or report.exceeded:
+        return
+    report.exceeded = excess
+    log.warning(
+        "%s: the measured peak is %d bytes, %.1f %% above the predicted %d (a loss outside the model is "
+        "counted if it is given: loss= or loss_workspace=)",
+        report.name,
+        report.predicted_peak + excess,
+        100 * excess / report.predicted_peak,
+        report.predicted_peak,
+    )
+
+
+@contextmanager
+def recorded_steps() -> Iterator[list[Window]]:
+    """The planned steps that run, from forward to backward, while the block does."""
+    global _recorded
+    before = _recorded
+    windows: list[Window] = []
+    _recorded = windows
+    try:
+        yield windows
+    finally:
+        _recorded = before
+
+
+def compare_all(windows: list[Window], trace: AllocatorTrace, known: dict[int, int]) -> None:
+    """Compare the steps that ran while the CPU allocator was traced; `known` as in `AllocatorTrace.rise`."""
+    for window in windows:
+        compare(window.report, trace.rise(known, window.start_ns, window.end_ns)[0])

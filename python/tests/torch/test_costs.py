@@ -1,0 +1,163 @@
+"""Costs that are measured, computed from rates, or read from a file; models that have no memory."""
+
+from __future__ import annotations
+
+import json
+import math
+import resource
+
+import pytest
+import remat
+import remat.torch
+import torch
+from models import MLP, case
+from remat.torch.roofline import byte_count, flop_count
+from torch import nn
+from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.fx.experimental.proxy_tensor import make_fx
+
+UNIT_DEVICE = "flops=1e9,bandwidth=1e9,launch=0"
+
+
+def traced(fn, *args):
+    """The first op of a traced function."""
+    graph = make_fx(fn, tracing_mode="fake")(*args).graph
+    return next(node for node in graph.nodes if node.op == "call_function")
+
+
+def test_a_product_takes_two_operations_for_each_multiply_and_add() -> None:
+    node = traced(torch.mm, torch.zeros(3, 5), torch.zeros(5, 7))
+    assert flop_count(node) == 2 * 3 * 5 * 7
+    assert byte_count(node) == 4 * (3 * 5 + 5 * 7 + 3 * 7)
+
+
+def test_the_bytes_of_an_expanded_tensor_are_those_it_has() -> None:
+    node = traced(lambda x, y: torch.add(x, y.expand(8, 8)), torch.zeros(8, 8), torch.zeros(1, 1))
+    (add,) = [n for n in node.graph.nodes if n.target is torch.ops.aten.add.Tensor]
+    assert byte_count(add) == 4 * (64 + 64 + 1)
+
+
+def test_a_lookup_reads_the_rows_it_returns() -> None:
+    node = traced(lambda w, i: torch.embedding(w, i), torch.zeros(1000, 4), torch.zeros(6, dtype=torch.long))
+    assert flop_count(node) == 0
+    assert byte_count(node) == 6 * 4 * 4 + 6 * 4 * 4 + 6 * 8
+
+
+def test_a_causal_attention_forms_half_of_the_weights() -> None:
+    q = torch.zeros(2, 3, 16, 8)
+
+    def attention(causal: bool):
+        def run(x: torch.Tensor) -> torch.Tensor:
+            return torch.ops.aten._scaled_dot_product_flash_attention_for_cpu(x, x, x, 0.0, causal)[0]
+
+        return flop_count(traced(run, q))
+
+    assert attention(False) == 2 * 2 * q.numel() * 16
+    assert attention(True) == attention(False) / 2
+
+
+def test_a_transform_takes_n_log_n() -> None:
+    assert flop_count(traced(lambda x: torch.fft.rfft(x), torch.zeros(4, 64))) == pytest.approx(
+        2.5 * 4 * 64 * math.log2(64)
+    )
+
+
+def test_a_roofline_plans_for_a_machine_one_does_not_have() -> None:
+    model, inputs = case("mlp").build()
+    slow = remat.torch.capture(model, inputs, costs="roofline", device=UNIT_DEVICE)
+    fast = remat.torch.capture(model, inputs, costs="roofline", device="flops=1e12,bandwidth=1e12,launch=0")
+    named = remat.torch.capture(model, inputs, costs="roofline", device="h100")
+    assert slow.base_duration == pytest.approx(1000 * fast.base_duration, rel=0.05)
+    assert named.base_duration >= 4000 * (named.num_ops - 1)  # every launch takes 4 us
+    default = remat.torch.capture(model, inputs, costs="roofline")
+    assert default == remat.torch.capture(model, inputs, costs="roofline", device="a100")
+
+
+def test_costs_of_a_file_are_those_that_were_measured(tmp_path) -> None:
+    model, inputs = case("mlp").build()
+    path = tmp_path / "costs.json"
+    count = remat.torch.measure_costs(model, inputs, path)
+    content = json.loads(path.read_text())
+    assert content["format"] == "remat.costs"
+    assert len(content["costs"]) == count
+    content["costs"] = {key: [7, 64] for key in content["costs"]}
+    path.write_text(json.dumps(content))
+    graph = remat.torch.capture(model, inputs, costs=path)
+    durations = {graph.op(i).kind: graph.op(i).duration for i in range(graph.num_ops)}
+    assert durations.pop("remat.loss") == 0
+    assert set(durations.values()) == {7}
+    fitted = remat.torch.fit(model, inputs, "85%", costs=str(path), time_limit=1.0)
+    assert fitted.remat.overhead > 0
+
+
+def test_a_file_that_lacks_an_op_or_is_none_is_refused(tmp_path) -> None:
+    model, inputs = case("mlp").build()
+    path = tmp_path / "costs.json"
+    path.write_text('{"format": "remat.costs", "version": 1, "environment": {}, "costs": {}}')
+    with pytest.raises(remat.UsageError, match="of the step's ops have no cost there; the first is aten"):
+        remat.torch.capture(model, inputs, costs=path)
+    for text, message in [
+        ("[1", "Expecting"),
+        ("{}", "no remat.costs file"),
+        ('{"format": "remat.costs", "version": 9}', "version 9"),
+        ('{"format": "remat.costs", "version": 1, "environment": {}, "costs": {"a": [1]}}', "costs of a"),
+    ]:
+        path.write_text(text)
+        with pytest.raises(remat.UsageError, match=message):
+            remat.torch.capture(model, inputs, costs=path)
+    with pytest.raises(remat.UsageError, match="No such file"):
+        remat.torch.capture(model, inputs, costs=tmp_path / "none.json")
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"costs": 3}, "costs must be a path"),
+        ({"device": "a100"}, 'device belongs to costs="roofline"'),
+        ({"costs": "roofline", "device": "a1000"}, "none of cpu, p100"),
+    ],
+)
+def test_costs_that_cannot_be_are_refused(options: dict, message: str) -> None:
+    with pytest.raises(remat.UsageError, match=message):
+        remat.torch.capture(nn.Linear(2, 2), torch.zeros(1, 2), **options)
+
+
+def wide_mlp() -> MLP:
+    """With 17 GB of parameters."""
+    return MLP(width=16384, depth=16)
+
+
+@pytest.mark.parametrize("how", ["meta", "fake"])
+def test_a_model_of_many_gigabytes_is_captured_and_planned_without_them(how: str) -> None:
+    if how == "meta":
+        with torch.device("meta"):
+            model, x = wide_mlp(), torch.zeros(65536, 16384)
+    else:
+        with FakeTensorMode():
+            model, x = wide_mlp(), torch.zeros(65536, 16384)
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    graph = remat.torch.capture(model, x, costs="roofline", device="h100")
+    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 1 << 20  # KiB
+    weights = 16 * (16384 * 16384 + 16384) * 4
+    assert graph.resident == weights + 65536 * 16384 * 4
+    assert graph.keep_all_peak > 2 * weights
+    assert remat.plan(graph, budget="80%", time_limit=1.0).peak <= 0.8 * graph.keep_all_peak
+    with pytest.raises(remat.UsageError, match="the model's tensors have no memory"):
+        remat.torch.fit(model, x, "50%")
+
+
+def test_tied_parameters_stay_tied_without_memory() -> None:
+    class Tied(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.embed, self.head = nn.Embedding(100, 32), nn.Linear(32, 100, bias=False)
+            self.head.weight = self.embed.weight
+
+        def forward(self, tokens: torch.Tensor) -> torch.Tensor:
+            return self.head(self.embed(tokens)).square().mean()
+
+    tokens = torch.zeros(4, 8, dtype=torch.long)
+    with torch.device("meta"):
+        model = Tied()
+    real = remat.torch.capture(Tied(), tokens, costs="roofline")
+    assert remat.torch.capture(model, tokens, costs="roofline") == real
