@@ -10,6 +10,7 @@ from pathlib import Path
 def main() -> None:
     """Replaces this process by the command line."""
     program = Path(__file__).parent / "bin" / "remat"
+    os.environ.setdefault("REMAT_PYTHON", sys.executable)  # for `remat bench`
     try:
         os.execv(program, ["remat", *sys.argv[1:]])
     except OSError as error:

@@ -1,0 +1,46 @@
+// remat bench: hands over to the Python package, which drives this command line and draws with matplotlib.
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstdlib>
+#include <cstring>
+
+#include "commands.h"
+#include "common.h"
+#include "remat/error.h"
+
+namespace remat::cli {
+namespace {
+
+/// The Python that the package started this program from, else the one it was built for, else the first.
+std::string python() {
+  const char* given = std::getenv("REMAT_PYTHON");
+#ifdef REMAT_PYTHON_EXECUTABLE
+  if (given == nullptr) return REMAT_PYTHON_EXECUTABLE;
+#endif
+  return given == nullptr ? "python3" : given;
+}
+
+/// Only returns by throwing.
+int run_bench(const std::vector<std::string>& arguments) {
+  const std::string interpreter = python();
+  std::vector<std::string> words{interpreter, "-m", "remat.bench"};
+  words.insert(words.end(), arguments.begin(), arguments.end());
+  std::vector<char*> argv;
+  for (std::string& word : words) argv.push_back(word.data());
+  argv.push_back(nullptr);
+  execvp(interpreter.c_str(), argv.data());
+  throw InputError("bench needs the Python package ('make build' or 'pip install .'), and " + interpreter +
+                   " cannot be run: " + std::strerror(errno));
+}
+
+}  // namespace
+
+void add_bench(CLI::App& app, Action& action) {
+  CLI::App* sub = app.add_subcommand("bench", "measure the tables and figures of four papers (Python)");
+  sub->set_help_flag();  // the package explains itself
+  sub->prefix_command();
+  sub->callback([sub, &action] { action = [sub] { return run_bench(sub->remaining()); }; });
+}
+
+}  // namespace remat::cli

@@ -1,0 +1,143 @@
+"""``remat bench SUITE``: measures, writes tables, JSON and figures, and the report."""
+
+from __future__ import annotations
+
+import argparse
+import shutil
+import sys
+from pathlib import Path
+from typing import NoReturn
+
+from remat.bench import plots
+from remat.bench.lab import BenchError, Lab, Rehearsal
+from remat.bench.report import Section, machine, section_lines, suite_json
+from remat.bench.suites import SUITES
+
+HEAD = """# Results
+
+Written by `remat bench`; not to be edited. Every number is the exact simulator's, on a plan that the
+validator confirmed. Overheads are extra duration in percent of running every op once, peaks and budgets cover
+everything in memory. `n/a`: the planner does not take this graph, or did not end; `over budget`: its plan
+does not fit; `infeasible`: proved that no plan fits. *auto behind* names every published planner that is
+faster than `auto` at the same budget within its own, longer limit.
+"""
+
+
+class Parser(argparse.ArgumentParser):
+    """Ends wrong usage with one line and the code of all other subcommands."""
+
+    def error(self, message: str) -> NoReturn:
+        print(f"remat: {message} (see 'remat bench --help')", file=sys.stderr)
+        sys.exit(64)
+
+
+def parse(arguments: list[str] | None) -> argparse.Namespace:
+    """The command line."""
+    parser = Parser(
+        prog="remat bench", description="Measures the tables and figures of four papers, Remat beside them."
+    )
+    parser.add_argument("suite", choices=[*SUITES, "all"], help="which paper's, or all")
+    parser.add_argument(
+        "--out", type=Path, default=Path("bench-results"), help="folder of results; go on where it ends"
+    )
+    parser.add_argument("--instances", type=Path, metavar="DIR", help="published instances to use")
+    parser.add_argument(
+        "--limit", type=float, metavar="S", help="seconds for each published planner (default: the suite's)"
+    )
+    parser.add_argument(
+        "--work", action="store_true", help="limits `auto` by work units in place of a second"
+    )
+    parser.add_argument("--report", type=Path, metavar="FILE", help="write all suites as one document")
+    parser.add_argument("--again", metavar="PLANNER", help="forget what this planner found before")
+    chosen = parser.parse_args(arguments)
+    if chosen.limit is not None and chosen.limit <= 0:
+        parser.error("--limit takes a positive number of seconds")
+    if chosen.instances is not None and not chosen.instances.is_dir():
+        parser.error(f"--instances: {chosen.instances} is no folder")
+    return chosen
+
+
+def say(text: str) -> None:
+    """Progress: a line on standard error."""
+    print(f"bench: {text}", file=sys.stderr, flush=True)
+
+
+def forget(folder: Path, suites: list[str], planner: str) -> None:
+    """Removes the results of one planner."""
+    for suite in suites:
+        for path in (folder / suite).glob(f"*-{planner}-*.json"):
+            path.unlink()
+
+
+def run_suite(name: str, lab: Lab, draw: bool) -> Section:
+    """Measures a suite, writes NAME.md and NAME.json into the folder, and its figures."""
+    suite = SUITES[name]
+    rehearsal = Rehearsal(lab)
+    rehearsal.begin(name, suite.limit, [])
+    suite.measure(rehearsal)
+    lab.begin(name, suite.limit, rehearsal.limits)
+    section = suite.measure(lab)
+    if draw:
+        for figure in section.figures():
+            plots.draw(figure, lab.folder / "figures")
+    used = {run.graph for run in lab.runs}
+    graphs = [graph for graph in lab.graphs.values() if graph.name in used]
+    (lab.folder / f"{name}.json").write_text(suite_json(section, graphs, lab.runs, lab.limit))
+    lines = section_lines(section, "figures" if draw else None)
+    (lab.folder / f"{name}.md").write_text("\n".join(lines).rstrip() + "\n")
+    return section
+
+
+def write_report(path: Path, lab: Lab, sections: list[Section], limits: list[float], draw: bool) -> None:
+    """One document; figures as SVG in a folder beside it, named as it is."""
+    lines = [HEAD, f"Machine: {machine()}.", ""]
+    lines += ["| suite | published planners | `auto` |", "|---|---|---|"]
+    of_auto = "10,000,000 work units, one thread" if lab.work else "1 s, one thread"
+    for section, limit in zip(sections, limits, strict=True):
+        lines.append(f"| {section.suite} | {limit:g} s, one thread | {of_auto} |")
+    lines.append("")
+    for section in sections:
+        lines += section_lines(section, path.stem if draw else None)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text("\n".join(lines).rstrip() + "\n")
+    if not draw:
+        return
+    folder = path.parent / path.stem
+    folder.mkdir(exist_ok=True)
+    for section in sections:
+        for figure in section.figures():
+            shutil.copy(lab.folder / "figures" / f"{figure.name}.svg", folder / f"{figure.name}.svg")
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Exit code: 0 done, 1 failure, 64 wrong usage, 130 interrupted (the next call goes on)."""
+    chosen = parse(arguments)
+    names = list(SUITES) if chosen.suite == "all" else [chosen.suite]
+    if chosen.again:
+        forget(chosen.out, names, chosen.again)
+    draw = plots.available()
+    if not draw:
+        say(plots.MISSING)
+    lab = Lab(chosen.out, chosen.instances, chosen.limit, chosen.work, say)
+    sections, limits = [], []
+    try:
+        for name in names:
+            section = run_suite(name, lab, draw)
+            sections.append(section)
+            limits.append(lab.limit)
+            print(f"{name}: {section.verdict}")
+            print(f"{name}: {lab.folder / name}.md")
+        if chosen.report:
+            write_report(chosen.report, lab, sections, limits, draw)
+            print(f"report: {chosen.report}")
+    except KeyboardInterrupt:
+        say("interrupted; the same command goes on from here")
+        return 130
+    except (BenchError, OSError) as error:
+        print(f"remat: {error}", file=sys.stderr)
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,172 @@
+"""`remat bench`: what it keeps, what it counts, what its tables say."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import remat
+from remat.bench import plots
+from remat.bench.__main__ import main, write_report
+from remat.bench.lab import BenchError, Graph, GraphSpec, Lab, Rehearsal, Run, published_planners
+from remat.bench.report import (
+    Comparison,
+    Curve,
+    Figure,
+    Panel,
+    Section,
+    Table,
+    beaten_by,
+    cell,
+    section_lines,
+)
+from remat.bench.suites import SUITES
+
+CHAIN = GraphSpec("chain", "chain --length 6 --bytes 10", ("chain_real",))
+
+
+def a_run(planner: str, overhead: float, fits: bool = True) -> Run:
+    return Run("g", planner, 100, 1.0, "feasible", fits=fits, peak=90, duration=10, overhead=overhead)
+
+
+@pytest.fixture
+def lab(tmp_path: Path) -> Lab:
+    made = Lab(tmp_path / "out")
+    made.begin("test", 1.0, [])
+    return made
+
+
+def test_a_second_call_reads_what_the_first_one_found(lab: Lab) -> None:
+    graph = lab.graph(CHAIN)
+    first = lab.plan(graph, "greedy", graph.share(90))
+    again = Lab(lab.folder)
+    again.begin("test", 1.0, [])
+    second = again.plan(again.graph(CHAIN), "greedy", graph.share(90))
+    assert (lab.executed, again.executed) == (1, 0)
+    assert second == first
+    again.plan(graph, "greedy", graph.share(80))
+    assert again.executed == 1
+
+
+def test_a_run_holds_what_the_planner_found(lab: Lab) -> None:
+    graph = lab.graph(CHAIN)
+    assert (graph.ops, graph.edges) == (13, 17)
+    run = lab.plan(graph, "auto", graph.share(90))
+    expected = remat.plan(remat.load_graph(graph.path), graph.share(90), time_limit=1)
+    assert run.fits
+    assert run.overhead == expected.overhead
+    assert run.peak is not None
+    assert run.peak <= graph.share(90)
+    assert run.curve[-1][1] == run.duration
+    assert 0 <= run.time_to_best <= 2
+
+
+def test_what_a_planner_refuses_is_a_note_and_not_an_end(lab: Lab) -> None:
+    run = lab.plan(lab.graph(CHAIN), "checkmate_milp", objective="peak")
+    assert run.status == "not run"
+    assert "objective" in run.note
+    assert cell(run) == "n/a"
+
+
+def test_a_published_instance_takes_the_place_of_the_look_alike(tmp_path: Path) -> None:
+    real = tmp_path / "instances" / "chain_real_n3.json"
+    real.parent.mkdir()
+    ops = [{"name": "a", "duration": 1, "inputs": [], "outputs": [0]}]
+    real.write_text(json.dumps({"format": "remat.graph", "version": 1, "values": [{"bytes": 8}], "ops": ops}))
+    lab = Lab(tmp_path / "out", instances=real.parent)
+    graph = lab.graph(CHAIN)
+    assert (graph.is_real, graph.origin, graph.ops) == (True, "file chain_real_n3.json", 1)
+    assert not Lab(tmp_path / "out").graph(CHAIN).is_real
+
+
+def test_a_graph_that_cannot_be_made_ends_with_the_reason(lab: Lab) -> None:
+    with pytest.raises(BenchError, match="no setting|unexpected|not expected|--colour"):
+        lab.graph(GraphSpec("bad", "chain --colour 3"))
+
+
+def test_auto_is_behind_where_a_published_planner_is_faster_within_the_budget() -> None:
+    auto = a_run("auto", 0.10)
+    others = [a_run("a", 0.05), a_run("b", 0.10), a_run("c", 0.01, fits=False), a_run("d", 0.02)]
+    assert [run.planner for run in beaten_by(auto, others)] == ["d", "a"]
+    assert [run.planner for run in beaten_by(a_run("auto", 0.0, fits=False), others)] == ["d", "a", "b"]
+
+
+def test_a_comparison_counts_the_rows_where_auto_is_behind() -> None:
+    graph = Graph("g", "", "none", False, 3, 2, 200, 10, 1)
+    comparison = Comparison("t", ["a"])
+    comparison.add(graph, 100, [a_run("a", 0.2)], a_run("auto", 0.1))
+    comparison.add(graph, 100, [a_run("a", 0.1)], a_run("auto", 0.2))
+    assert "in 1 of 2 rows" in comparison.verdict()
+    assert comparison.table.rows[0] == ["g", "50.0", "20.00", "10.00", ""]
+    assert comparison.table.rows[1][-1] == "a 10.00"
+
+
+def test_published_planners_come_from_the_registry() -> None:
+    names = published_planners()
+    assert {"greedy", "tw_remat", "chen", "lower_set_dp", "moccasin"} <= set(names)
+    assert not {"auto", "search", "evict", "keep_all"} & set(names)
+
+
+@pytest.mark.parametrize("name", SUITES)
+def test_every_suite_can_be_rehearsed_and_written_down(name: str, tmp_path: Path) -> None:
+    lab = Lab(tmp_path)
+    rehearsal = Rehearsal(lab)
+    rehearsal.begin(name, SUITES[name].limit, [])
+    section = SUITES[name].measure(rehearsal)
+    assert len(rehearsal.limits) > 20
+    assert section.suite == name
+    assert section.figures() or name == "kusumoto"
+    for part in section.parts:
+        if isinstance(part, Table):
+            assert all(len(row) == len(part.head) for row in part.rows), part.title
+    text = "\n".join(section_lines(section, "figures"))
+    assert section.verdict in text
+    assert "What differs from the paper" in text
+    assert not list(tmp_path.iterdir())  # nothing was run
+
+
+def test_a_report_holds_sections_and_figures(lab: Lab, tmp_path: Path) -> None:
+    if not plots.available():
+        pytest.skip(plots.MISSING)
+    curve = Curve("a", [1.0, 2.0], [3.0, 4.0])
+    figure = Figure("f1", "Figure 1", [Panel("p", "x", "y", [curve], log_x=True), Panel("q", "x", "y", [])])
+    paths = plots.draw(figure, lab.folder / "figures")
+    assert [path.suffix for path in paths] == [".png", ".svg"]
+    before = paths[1].read_bytes()
+    assert before == plots.draw(figure, lab.folder / "figures")[1].read_bytes()
+    section = Section("test", "Title", ["Words."], [figure], [], "Verdict.")
+    write_report(tmp_path / "docs" / "results.md", lab, [section], [1.0], True)
+    text = (tmp_path / "docs" / "results.md").read_text()
+    assert "![Figure 1](results/f1.svg)" in text
+    assert (tmp_path / "docs" / "results" / "f1.svg").exists()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["nope"], "invalid choice: 'nope'"),
+        ([], "required: suite"),
+        (["kumar", "--limit", "-1"], "--limit takes a positive number"),
+        (["kumar", "--instances", "/nowhere"], "/nowhere is no folder"),
+    ],
+)
+def test_wrong_usage_is_one_line(
+    arguments: list[str], message: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as stopped:
+        main(arguments)
+    said = capsys.readouterr().err
+    assert stopped.value.code == 64
+    assert message in said
+    assert said.count("\n") == 1
+
+
+def test_the_command_line_hands_over_to_the_package() -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "remat", "bench", "--help"], capture_output=True, text=True, timeout=60
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "kumar,moccasin,hiremate,kusumoto,all" in done.stdout
