@@ -228,6 +228,15 @@ TEST_F(Cli, VersionAndHelpGoToStandardOutput) {
   EXPECT_EQ(help.err, "");
 }
 
+TEST_F(Cli, BenchNamesThePythonThatItCannotRun) {
+  setenv("REMAT_PYTHON", "/nowhere/python", 1);
+  const CliRun run = run_cli({"bench", "kumar"});
+  unsetenv("REMAT_PYTHON");
+  expect_one_line(run, 1,
+                  "bench needs the Python package ('make build' or 'pip install .'), and /nowhere/python "
+                  "cannot be run: No such file or directory");
+}
+
 TEST_F(Cli, WrongUsageExitsWith64AndOneLine) {
   const std::string forms =
       "is not an amount of memory: write bytes (6442450944), bytes with a unit (6GiB, 800MB) or a share of "
