@@ -60,9 +60,8 @@ int main(int argc, char** argv) {
       "fits;\n"
       "3 nothing found within the limits; 64 wrong usage.");
   Action action;
-  for (const auto add :
-       {add_plan, add_info, add_check, add_compare, add_sweep, add_convert, add_generate, add_planners,
-        add_bench})
+  for (const auto add : {add_plan, add_info, add_check, add_compare, add_sweep, add_convert, add_generate,
+                         add_planners, add_bench})
     add(app, action);
   try {
     app.parse(argc, argv);
