@@ -25,6 +25,7 @@ import remat
 
 from .budget import auto_budget, optimizer_state_bytes
 from .capture import StepGraph, capture_step, storage_bytes
+from .fake import without_keeping
 from .kernels import eager_upsampling
 from .measure import bytes_left, tensor_storages
 from .options import Options
@@ -301,8 +302,7 @@ class Region:
                     keep_inference_input_mutations=True,
                 )
         except _CapturedOnly:
-            # Nothing is to run backwards: go on without keeping anything.
-            return torch.no_grad()(self.gm)
+            return lambda *args: without_keeping(self.gm, args)
         self.variants[key] = variant
         return variant
 

@@ -3,15 +3,26 @@
 from __future__ import annotations
 
 import copy
+from collections.abc import Sequence
+from contextlib import nullcontext
 from typing import Any
 
 import torch
+from torch import fx
+from torch._guards import detect_fake_mode
 from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 from torch.utils._pytree import tree_map
 
 
 def _tensors(model: torch.nn.Module) -> list[torch.Tensor]:
     return [*model.parameters(), *model.buffers()]
+
+
+def without_keeping(gm: fx.GraphModule, args: Sequence[Any]) -> Any:
+    """Run a graph that will see no backward; with fake tensors, what it makes itself is fake too."""
+    mode: Any = detect_fake_mode(args)
+    with torch.no_grad(), mode or nullcontext():
+        return gm(*args)
 
 
 def has_no_memory(model: torch.nn.Module) -> bool:

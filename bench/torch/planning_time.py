@@ -1,0 +1,124 @@
+#!/usr/bin/env python3
+"""What planning costs: a first and a second start with a folder for plans, and a model of 7 B parameters.
+
+    python bench/torch/planning_time.py starts [--models gpt,encoder,conv_net,mlp] [--budget 60%]
+    python bench/torch/planning_time.py llama [--layers 32] [--batch 4] [--sequence 2048] [--budget 75%]
+
+`starts`: each start is a process of its own; the seconds are those that `fit` spends on tracing, on measuring
+ops, and on planning (the reading of the folder included), and the processor time of the whole process.
+
+`llama`: LlamaForCausalLM of `transformers` in the sizes of Llama 2 7B, its weights on the device "meta"; one
+training step in float32 is captured, costed by the roofline of an H100, and planned. Seconds by phase, and
+the highest resident set of the process.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import resource
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+import remat
+import remat.torch
+import torch
+
+HERE = Path(__file__).resolve()
+
+
+def one_start(name: str, budget: str, folder: str) -> dict[str, Any]:
+    sys.path.insert(0, str(HERE.parent))
+    from step_time import MODELS
+
+    torch.manual_seed(0)
+    model, inputs = MODELS[name]()
+    start = time.perf_counter()
+    report = remat.torch.fit(model, inputs, budget, cache_dir=folder).remat.parts[0]
+    seconds = time.perf_counter() - start
+    used = resource.getrusage(resource.RUSAGE_SELF)
+    return {
+        **report.seconds,
+        "fit": seconds,
+        "cpu": used.ru_utime + used.ru_stime,
+        "ops": report.ops,
+        "overhead": report.overhead,
+        "stored": report.stored,
+    }
+
+
+def starts(models: list[str], budget: str) -> None:
+    print(
+        f"{'model':10} {'start':>6} {'ops':>5} {'trace s':>8} {'measure s':>9} {'plan s':>7} {'fit s':>7} "
+        f"{'process s':>9} {'overhead':>8} {'stored':>6}"
+    )
+    for name in models:
+        with tempfile.TemporaryDirectory() as folder:
+            for which in ("first", "second"):
+                command = [sys.executable, str(HERE), "start", name, budget, folder]
+                done = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True)
+                r = json.loads(done.stdout)
+                print(
+                    f"{name:10} {which:>6} {r['ops']:5} {r['capture']:8.2f} {r['profile']:9.2f} "
+                    f"{r['plan']:7.2f} {r['fit']:7.2f} {r['cpu']:9.2f} {r['overhead']:8.2%} "
+                    f"{'yes' if r['stored'] else 'no':>6}",
+                    flush=True,
+                )
+
+
+def llama(layers: int, batch: int, sequence: int, budget: str, time_limit: float) -> None:
+    from transformers import LlamaConfig, LlamaForCausalLM
+
+    def resident() -> float:
+        return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e6
+
+    print(f"imported: {resident():.2f} GB resident")
+    # The defaults are those of Llama 2 7B.
+    config = LlamaConfig(num_hidden_layers=layers, use_cache=False)
+    start = time.perf_counter()
+    with torch.device("meta"):
+        model = LlamaForCausalLM(config)
+        tokens = torch.zeros(batch, sequence, dtype=torch.long)
+    print(f"model: {sum(p.numel() for p in model.parameters()) / 1e9:.2f} B parameters")
+    inputs = {"input_ids": tokens, "labels": tokens}
+    graph = remat.torch.capture(model, inputs, costs="roofline", device="h100")
+    print(
+        f"captured: {graph.num_ops} ops in {time.perf_counter() - start:.1f} s, {resident():.2f} GB resident"
+    )
+    print(f"keep-all peak {graph.keep_all_peak / 2**30:.1f} GiB, floor {graph.floor / 2**30:.1f} GiB")
+    start = time.perf_counter()
+    result = remat.plan(graph, budget=budget, time_limit=time_limit)
+    print(f"planned: {result} in {time.perf_counter() - start:.1f} s, {resident():.2f} GB resident")
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    commands = parser.add_subparsers(dest="command", required=True)
+    many = commands.add_parser("starts")
+    many.add_argument("--models", default="gpt,encoder,conv_net,mlp")
+    many.add_argument("--budget", default="60%")
+    one = commands.add_parser("start")
+    for name in ("model", "budget", "folder"):
+        one.add_argument(name)
+    big = commands.add_parser("llama")
+    big.add_argument("--layers", type=int, default=32)
+    big.add_argument("--batch", type=int, default=4)
+    big.add_argument("--sequence", type=int, default=2048)
+    big.add_argument("--budget", default="75%")
+    big.add_argument("--time-limit", type=float, default=30.0)
+    options = parser.parse_args()
+    if options.command == "start":
+        print(json.dumps(one_start(options.model, options.budget, options.folder)))
+    elif options.command == "starts":
+        starts(options.models.split(","), options.budget)
+    else:
+        llama(options.layers, options.batch, options.sequence, options.budget, options.time_limit)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
