@@ -57,7 +57,8 @@ double nested_share(std::vector<Span> crossing) {
   std::sort(crossing.begin(), crossing.end(), [](const Span& a, const Span& b) {
     return a.made != b.made ? a.made < b.made : a.last > b.last;
   });
-  // Bottom-up merge sort by falling `last`; each step of a right element over a left one is a pair against it.
+  // Bottom-up merge sort by falling `last`; each step of a right element over a left one is a pair against
+  // it.
   std::vector<OpId> last, merged(crossing.size());
   for (const Span& span : crossing) last.push_back(span.last);
   std::int64_t against = 0;

@@ -18,10 +18,11 @@ struct Pairing {
 /// first is read last. The boundary is the place that the most values cross (the earliest of equals), or the
 /// op after it where that op is a loss: kept, and read by nobody. It counts where
 /// - at least two values and an eighth of all that are made and read cross it, and
-/// - of two crossing values the earlier one is read later in at least 0.8 + 0.3 / sqrt(number of values) of all
+/// - of two crossing values the earlier one is read later in at least 0.8 + 0.3 / sqrt(number of values) of
+/// all
 ///   pairs: 0.95 to 1 on training steps, about a half on random graphs.
-/// Updates of parameters at the end are left out. Exact on captures from PyTorch; where no loss op shows, up to
-/// a few ops after the first backward op. O(values log values + edges).
+/// Updates of parameters at the end are left out. Exact on captures from PyTorch; where no loss op shows, up
+/// to a few ops after the first backward op. O(values log values + edges).
 std::optional<Pairing> find_pairing(const Graph& graph);
 
 }  // namespace remat

@@ -1,0 +1,164 @@
+#include "planners/rotor/rotor.h"
+
+#include <algorithm>
+
+#include "planners/options.h"
+#include "planners/polish/polish.h"
+#include "planners/rotor/chain_view.h"
+
+namespace remat::rotor {
+namespace {
+
+constexpr std::int64_t kMostTableBytes = std::int64_t{5} << 28;
+
+/// The chain of revolve (Griewank and Walther 2000): every checkpoint takes one slot, every pass one unit,
+/// and a stage is saved only when its backward half is next.
+Chain unit_chain(std::size_t stages, std::int64_t checkpoints) {
+  Chain chain;
+  Stage stage{.output = 1, .pass_time = 1, .first_time = 1, .pass_need = -1, .first_need = -1, .options = {}};
+  stage.options.push_back({.saved = checkpoints + 1});
+  chain.stages.assign(stages, stage);
+  chain.around.assign(stages, 0);
+  return chain;
+}
+
+class Run {
+ public:
+  Run(const Problem& problem, const Options& options, Limits& limits)
+      : problem_(problem), graph_(*problem.graph), options_(options), limits_(limits) {}
+
+  PlanResult run() {
+    offer(keep_all_plan(graph_), 0);
+    if (!done()) {
+      for (const ChainView& view : chain_views(graph_, *find_pairing(graph_), most_stages())) {
+        if (!limits_.reached()) solve(view);
+      }
+    }
+    PlanResult result;
+    result.plan = std::move(best_);
+    result.counters = {{"stages", stages_}, {"held_values", held_}, {"formula_duration", formula_}};
+    if (const auto reason = limits_.stopped_by()) result.stopped_by = *reason;
+    return result;
+  }
+
+ private:
+  bool by_time() const { return problem_.objective == Objective::kTime; }
+  bool done() const { return by_time() && cost_.peak <= problem_.budget; }
+
+  /// So that the table stays within its bytes.
+  std::int64_t most_stages() const {
+    std::int64_t most = options_.stages;
+    while (table_bytes(most, options_.slots) > kMostTableBytes) most = most * 9 / 10;
+    return most;
+  }
+
+  void solve(const ChainView& view) {
+    if (options_.costs == "unit") return solve_unit(view);
+    const std::int64_t room = (problem_.budget - graph_.resident).count();
+    if (by_time() && solve_within(view, room) && cost_.peak <= problem_.budget) return;
+    // The least budget of the table that has a schedule at all.
+    solve_least(view);
+  }
+
+  bool solve_within(const ChainView& view, std::int64_t room) {
+    const ChainTable table(view.chain, room, static_cast<std::int32_t>(options_.slots), limits_);
+    const auto actions = table.schedule(room);
+    if (!actions) return false;
+    offer(view, *actions, *table.extra_time(room));
+    return true;
+  }
+
+  void solve_least(const ChainView& view) {
+    const std::int64_t room = (keep_all_peak_ - graph_.resident).count();
+    const ChainTable table(view.chain, room, static_cast<std::int32_t>(options_.slots), limits_);
+    std::int64_t low = -1, high = table.largest_budget();
+    if (high < 0 || !table.schedule(high)) return;
+    while (high - low > table.slot()) {
+      const std::int64_t middle = low + (high - low) / 2;
+      (table.extra_time(middle) ? high : low) = middle;
+    }
+    offer(view, *table.schedule(high), *table.extra_time(high));
+  }
+
+  /// The most checkpoints that fit: more of them take less time.
+  void solve_unit(const ChainView& view) {
+    constexpr std::int64_t kMostCheckpoints = 128;
+    const auto most = std::min(static_cast<std::int64_t>(view.halves.size()), kMostCheckpoints);
+    const Chain chain = unit_chain(view.halves.size(), most);
+    const ChainTable table(chain, most, static_cast<std::int32_t>(most + 1), limits_);
+    std::int64_t low = 0, high = most + 1;
+    while (high - low > 1) {
+      const std::int64_t middle = low + (high - low) / 2;
+      const auto actions = table.schedule(middle);
+      const bool over = actions && !offer(view, *actions, 0);
+      (over ? high : low) = middle;
+    }
+  }
+
+  bool offer(const ChainView& view, const std::vector<Action>& actions, std::int64_t extra) {
+    Plan plan = plan_of(graph_, view, actions);
+    limits_.spend(1 + static_cast<std::int64_t>(plan.steps.size()) / 16);
+    const bool fits = by_time() && simulate(graph_, plan).peak <= problem_.budget;
+    if (fits && options_.buy_back) plan = polish::buy_back(graph_, plan, problem_.budget, limits_);
+    if (offer(std::move(plan), extra)) {
+      stages_ = static_cast<std::int64_t>(view.halves.size());
+      held_ = view.held_values;
+    }
+    return fits;
+  }
+
+  bool offer(Plan plan, std::int64_t extra) {
+    const Simulation cost = simulate(graph_, plan);
+    if (!best_) keep_all_peak_ = cost.peak;
+    const auto key = [&](const Simulation& c) {
+      const bool fits = by_time() && c.peak <= problem_.budget;
+      return std::tuple(!fits, fits ? Bytes() : c.peak, c.duration, c.peak);
+    };
+    if (best_ && key(cost) >= key(cost_)) return false;
+    best_ = std::move(plan);
+    cost_ = cost;
+    formula_ = graph_.base_duration.count() + extra;
+    limits_.report({"rotor", limits_.seconds(), cost.peak, cost.duration, cost.peak <= problem_.budget});
+    return true;
+  }
+
+  const Problem& problem_;
+  const Graph& graph_;
+  const Options& options_;
+  Limits& limits_;
+  std::optional<Plan> best_;
+  Simulation cost_;
+  Bytes keep_all_peak_;
+  std::int64_t stages_ = 0, held_ = 0, formula_ = 0;
+};
+
+PlanResult run(const Problem& problem, const PlanOptions& given, Limits& limits) {
+  Options options;
+  OptionReader(given, "rotor")
+      .integer("slots", options.slots, 1, 100'000)
+      .integer("stages", options.stages, 2, 10'000)
+      .choice("costs", options.costs, {"given", "unit"})
+      .flag("buy_back", options.buy_back)
+      .finish();
+  return Run(problem, options, limits).run();
+}
+
+std::optional<std::string> supports(const Problem& problem) {
+  const auto pairing = find_pairing(*problem.graph);
+  if (!pairing) return "the graph has no backward pass that phases name or its structure shows";
+  if (!chain_views(*problem.graph, *pairing, Options().stages).empty()) return std::nullopt;
+  return "the forward pass is no chain: there is no op whose outputs alone are read by later forward ops";
+}
+
+}  // namespace
+
+PlannerInfo info() {
+  return {"rotor",
+          "dynamic programming over a chain of stages, each saved, checkpointed or run again",
+          "least duration among persistent schedules of the chain, up to the rounding of memory to slots",
+          "Beaumont et al. 2019",
+          supports,
+          run};
+}
+
+}  // namespace remat::rotor
