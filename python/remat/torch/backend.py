@@ -63,7 +63,7 @@ class Session:
         self.captured = captured
         self.given: Any = None
         self.store = Store(options.cache_dir) if options.cache_dir is not None else None
-        self.costs = options.cost_source(self.store)
+        self.costs = options.cost_source(self.store, runs=captured is None)
         self.shapes = ShapeTable(options.max_shapes)
         self.watch = StepWatch()
         self.report = ModelReport()

@@ -6,7 +6,7 @@ import json
 import os
 import platform
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -30,12 +30,15 @@ class Costs:
 
     source: "measured", "roofline", or the path of a file that `write_costs` or a cache wrote.
     device: of the roofline.
+    workspaces: measure them even where durations come from a roofline, because the step is to run here and
+        the budget to hold.
     store: keeps measured costs between processes; what it holds already takes precedence.
     """
 
     source: str = "measured"
     device: remat.Device | None = None
     store: Any = None
+    workspaces: bool = False
     known: dict[str, Cost] | None = None
 
     def fill(self, step: StepGraph, progress: Progress | None = None) -> int:
@@ -47,41 +50,50 @@ class Costs:
         signatures = {i: signature(node) for i, node in nodes.items()}
         if self.known is None:
             self.known = read_costs(self.source) if self.source not in ("measured", "roofline") else {}
-        missing = self._missing(signatures, nodes)
-        if missing and self.source == "measured" and self.store is not None:
-            self.known.update(self.store.load_costs(environment()))
-            missing = self._missing(signatures, nodes)
+        missing: dict[str, fx.Node] = {}
+        for index, key in signatures.items():
+            if key not in self.known:
+                missing.setdefault(key, nodes[index])
+        measured = 0
         if missing:
-            self.known.update(self._find(missing, progress))
+            found, measured = self._find(missing, progress)
+            self.known.update(found)
         for index, key in signatures.items():
             step.ops[index].duration = self.known[key].duration
             step.ops[index].workspace = self.known[key].workspace
-        return len(missing) if self.source == "measured" else 0
+        return measured
 
     def of(self, step: StepGraph) -> dict[str, Cost]:
         """The costs of the distinct ops of a step that was filled in."""
         known = self.known or {}
         return {key: known[key] for op in step.ops if op.node is not None for key in (signature(op.node),)}
 
-    def _missing(self, signatures: Mapping[int, str], nodes: Mapping[int, fx.Node]) -> dict[str, fx.Node]:
-        assert self.known is not None
-        missing: dict[str, fx.Node] = {}
-        for index, key in signatures.items():
-            if key not in self.known:
-                missing.setdefault(key, nodes[index])
-        return missing
-
-    def _find(self, missing: Mapping[str, fx.Node], progress: Progress | None) -> dict[str, Cost]:
-        if self.source == "roofline":
-            assert self.device is not None
-            return {key: roofline(node, self.device) for key, node in missing.items()}
-        if self.source != "measured":
+    def _find(self, missing: Mapping[str, fx.Node], progress: Progress | None) -> tuple[dict[str, Cost], int]:
+        """The costs of ops, and how many of them were measured."""
+        if self.source == "measured":
+            return self._measure(missing, progress)
+        if self.source != "roofline":
             raise remat.UsageError(
                 f"{self.source}: {len(missing)} of the step's ops have no cost there; the first is "
                 f"{next(iter(missing))}"
             )
-        found = measure_ops(missing, progress)
-        return found if self.store is None else self.store.add_costs(environment(), found)
+        assert self.device is not None
+        found = {key: roofline(node, self.device) for key, node in missing.items()}
+        if not self.workspaces:
+            return found, 0
+        real, measured = self._measure(missing, progress)
+        return {key: replace(cost, workspace=real[key].workspace) for key, cost in found.items()}, measured
+
+    def _measure(
+        self, missing: Mapping[str, fx.Node], progress: Progress | None
+    ) -> tuple[dict[str, Cost], int]:
+        if self.store is None:
+            return measure_ops(missing, progress), len(missing)
+        stored = self.store.load_costs(environment())
+        rest = {key: node for key, node in missing.items() if key not in stored}
+        if rest:
+            stored |= self.store.add_costs(environment(), measure_ops(rest, progress))
+        return {key: stored[key] for key in missing}, len(rest)
 
 
 @lru_cache

@@ -108,9 +108,10 @@ class Options:
                 f"remat: optimizer must be a torch.optim.Optimizer, not {type(self.optimizer).__name__}"
             )
 
-    def cost_source(self, store: Store | None) -> Costs:
+    def cost_source(self, store: Store | None, runs: bool) -> Costs:
+        """runs: the step is to run here, not only to be captured."""
         device = remat.parse_device(self.device or "a100") if self.costs == "roofline" else None
-        return Costs(str(self.costs), device, store)
+        return Costs(str(self.costs), device, store, workspaces=runs)
 
     def size(self, name: str) -> int:
         """`reserve` or `loss_workspace` in bytes."""

@@ -71,6 +71,21 @@ def test_auto_on_the_cpu_asks_for_bytes() -> None:
         compiled(*inputs)
 
 
+def test_auto_is_found_out_once_with_the_model_and_its_inputs_as_part_of_the_step(monkeypatch) -> None:
+    asked: list[int] = []
+
+    def answer(device: torch.device, resident: int, reserve: int, margin: object) -> int:
+        asked.append(resident)
+        return 50 * MB
+
+    monkeypatch.setattr(remat.torch.backend, "auto_budget", answer)
+    model, (x,) = case("mlp").build()
+    fitted = remat.torch.fit(model, x, "auto", time_limit=1.0)
+    fitted(x[:8]).backward()
+    assert asked == [sum(4 * p.numel() for p in model.parameters()) + 4 * x.numel()]
+    assert [part.budget for part in fitted.remat.parts] == [50 * MB] * 2
+
+
 @pytest.mark.parametrize("margin", ["abc", -1, "-5%"])
 def test_a_margin_that_is_none_is_refused(margin) -> None:
     with pytest.raises(remat.BudgetError):

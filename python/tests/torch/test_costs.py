@@ -11,10 +11,12 @@ import remat
 import remat.torch
 import torch
 from models import MLP, case
+from remat.torch.costs import read_costs
 from remat.torch.roofline import byte_count, flop_count
 from torch import nn
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.fx.experimental.proxy_tensor import make_fx
+from training import fit, step_peak
 
 UNIT_DEVICE = "flops=1e9,bandwidth=1e9,launch=0"
 
@@ -73,6 +75,15 @@ def test_a_roofline_plans_for_a_machine_one_does_not_have() -> None:
     assert default == remat.torch.capture(model, inputs, costs="roofline", device="a100")
 
 
+def test_a_plan_for_another_machine_that_runs_here_keeps_its_budget_here() -> None:
+    model, inputs = case("encoder").build()
+    options = {"costs": "roofline", "device": "h100"}
+    fitted = fit(model, inputs, "75%", **options)
+    assert fitted.remat.graph.workspaces.max() > 0
+    assert remat.torch.capture(model, inputs, **options).workspaces.max() == 0
+    assert step_peak(fitted, inputs) <= fitted.remat.budget
+
+
 def test_costs_of_a_file_are_those_that_were_measured(tmp_path) -> None:
     model, inputs = case("mlp").build()
     path = tmp_path / "costs.json"
@@ -86,7 +97,7 @@ def test_costs_of_a_file_are_those_that_were_measured(tmp_path) -> None:
     durations = {graph.op(i).kind: graph.op(i).duration for i in range(graph.num_ops)}
     assert durations.pop("remat.loss") == 0
     assert set(durations.values()) == {7}
-    fitted = remat.torch.fit(model, inputs, "85%", costs=str(path), time_limit=1.0)
+    fitted = fit(model, inputs, "85%", costs=str(path))
     assert fitted.remat.overhead > 0
 
 
@@ -96,6 +107,12 @@ def test_a_file_that_lacks_an_op_or_is_none_is_refused(tmp_path) -> None:
     path.write_text('{"format": "remat.costs", "version": 1, "environment": {}, "costs": {}}')
     with pytest.raises(remat.UsageError, match="of the step's ops have no cost there; the first is aten"):
         remat.torch.capture(model, inputs, costs=path)
+    with pytest.raises(remat.UsageError, match="No such file"):
+        remat.torch.capture(model, inputs, costs=tmp_path / "none.json")
+
+
+def test_a_file_that_holds_no_costs_is_refused(tmp_path) -> None:
+    path = tmp_path / "costs.json"
     for text, message in [
         ("[1", "Expecting"),
         ("{}", "no remat.costs file"),
@@ -104,9 +121,7 @@ def test_a_file_that_lacks_an_op_or_is_none_is_refused(tmp_path) -> None:
     ]:
         path.write_text(text)
         with pytest.raises(remat.UsageError, match=message):
-            remat.torch.capture(model, inputs, costs=path)
-    with pytest.raises(remat.UsageError, match="No such file"):
-        remat.torch.capture(model, inputs, costs=tmp_path / "none.json")
+            read_costs(path)
 
 
 @pytest.mark.parametrize(

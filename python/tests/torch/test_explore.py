@@ -29,8 +29,9 @@ def test_a_sweep_is_a_falling_curve_whose_budgets_work() -> None:
     assert swept.rows[0].overhead == 0 < swept.rows[-1].overhead
     row = swept.rows[-1]
     assert row.seconds == pytest.approx(swept.graph.base_duration * (1 + row.overhead) / 1e9)
-    fitted = fit(model, inputs, row.budget, plan=row.plan, **ROOFLINE)
-    assert fitted.remat.predicted_peak == row.budget
+    # Workspaces, which a roofline does not know, come on top.
+    fitted = fit(model, inputs, row.budget + 1000, plan=row.plan, **ROOFLINE)
+    assert row.budget <= fitted.remat.predicted_peak <= row.budget + 1000
 
 
 def test_a_sweep_is_a_table_and_data() -> None:
@@ -126,5 +127,5 @@ def test_the_command_line_plans_a_captured_graph(tmp_path) -> None:
     assert "valid = true" in run("check", graph, plan)
     assert "layers.15" in run("info", graph, "--top", "1000")
     fitted = fit(model, inputs, "85%", plan=str(plan), **ROOFLINE)
-    assert fitted.remat.predicted_peak == remat.load_plan(plan).peak
+    assert fitted.remat.plan.steps == remat.load_plan(plan).steps
     assert torch.isfinite(fitted(*inputs))

@@ -107,6 +107,16 @@ def plan_anew(captured, folder: Path):
     return plan_step(captured.step, captured.graph, options, store=Store(folder))[0]
 
 
+def test_calls_in_flight_together_are_planned_once_for_all_starts(tmp_path, captured) -> None:
+    options = Options(budget=int(2.2 * captured.graph.keep_all_peak), time_limit=2.0)
+    first, second = (
+        plan_step(captured.step, captured.graph, options, copies=2, store=Store(tmp_path)) for _ in range(2)
+    )
+    assert (first[0].stored, second[0].stored) == (False, True)
+    assert second[1] == first[1]
+    assert second[0].predicted_peak == first[0].predicted_peak > captured.graph.keep_all_peak
+
+
 def _truncate(content: dict) -> str:
     return json.dumps(content)[:-20]
 
