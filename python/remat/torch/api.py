@@ -20,6 +20,7 @@ from .fake import has_no_memory, with_fake_tensors
 from .measure import measure_peak, trace_allocations
 from .options import Options
 from .progress import ProgressLine
+from .tracing import permissive_tracing
 
 # New shapes are counted and warned about by the session, not by Dynamo.
 _RECOMPILE_LIMIT = 1 << 16
@@ -131,7 +132,13 @@ def _compile(model: torch.nn.Module, session: Session) -> None:
     compiled: Any = compiler(
         run, backend=session, dynamic=False, isolate_recompiles=True, recompile_limit=_RECOMPILE_LIMIT
     )
-    model.__dict__["_compiled_call_impl"] = compiled
+
+    # A new shape may be traced in any call.
+    def traced(*args: Any, **kwargs: Any) -> Any:
+        with permissive_tracing():
+            return compiled(*args, **kwargs)
+
+    model.__dict__["_compiled_call_impl"] = traced
 
 
 def call_with(model: Callable[..., Any], sample_inputs: Any) -> Any:
@@ -165,7 +172,8 @@ def _prepare(
 ) -> None:
     """Compile the model for these inputs without a trace of having run."""
     if loss is not None:
-        session.loss_workspace = _loss_workspace(model, sample_inputs, loss)
+        with _untouched(model):
+            _look_at_loss(fitted, sample_inputs, session, loss)
     with _untouched(model):
         call_with(fitted, sample_inputs)
         if session.captured is not None:
@@ -189,16 +197,32 @@ def _raise_nothing_planned(model: torch.nn.Module) -> NoReturn:
     raise UnsupportedModelError("nothing in this model requires a gradient, so there is nothing to plan")
 
 
-def _loss_workspace(model: torch.nn.Module, sample_inputs: Any, loss: Callable[[Any], torch.Tensor]) -> int:
-    """Bytes that loss and its backward need at their peak, on top of the outputs and their gradients."""
-    with _untouched(model), torch.no_grad():
-        outputs = call_with(model, sample_inputs)
-    outputs = tree_map(_as_leaf, outputs)
-    leaves = [t for t in tree_leaves(outputs) if isinstance(t, torch.Tensor) and t.requires_grad]
+def _look_at_loss(
+    fitted: torch.nn.Module, sample_inputs: Any, session: Session, loss: Callable[[Any], torch.Tensor]
+) -> None:
+    """Tell the session which outputs the loss depends on, and how much memory it takes.
+
+    Its workspace is what it and its backward need at their peak, on top of the outputs and their gradients.
+    """
+    session.probing = True
+    try:
+        outputs = call_with(fitted, sample_inputs)
+    finally:
+        session.probing = False
+    leaf_of: dict[int, Any] = {}
+
+    def as_leaf(item: Any) -> Any:
+        leaf_of[id(item)] = _as_leaf(item)
+        return leaf_of[id(item)]
+
+    leaves_only = tree_map(as_leaf, outputs)
+    leaves = [t for t in leaf_of.values() if isinstance(t, torch.Tensor) and t.requires_grad]
+    values: list[torch.Tensor] = []
 
     def run() -> None:
-        value: Any = loss(outputs)
+        value: Any = loss(leaves_only)
         value.backward()
+        values.append(value.detach())
 
     if any(t.device.type != "cpu" for t in leaves):
         device = leaves[0].device
@@ -208,7 +232,12 @@ def _loss_workspace(model: torch.nn.Module, sample_inputs: Any, loss: Callable[[
         with trace_allocations() as trace:
             run()
         top = trace.rise()[0]
-    return max(0, top - sum(storage_bytes(t.grad) for t in leaves if t.grad is not None))
+    # The caller holds the loss (whose storage can be larger than it), and autograd its gradient.
+    session.loss_bytes = storage_bytes(values[0]) + values[0].nbytes
+    gradients = sum(storage_bytes(t.grad) for t in leaves if t.grad is not None)
+    session.loss_workspace = max(0, top - gradients - session.loss_bytes)
+    for region in session.regions:
+        region.note_loss({key: leaf for key, leaf in leaf_of.items() if isinstance(leaf, torch.Tensor)})
 
 
 def _as_leaf(item: Any) -> Any:

@@ -18,6 +18,7 @@ from typing import Any
 import torch
 from torch import fx
 from torch._functorch import partitioners
+from torch._functorch._aot_autograd.descriptors import PlainAOTOutput
 
 from .errors import UnsupportedModelError
 
@@ -63,6 +64,19 @@ class Op:
     workspace: int = 0
 
 
+@dataclass(frozen=True)
+class OutputUse:
+    """What a plan takes for granted about the outputs of the captured function, by index.
+
+    cut: outputs without a gradient; dropped: outputs that nobody holds when the backward starts.
+    tangents_held: does somebody hold the gradients of outputs until the backward returns?
+    """
+
+    cut: frozenset[int] = frozenset()
+    dropped: frozenset[int] = frozenset()
+    tangents_held: bool = True
+
+
 @dataclass
 class StepGraph:
     """A captured step: the Remat graph in the making, and the way back to the nodes of the joint graph.
@@ -83,7 +97,9 @@ class StepGraph:
     op_of: dict[fx.Node, int] = field(default_factory=dict)
     clone_of_buffer: dict[fx.Node, int] = field(default_factory=dict)
     loss: int = -1
+    replay: int | None = None
     name: str = "step"
+    use: OutputUse = field(default_factory=lambda: OutputUse())
 
     @property
     def forward_outputs(self) -> list[Any]:
@@ -93,11 +109,40 @@ class StepGraph:
     def backward_outputs(self) -> list[Any]:
         return list(outputs_of(self.gm)[self.num_forward_outputs :])
 
+    def plain_outputs(self) -> dict[int, int]:
+        """Position among the forward outputs -> index among those of the captured function; AOTAutograd adds
+        others.
+        """
+        descriptions = output_node(self.gm).meta.get("desc", ())
+        return {
+            position: description.idx
+            for position, description in enumerate(descriptions[: self.num_forward_outputs])
+            if isinstance(description, PlainAOTOutput)
+        }
+
+    def output_bytes(self) -> dict[int, int]:
+        """Bytes of the outputs of the captured function, by index; inputs that it returns are none."""
+        outputs = self.forward_outputs
+        return {
+            index: self.values[self.value_of[outputs[position]]].bytes
+            for position, index in self.plain_outputs().items()
+            if outputs[position] in self.value_of and self.value_of[outputs[position]] not in self.inputs
+        }
+
     def add_resident(self, name: str, size: int) -> None:
         """Count `size` bytes that are there from start to end without being read (existing gradients)."""
         if size:
             self.inputs.append(len(self.values))
             self.values.append(Value(name, size))
+
+    def set_loss(self, workspace: int, held: int) -> None:
+        """Bytes that the caller's loss takes while it is computed, and from then to the end."""
+        op = self.ops[self.loss]
+        op.workspace = workspace
+        if held:
+            op.outputs.append(len(self.values))
+            self.kept.append(len(self.values))
+            self.values.append(Value("loss", held))
 
     def to_dict(self) -> dict[str, Any]:
         """The graph as a `remat.graph` version 1 object."""
@@ -221,9 +266,14 @@ def module_path(node: fx.Node) -> str:
     return re.sub(r"\.+", ".", path).strip(".")
 
 
-def capture_step(gm: fx.GraphModule, num_forward_outputs: int, name: str = "step") -> StepGraph:
+def capture_step(
+    gm: fx.GraphModule,
+    num_forward_outputs: int,
+    name: str = "step",
+    use: OutputUse | None = None,
+) -> StepGraph:
     """Contract a joint graph. Raises UnsupportedModelError where it holds something a plan cannot express."""
-    step = StepGraph(gm, num_forward_outputs, name=name)
+    step = StepGraph(gm, num_forward_outputs, name=name, use=use or OutputUse())
     _Contraction(step).run()
     return step
 
@@ -250,6 +300,7 @@ class _Contraction:
                 self._add_input(node)
         self.overwritten = {arguments(n)[0] for n in forward + backward if _is_write_to_input(n)}
         self._add_clones(forward + backward)
+        self._add_replay(primals, forward)
         for node in forward:
             self._add(node, "forward")
         self._add_loss(tangents)
@@ -373,6 +424,17 @@ class _Contraction:
                     clone_of=buffer,
                 )
             )
+
+    def _add_replay(self, primals: Sequence[fx.Node], forward: Sequence[fx.Node]) -> None:
+        """What outputs without a gradient hold in case they get one: see `Replay`."""
+        step = self.step
+        states = {tensors_of(n.meta["val"])[0].device.type for n in forward if is_random(n)}
+        size = sum(RNG_STATE_BYTES[kind] for kind in states)
+        size += sum(storage_bytes(n.meta["val"]) for n in primals if n in self.overwritten)
+        if step.use.cut and size:
+            step.replay = len(step.values)
+            step.values.append(Value("replay", size))
+            step.ops.append(Op("replay", None, "remat.replay", "forward", [], [step.replay], recompute=False))
 
     def _inputs_of(self, node: fx.Node) -> list[int]:
         """The storages a node reads, without repetition; overwritten buffers through their clone."""
@@ -526,6 +588,8 @@ class _Contraction:
             if isinstance(n, fx.Node) and n in step.value_of
             for v in self._leaves(n)
         ]
+        if step.replay is not None:
+            reads.append(step.replay)
         step.loss = len(step.ops)
         writes = []
         for node in tangents:
@@ -550,14 +614,27 @@ class _Contraction:
         )
 
     def _kept(self, tangents: Sequence[fx.Node]) -> list[int]:
-        """User outputs and gradients; tangents too, which the autograd engine holds until the backward
-        returns.
+        """Gradients, and what the caller holds: user outputs, and their gradients where somebody holds
+        those.
         """
         step = self.step
+        outputs, plain = step.forward_outputs, step.plain_outputs()
+        shown = {step.value_of.get(outputs[position]) for position in plain}
+        held = [
+            node
+            for position, node in enumerate(outputs)
+            if (
+                plain[position] not in step.use.dropped
+                if position in plain
+                else isinstance(node, fx.Node) and step.value_of.get(node) not in shown
+            )
+        ]
         kept: dict[int, None] = {}
-        for node in [*step.forward_outputs, *step.backward_outputs, *tangents]:
+        for node in [*held, *step.backward_outputs, *(tangents if step.use.tangents_held else ())]:
             if isinstance(node, fx.Node) and node in step.value_of and step.value_of[node] not in step.inputs:
                 kept.setdefault(step.value_of[node])
+        if step.replay is not None and step.use.cut - step.use.dropped:
+            kept[step.replay] = None
         return list(kept)
 
 

@@ -61,6 +61,8 @@ class Costs:
         for index, key in signatures.items():
             step.ops[index].duration = self.known[key].duration
             step.ops[index].workspace = self.known[key].workspace
+            for value, size in zip(step.ops[index].outputs, self.known[key].outputs, strict=False):
+                step.values[value].bytes = size
         return measured
 
     def of(self, step: StepGraph) -> dict[str, Cost]:
@@ -125,8 +127,9 @@ def environment() -> dict[str, str]:
 
 
 def costs_to_json(where: Mapping[str, str], costs: Mapping[str, Cost]) -> str:
-    """A `remat.costs` file, version 1: [duration in ns, workspace in bytes] by signature."""
-    lines = (f"{json.dumps(key)}: [{c.duration}, {c.workspace}]" for key, c in costs.items())
+    """A `remat.costs` file, version 1: [duration in ns, workspace, bytes of each output] by signature."""
+    entries = {key: [c.duration, c.workspace, *c.outputs] for key, c in costs.items()}
+    lines = (f"{json.dumps(key)}: {json.dumps(entry)}" for key, entry in entries.items())
     head = f'"format": "{COSTS_FORMAT}", "version": {COSTS_VERSION}, "environment": {json.dumps(dict(where))}'
     return "{" + head + ', "costs": {\n' + ",\n".join(lines) + "\n}}\n"
 
@@ -147,11 +150,11 @@ def costs_from_json(text: str) -> tuple[dict[str, str], dict[str, Cost]]:
 def _cost(key: str, entry: Any) -> Cost:
     if (
         not isinstance(entry, list)
-        or len(entry) != 2
+        or len(entry) < 2
         or not all(isinstance(n, int) and not isinstance(n, bool) and n >= 0 for n in entry)
     ):
-        raise ValueError(f"costs of {key}: found {entry!r} instead of [duration, workspace]")
-    return Cost(*entry)
+        raise ValueError(f"costs of {key}: found {entry!r} instead of [duration, workspace, outputs ...]")
+    return Cost(entry[0], entry[1], tuple(entry[2:]))
 
 
 def read_costs(path: str | os.PathLike[str]) -> dict[str, Cost]:

@@ -2,19 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import operator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
 import torch
+from torch import fx
+from torch._guards import detect_fake_mode
+
+_LSTM: Any = torch.ops.aten.mkldnn_rnn_layer.default
+_RECURRENT = {"lstm", "gru", "rnn_tanh", "rnn_relu"}
 
 
-def _upsampling_ops() -> list[Any]:
+def _decomposed_ops() -> list[Any]:
     ops = []
     for full_name in torch._C._dispatch_get_all_op_names():
         namespace, _, name = full_name.partition("::")
-        if namespace == "aten" and name.lstrip("_").startswith("upsample"):
-            packet, _, overload = name.partition(".")
+        packet, _, overload = name.partition(".")
+        if namespace == "aten" and (packet.lstrip("_").startswith("upsample") or packet in _RECURRENT):
             op: Any = getattr(getattr(torch.ops.aten, packet), overload or "default", None)
             if op is not None:
                 ops.append(op)
@@ -22,14 +28,14 @@ def _upsampling_ops() -> list[Any]:
 
 
 @contextmanager
-def eager_upsampling() -> Iterator[None]:
-    """Trace interpolation as the op that eager mode runs.
+def eager_kernels() -> Iterator[None]:
+    """Trace interpolation and recurrent layers as the ops that eager mode runs.
 
-    PyTorch replaces it while tracing by arithmetic in Python, whose gradients differ from eager's in the last
+    PyTorch replaces them while tracing by arithmetic in Python, whose results differ from eager's in the last
     bits.
     """
     keys = (torch._C.DispatchKey.Autograd, torch._C.DispatchKey.CompositeImplicitAutograd)
-    ops = _upsampling_ops()
+    ops = _decomposed_ops()
     removed = [(op, key, op.py_kernels.pop(key)) for op in ops for key in keys if key in op.py_kernels]
     for op, _, _ in removed:
         op._dispatch_cache.clear()
@@ -39,3 +45,35 @@ def eager_upsampling() -> Iterator[None]:
         for op, key, kernel in removed:
             op.py_kernels[key] = kernel
             op._dispatch_cache.clear()
+
+
+def _lstm_that_saves(*args: Any) -> Any:
+    """oneDNN's LSTM with the workspace that its backward reads: made only where gradients are enabled."""
+    with torch.enable_grad(), torch._C._AutoDispatchBelowAutograd():
+        return _LSTM(*args)
+
+
+def kernel_of(target: Any) -> Any:
+    """What to call for an op of a traced graph."""
+    return _lstm_that_saves if target is _LSTM else target
+
+
+def correct_sizes(gm: fx.GraphModule, run: Callable[[fx.Node], Any]) -> None:
+    """Give each node whose traced outputs have other sizes than the real ones the real ones.
+
+    run: runs a node on tensors made for the purpose. The workspace that oneDNN's LSTM saves for its backward
+    is traced as empty.
+    """
+    for node in gm.graph.find_nodes(op="call_function", target=_LSTM):
+        traced, real = node.meta["val"], run(node)
+        mode: Any = detect_fake_mode(traced)
+        with mode:
+            node.meta["val"] = type(traced)(
+                old
+                if old.shape == new.shape
+                else torch.empty_strided(new.shape, new.stride(), dtype=new.dtype, device=new.device)
+                for old, new in zip(traced, real, strict=True)
+            )
+        for user in node.users:
+            if user.target is operator.getitem:
+                user.meta["val"] = node.meta["val"][user.args[1]]

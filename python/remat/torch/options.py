@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
@@ -28,6 +28,9 @@ class Options:
     margin: what budget="auto" leaves free: bytes, or a share of the device's memory.
     accumulate: are there gradients already when a step starts? None looks at each call, and plans once for
         each of the two cases.
+    outputs: does the caller hold the outputs, and does somebody hold their gradients, while the backward
+        runs: "held" or "dropped"? None counts them at first, looks at the first backward and plans anew if
+        they are dropped.
     calls: how many calls of the model come before the first backward. More are noticed, and planned for from
         the next step on.
     planner, order, time_limit (seconds), work_limit, seed, threads: as in `remat.plan`.
@@ -35,6 +38,8 @@ class Options:
         file.
     loss_workspace: bytes that computing the loss outside the model needs on top of its gradient.
     max_shapes: how many combinations of input shapes keep their plans; past it, the least recently used goes.
+    never_recompute, always_keep: patterns of module names ("layers.*.attention") or kinds of ops ("mm"): ops
+        that run once, and modules whose results are kept for the backward. See `choices.apply_choices`.
     costs: where the durations of ops come from: "measured" on this machine; "roofline" of `device`; or the
         path of a file that `measure_costs` wrote.
     device: for the roofline, as in `remat generate --device`: a name of `remat.devices()`, or
@@ -45,6 +50,7 @@ class Options:
     budget: int | str
     reserve: int | str = 0
     accumulate: bool | None = None
+    outputs: str | None = None
     calls: int = 1
     planner: str = "auto"
     order: str = "fixed"
@@ -55,6 +61,8 @@ class Options:
     plan: Any = None
     loss_workspace: int | str = 0
     max_shapes: int = 16
+    never_recompute: str | Sequence[str] = ()
+    always_keep: str | Sequence[str] = ()
     costs: str | Path = "measured"
     device: str | None = None
     cache_dir: str | Path | None = None
@@ -88,6 +96,8 @@ class Options:
         options._check_kinds()
         if options.order not in ("fixed", "free"):
             raise remat.UsageError(f'remat: order must be "fixed" or "free", not {options.order!r}')
+        if options.outputs not in (None, "held", "dropped"):
+            raise remat.UsageError(f'remat: outputs must be "held" or "dropped", not {options.outputs!r}')
         if options.plan is not None and not isinstance(options.plan, (str, Path, remat.Plan, list, tuple)):
             raise remat.UsageError(
                 f"remat: plan must be a Plan, a path or a list of ops, not {type(options.plan).__name__}"
@@ -99,6 +109,9 @@ class Options:
             value = getattr(self, name)
             if not isinstance(value, kinds):
                 raise remat.UsageError(f"remat: {name} must be a path, not {type(value).__name__}")
+        for name in ("never_recompute", "always_keep"):
+            if not all(isinstance(pattern, str) and pattern for pattern in self.patterns(name)):
+                raise remat.UsageError(f"remat: {name} must be a pattern or a list of patterns")
         if self.device is not None and self.costs != "roofline":
             raise remat.UsageError('remat: device belongs to costs="roofline"')
         if self.device is not None:
@@ -112,6 +125,11 @@ class Options:
         """runs: the step is to run here, not only to be captured."""
         device = remat.parse_device(self.device or "a100") if self.costs == "roofline" else None
         return Costs(str(self.costs), device, store, workspaces=runs)
+
+    def patterns(self, name: str) -> list[str]:
+        """`never_recompute` or `always_keep` as a list."""
+        value = getattr(self, name)
+        return [value] if isinstance(value, str) else list(value)
 
     def size(self, name: str) -> int:
         """`reserve` or `loss_workspace` in bytes."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any, NoReturn
@@ -286,11 +285,27 @@ def _state_bytes(op: Op) -> int:
     return RNG_STATE_BYTES[tensors_of(op.node.meta["val"])[0].device.type]
 
 
+def _peak_with_states(step: StepGraph, graph: remat.Graph, steps: Sequence[int]) -> int:
+    """Peak of a plan, with the generator states of the random ops that run again: each is held from the first
+    run to the last, and every further run holds the state of the moment besides.
+    """
+    memory = [int(m) for m in remat.simulate(graph, steps).memory]
+    runs: dict[int, list[int]] = {}
+    for position, index in enumerate(steps):
+        if step.ops[index].random:
+            runs.setdefault(index, []).append(position)
+    for index, positions in runs.items():
+        size = _state_bytes(step.ops[index])
+        for again in positions[1:]:
+            memory[again] += size
+        for position in range(positions[0], positions[-1] + 1) if len(positions) > 1 else ():
+            memory[position] += size
+    return max(memory)
+
+
 def report_of(step: StepGraph, graph: remat.Graph, plan: remat.Plan, budget: int, reserve: int) -> PlanReport:
     """The numbers of a plan; status, planner and bounds as if it were given."""
-    steps = plan.steps
-    runs = Counter(steps)
-    states = sum(_state_bytes(op) for i, op in enumerate(step.ops) if runs[i] > 1)
+    steps = list(plan.steps)
     return PlanReport(
         name=step.name,
         graph=graph,
@@ -299,7 +314,7 @@ def report_of(step: StepGraph, graph: remat.Graph, plan: remat.Plan, budget: int
         planner="given",
         budget=budget,
         reserve=reserve,
-        predicted_peak=(plan.peak or 0) + reserve + states,
+        predicted_peak=_peak_with_states(step, graph, steps) + reserve,
         keep_all_peak=graph.keep_all_peak + reserve,
         overhead=plan.overhead or 0.0,
         peak_lower_bound=graph.floor + reserve,

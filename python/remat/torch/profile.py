@@ -18,8 +18,9 @@ import torch
 from torch import fx
 from torch.utils._pytree import tree_map
 
-from .capture import cuda_devices, tensors_of
+from .capture import cuda_devices, storage_bytes, tensors_of
 from .errors import UnsupportedModelError
+from .kernels import kernel_of
 from .measure import trace_allocations
 
 _REPEATS = 3
@@ -27,10 +28,14 @@ _REPEATS = 3
 
 @dataclass(frozen=True)
 class Cost:
-    """duration in ns; workspace in bytes on top of the op's inputs and outputs."""
+    """duration in ns; workspace in bytes on top of the op's inputs and outputs.
+
+    outputs: bytes of the storages that the op really makes, in order: those of traced tensors can be smaller.
+    """
 
     duration: int
     workspace: int
+    outputs: tuple[int, ...] = ()
 
 
 Progress = Callable[[int, int], None]
@@ -50,14 +55,24 @@ def measure_ops(nodes: Mapping[str, fx.Node], progress: Progress | None = None) 
     return found
 
 
+def _made_storages(result: Any) -> tuple[int, ...]:
+    sizes: dict[int, int] = {}
+    for tensor in tensors_of(result):
+        sizes.setdefault(tensor.untyped_storage()._cdata, storage_bytes(tensor))
+    return tuple(sizes.values())
+
+
 def signature(node: fx.Node) -> str:
-    """What makes two nodes the same op: target, types, shapes, strides, devices and all other arguments."""
+    """What makes two nodes the same op: target, types, shapes, strides, devices, storages, and all other
+    arguments.
+    """
 
     def describe(arg: Any) -> Any:
         if isinstance(arg, fx.Node):
             return describe(arg.meta.get("val"))
         if isinstance(arg, torch.Tensor):
-            return f"{arg.dtype}{tuple(arg.shape)}{tuple(arg.stride())}{arg.device}"
+            storage = f"{arg.storage_offset()}/{arg.untyped_storage().nbytes()}"
+            return f"{arg.dtype}{tuple(arg.shape)}{tuple(arg.stride())}{arg.device}{storage}"
         if isinstance(arg, (tuple, list)):
             return [describe(a) for a in arg]
         if isinstance(arg, dict):
@@ -75,8 +90,8 @@ def _undisturbed() -> Iterator[None]:
         yield
 
 
-def measure_op(node: fx.Node) -> Cost:
-    """Median time of three runs after a first one, and the exact workspace of that first one."""
+def _call_alone(node: fx.Node) -> tuple[Callable[[], Any], torch.device]:
+    """A call of the node's op on tensors like those of the step, and the device it runs on."""
     made: dict[fx.Node, Any] = {}
 
     def argument(arg: Any) -> Any:
@@ -90,11 +105,20 @@ def measure_op(node: fx.Node) -> Cost:
     tensors = [t for value in made.values() for t in tensors_of(value)] or tensors_of(node.meta.get("val"))
     device = tensors[0].device if tensors else torch.device("cpu")
 
-    target: Any = node.target
+    target = kernel_of(node.target)
 
-    def run() -> Any:
-        return target(*args, **kwargs)
+    return lambda: target(*args, **kwargs), device
 
+
+def run_alone(node: fx.Node) -> Any:
+    """The op's results on tensors like those of the step."""
+    with _undisturbed():
+        return _call_alone(node)[0]()
+
+
+def measure_op(node: fx.Node) -> Cost:
+    """Median time of three runs after a first one, and the exact workspace of that first one."""
+    run, device = _call_alone(node)
     try:
         if device.type == "cuda":
             return _measure_cuda(run, device)
@@ -113,12 +137,10 @@ def _stand_in(val: Any) -> Any:
     """
     if not isinstance(val, torch.Tensor):
         return val
-    span = (
-        1 + sum((size - 1) * stride for size, stride in zip(val.shape, val.stride(), strict=True))
-        if val.numel()
-        else 0
+    # All of the storage, as some ops copy the whole of it.
+    flat = torch.empty(
+        val.untyped_storage().nbytes() // val.dtype.itemsize, dtype=val.dtype, device=val.device
     )
-    flat = torch.empty(span, dtype=val.dtype, device=val.device)
     if val.dtype is torch.bool:
         flat.fill_(True)
     elif val.dtype.is_floating_point and val.dtype.itemsize > 1:
@@ -127,7 +149,7 @@ def _stand_in(val: Any) -> Any:
         torch.view_as_real(flat).uniform_(0.25, 0.75)
     else:
         flat.zero_()
-    return flat.as_strided(val.shape, val.stride())
+    return flat.as_strided(val.shape, val.stride(), val.storage_offset())
 
 
 def _measure_cpu(run: Callable[[], Any]) -> Cost:
@@ -135,13 +157,14 @@ def _measure_cpu(run: Callable[[], Any]) -> Cost:
     with trace_allocations() as trace:
         result = run()
     top, level = trace.rise()
+    outputs = _made_storages(result)
     del result
     times = []
     for _ in range(_REPEATS):
         start = time.perf_counter_ns()
         run()
         times.append(time.perf_counter_ns() - start)
-    return Cost(int(statistics.median(times)), top - level)
+    return Cost(int(statistics.median(times)), top - level, outputs)
 
 
 def _measure_cuda(run: Callable[[], Any], device: torch.device) -> Cost:
@@ -151,6 +174,7 @@ def _measure_cuda(run: Callable[[], Any], device: torch.device) -> Cost:
     result = run()
     torch.cuda.synchronize(device)
     workspace = torch.cuda.max_memory_allocated(device) - torch.cuda.memory_allocated(device)
+    outputs = _made_storages(result)
     del result
     times = []
     for _ in range(_REPEATS):
@@ -161,4 +185,4 @@ def _measure_cuda(run: Callable[[], Any], device: torch.device) -> Cost:
         end.record()
         end.synchronize()
         times.append(start.elapsed_time(end))
-    return Cost(int(statistics.median(times) * 1e6), workspace)
+    return Cost(int(statistics.median(times) * 1e6), workspace, outputs)

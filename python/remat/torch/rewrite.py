@@ -25,6 +25,7 @@ from torch.fx.graph import _BoxedCodeGen
 
 from .capture import RNG_STATE_BYTES, Op, StepGraph, is_tangent, output_node, tensors_of
 from .errors import UnsupportedModelError
+from .kernels import kernel_of
 
 aten = torch.ops.aten
 
@@ -124,6 +125,8 @@ class _Rewriter:
         # Node of the forward half -> placeholder in the backward half.
         self.saved: dict[fx.Node, fx.Node] = {}
         self.clones = self._clones_needed()
+        # Made outside the graphs.
+        self.replays = {i for i, op in enumerate(step.ops) if step.replay in op.outputs}
         self.fake_mode: Any = detect_fake_mode([n.meta.get("val") for n in step.gm.graph.nodes])
         self.no_check = {
             step.value_of[n]
@@ -172,6 +175,8 @@ class _Rewriter:
                 )
             return
         node = op.node
+        if index in self.replays:
+            return
         if node is None:
             raise AssertionError("the loss boundary runs once, between the halves")
         if op.overwrites is not None:
@@ -208,7 +213,7 @@ class _Rewriter:
         return self.half.states[index]
 
     def _call(self, target: Any, args: Any, kwargs: Any, origin: fx.Node | None) -> fx.Node:
-        new = self.half.graph.call_function(target, tuple(args), kwargs)
+        new = self.half.graph.call_function(kernel_of(target), tuple(args), kwargs)
         if origin is not None:
             new.meta = dict(origin.meta)
         return new

@@ -146,7 +146,11 @@ def test_a_loss_outside_the_model_is_counted_when_it_is_given() -> None:
     measured = remat.torch.measure_peak(lambda: loss(fitted(x)).backward(), resident=[model, x])
     assert equal(gradients(expected), gradients(fitted))
     assert measured <= fitted.remat.budget
-    assert measured == pytest.approx(fitted.remat.predicted_peak, rel=0.01)
+    # The first backward has shown that nobody holds the output.
+    model.zero_grad()
+    measured = remat.torch.measure_peak(lambda: loss(fitted(x)).backward(), resident=[model, x])
+    assert measured <= fitted.remat.budget
+    assert measured == pytest.approx(fitted.remat.predicted_peak, rel=0.001)
 
 
 def test_without_gradients_or_in_eval_mode_results_are_right_and_nothing_is_planned() -> None:

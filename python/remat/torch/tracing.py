@@ -1,0 +1,21 @@
+"""What Dynamo refuses by default although a plan can carry it out."""
+
+from __future__ import annotations
+
+import logging
+from contextlib import AbstractContextManager
+from typing import Any
+
+import torch
+
+
+def permissive_tracing() -> AbstractContextManager[Any]:
+    """While it lasts, Dynamo traces recurrent layers, and messages that are logged once break no graph.
+
+    Recurrent layers are refused because unrolling them makes large graphs; that is what a plan needs. Methods
+    such as `warning_once`, which libraries add to `logging.Logger`, are left out of what is compiled (they
+    have run, or will run, in a call that is not); all other logging breaks the graph and runs as ever.
+    """
+    config: Any = torch._dynamo.config
+    once = {method for name, method in vars(logging.Logger).items() if name.endswith("_once")}
+    return config.patch(allow_rnn=True, ignore_logging_functions=config.ignore_logging_functions | once)

@@ -1,0 +1,145 @@
+"""What callers do with outputs: use some, drop others, change their mind."""
+
+from __future__ import annotations
+
+import copy
+import logging
+from typing import Any
+
+import pytest
+import remat.torch
+import torch
+from test_behaviour import equal, gradients
+from torch import nn
+
+
+class Speaker(nn.Module):
+    """Returns its loss and, as models of transformers do, large logits and a view of hidden states."""
+
+    def __init__(self, vocabulary: int = 256, depth: int = 4) -> None:
+        super().__init__()
+        self.embed = nn.Embedding(vocabulary, 32)
+        self.body = nn.Sequential(
+            *(m for _ in range(depth) for m in (nn.Linear(32, 32), nn.Dropout(0.1), nn.Tanh()))
+        )
+        self.norm = nn.BatchNorm1d(32)
+        self.head = nn.Linear(32, vocabulary)
+
+    def forward(self, tokens: torch.Tensor) -> dict[str, torch.Tensor]:
+        hidden = self.norm(self.body(self.embed(tokens)))
+        logits = self.head(hidden)
+        loss = nn.functional.cross_entropy(logits, tokens)
+        return {"loss": loss, "logits": logits, "hidden": hidden.view(-1, 4, 8)}
+
+
+def build() -> tuple[Speaker, torch.Tensor]:
+    torch.manual_seed(0)
+    return Speaker(), torch.randint(256, (512,))
+
+
+def loss_of(outputs: dict[str, torch.Tensor]) -> torch.Tensor:
+    return outputs["loss"]
+
+
+def loss_with_logits(outputs: dict[str, torch.Tensor]) -> torch.Tensor:
+    return outputs["loss"] + outputs["logits"].square().mean() + outputs["hidden"].abs().mean()
+
+
+def step(model: nn.Module, tokens: torch.Tensor, loss: Any = loss_of, hold: bool = False) -> Any:
+    torch.manual_seed(5)
+    outputs = model(tokens)
+    value = loss(outputs)
+    if not hold:
+        del outputs
+    value.backward()
+    return value.detach()
+
+
+def peak(model: nn.Module, tokens: torch.Tensor, loss: Any = loss_of, hold: bool = False) -> int:
+    model.zero_grad()
+    return remat.torch.measure_peak(lambda: step(model, tokens, loss, hold), resident=[model, tokens])
+
+
+def fit(model: nn.Module, tokens: torch.Tensor, budget: int | str, **options: Any) -> nn.Module:
+    return remat.torch.fit(model, tokens, budget, **{"time_limit": 0.3, **options})
+
+
+def test_after_the_first_step_dropped_outputs_and_gradients_that_nobody_asks_for_take_no_memory() -> None:
+    model, tokens = build()
+    eager = peak(copy.deepcopy(model), tokens)
+    fitted = fit(model, tokens, "100%")
+    logits = 512 * 256 * 4
+    assert fitted.remat.predicted_peak > eager + logits
+    assert peak(fitted, tokens) <= fitted.remat.predicted_peak
+    assert peak(fitted, tokens) == fitted.remat.predicted_peak <= eager
+
+
+@pytest.mark.parametrize("options", [{"loss": loss_of}, {"outputs": "dropped"}, {}], ids=str)
+def test_steps_equal_eager_ones_whatever_is_known_beforehand(options: dict[str, Any]) -> None:
+    model, tokens = build()
+    expected = copy.deepcopy(model)
+    fitted = fit(model, tokens, "90%", **options)
+    for _ in range(3):
+        assert step(expected, tokens).equal(step(fitted, tokens))
+    assert equal(gradients(expected), gradients(fitted))
+    assert equal(list(expected.buffers()), list(fitted.buffers()))
+
+
+def test_a_loss_that_is_given_tells_beforehand_which_outputs_need_gradients() -> None:
+    model, tokens = build()
+    with_all = fit(copy.deepcopy(model), tokens, "100%").remat.predicted_peak
+    told = fit(model, tokens, "100%", loss=loss_of).remat.predicted_peak
+    assert told <= with_all - 512 * 256 * 4
+
+
+def test_outputs_that_are_said_to_be_dropped_are_not_counted_from_the_first_step_on() -> None:
+    model, tokens = build()
+    held = fit(copy.deepcopy(model), tokens, "100%", loss=loss_of, outputs="held").remat.predicted_peak
+    fitted = fit(model, tokens, "100%", loss=loss_of, outputs="dropped")
+    assert fitted.remat.predicted_peak < held - 0.9 * 512 * 256 * 4
+    assert peak(fitted, tokens) == fitted.remat.predicted_peak
+
+
+def test_outputs_that_are_held_after_all_are_noticed_and_planned_for(caplog) -> None:
+    model, tokens = build()
+    budget = int(1.05 * peak(copy.deepcopy(model), tokens, hold=True))
+    fitted = fit(model, tokens, budget, loss=loss_of)
+    for _ in range(2):
+        step(fitted, tokens)
+    with caplog.at_level(logging.WARNING, "remat.torch"):
+        step(fitted, tokens, hold=True)
+    assert "are held during the backward, for the first time" in caplog.text
+    assert peak(fitted, tokens, hold=True) <= budget
+    predicted = fitted.remat.predicted_peak
+    assert 0.999 * predicted <= peak(fitted, tokens, hold=True) <= predicted
+
+
+def test_a_gradient_that_comes_late_is_right_and_planned_for_from_then_on(caplog) -> None:
+    model, tokens = build()
+    expected = copy.deepcopy(model)
+    fitted = fit(model, tokens, "100%")
+    for m in (expected, fitted):
+        step(m, tokens)
+        step(m, tokens)
+        m.zero_grad()
+    with caplog.at_level(logging.WARNING, "remat.torch"):
+        assert step(expected, tokens, loss_with_logits).equal(step(fitted, tokens, loss_with_logits))
+    assert "gets a gradient" in caplog.text
+    for mine, theirs in zip(gradients(fitted), gradients(expected), strict=True):
+        torch.testing.assert_close(mine, theirs)
+    for m in (expected, fitted):
+        m.zero_grad()
+        step(m, tokens, loss_with_logits)
+    assert equal(gradients(expected), gradients(fitted))
+    assert equal(list(expected.buffers()), list(fitted.buffers()))
+
+
+def test_an_output_can_be_used_without_a_gradient_and_needs_one_as_before() -> None:
+    model, tokens = build()
+    fitted = fit(model, tokens, "100%")
+    for _ in range(2):
+        step(fitted, tokens)
+    outputs = fitted(tokens)
+    assert outputs["logits"].requires_grad
+    assert outputs["hidden"].requires_grad
+    assert outputs["logits"].detach().argmax(-1).shape == tokens.shape
