@@ -11,8 +11,8 @@ namespace {
 using decomposition::Arcs;
 using decomposition::Vertex;
 
-/// Longer plans are given up.
-constexpr std::int64_t kMaxStepsPerOp = 16;
+/// Longer schedules, before unread steps are dropped, are given up.
+constexpr std::int64_t kMaxStepsPerOp = 64;
 
 std::size_t at(std::int64_t i) { return static_cast<std::size_t>(i); }
 
@@ -147,10 +147,15 @@ Ranked ranked(const Graph& graph, OrderMode order, Limits& limits) {
   }
   for (std::size_t r = 0; r < rank.size(); ++r)
     rank[at(result.order[r].index())] = static_cast<std::int32_t>(r);
+  std::vector<bool> read(graph.num_ops(), false);
   for (OpId op : result.order) {
     std::vector<std::int32_t>& row = result.inputs.emplace_back();
     for (OpId p : predecessors(graph, op)) row.push_back(rank[at(p.index())]);
     std::sort(row.begin(), row.end());
+    for (std::int32_t p : row) read[at(p)] = true;
+  }
+  for (std::size_t r = 1; r < read.size(); ++r) {
+    if (!read[r - 1]) result.inputs[r].push_back(static_cast<std::int32_t>(r) - 1);
   }
   for (decomposition::Bag& bag : path) {
     for (Vertex& v : bag) v = rank[at(v)];

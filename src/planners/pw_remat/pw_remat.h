@@ -18,7 +18,9 @@ struct Options {
 /// A spine and a path decomposition over ranks in it: rank r is the r-th op of `order`.
 struct Ranked {
   std::vector<OpId> order;
-  std::vector<std::vector<std::int32_t>> inputs;  ///< ranks that each rank reads, ascending
+  /// Ranks that each rank reads, ascending, and the rank before it where nobody reads that: the last rank
+  /// needs all others.
+  std::vector<std::vector<std::int32_t>> inputs;
   decomposition::PathDecomposition path;
   std::int32_t path_width = 0;  ///< before a spine was added
 };
