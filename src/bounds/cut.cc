@@ -108,14 +108,25 @@ class Crossing {
   std::int64_t total_ = 0;
 };
 
+/// The op beside which freeing memory costs most.
+struct Dearest {
+  OpId op;
+  std::int64_t price = 0;
+  void offer(OpId at, std::int64_t cost) {
+    if (op && cost <= price) return;
+    op = at;
+    price = cost;
+  }
+};
+
 }  // namespace
 
-DurationBound fixed_cut_bound(const Graph& graph, Bytes budget) {
+DurationBound fixed_cut_bound(const Graph& graph, Bytes budget, OpId* at) {
   const Prices prices(graph);
   Crossing crossing(graph, prices);
-  std::int64_t best = 0;
-  const auto crosses = [&](ValueId v, OpId at) {
-    return graph.kept[v] || (!graph.readers[v].empty() && graph.readers[v].back() > at);
+  Dearest dearest;
+  const auto crosses = [&](ValueId v, OpId now) {
+    return graph.kept[v] || (!graph.readers[v].empty() && graph.readers[v].back() > now);
   };
   for (OpId op : graph.ops()) {
     // What op reads is there anyway; what it reads last leaves for good.
@@ -123,14 +134,15 @@ DurationBound fixed_cut_bound(const Graph& graph, Bytes budget) {
       if (!graph.is_graph_input(v)) crossing.add(v, -1);
     }
     const std::int64_t excess = need(graph, op).count() + crossing.total() - budget.count();
-    if (excess > 0) best = std::max(best, crossing.price_of(excess));
+    if (excess > 0) dearest.offer(op, crossing.price_of(excess));
     for (auto row : {graph.inputs[op], graph.outputs[op]}) {
       for (ValueId v : row) {
         if (!graph.is_graph_input(v) && crosses(v, op)) crossing.add(v, 1);
       }
     }
   }
-  return {"cut", graph.base_duration + Duration(best)};
+  if (at) *at = dearest.op;
+  return {"cut", graph.base_duration + Duration(dearest.price)};
 }
 
 namespace {
@@ -173,12 +185,13 @@ OpSets ancestors(const Graph& graph) {
 
 }  // namespace
 
-DurationBound free_cut_bound(const Graph& graph, Bytes budget) {
+DurationBound free_cut_bound(const Graph& graph, Bytes budget, OpId* at) {
   constexpr std::size_t kMostOps = 4096;
+  if (at) *at = OpId::none();
   if (graph.num_ops() > kMostOps) return {"base", graph.base_duration};
   const Prices prices(graph);
   const OpSets above = ancestors(graph);
-  std::int64_t best = 0;
+  Dearest dearest;
   for (OpId op : graph.ops()) {
     const auto crosses = [&](ValueId v) {
       const OpId maker = graph.producer[v];
@@ -209,9 +222,10 @@ DurationBound free_cut_bound(const Graph& graph, Bytes budget) {
       excess -= freed;
       if (excess <= 0) break;
     }
-    best = std::max(best, cost);
+    dearest.offer(op, cost);
   }
-  return {"cut", graph.base_duration + Duration(best)};
+  if (at) *at = dearest.op;
+  return {"cut", graph.base_duration + Duration(dearest.price)};
 }
 
 }  // namespace remat

@@ -1,14 +1,33 @@
 #include <algorithm>
 
 #include "bounds/cut.h"
+#include "bounds/retention.h"
 #include "bounds/stage_solve.h"
 #include "remat/bounds.h"
 
 namespace remat {
 
+namespace {
+
+constexpr std::int64_t kTicksPerOp = 4000;      // minimum cuts: about ten microseconds per op
+constexpr std::int64_t kMostTicks = 60'000'000;  // some 0.1 s in all
+
+OpId keep_all_peak_op(const Graph& graph) {
+  return OpId(simulate(graph, keep_all_plan(graph)).peak_step.index());
+}
+
+}  // namespace
+
 DurationBound cheap_duration_bound(const Graph& graph, Bytes budget, OrderMode order) {
-  DurationBound best =
-      order == OrderMode::kFixed ? fixed_cut_bound(graph, budget) : free_cut_bound(graph, budget);
+  OpId at;
+  DurationBound best = order == OrderMode::kFixed ? fixed_cut_bound(graph, budget, &at)
+                                                  : free_cut_bound(graph, budget, &at);
+  if (!at && best.argument == "base") at = keep_all_peak_op(graph);
+  if (at) {
+    const auto ticks = std::min(kMostTicks, kTicksPerOp * static_cast<std::int64_t>(graph.num_ops()));
+    const Duration extra = retention_bound(graph, at, budget, order, ticks);
+    if (graph.base_duration + extra > best.duration) best = {"retention", graph.base_duration + extra};
+  }
   if (best.duration <= graph.base_duration) best = {"base", graph.base_duration};
   return best;
 }

@@ -12,6 +12,7 @@
 #include "planners/lower_set_dp/lower_set_dp.h"
 #include "planners/moccasin/moccasin.h"
 #include "planners/pw_remat/pw_remat.h"
+#include "planners/retention/retention.h"
 #include "planners/rotor/rotor.h"
 #include "planners/search/search.h"
 #include "planners/tw_remat/tw_remat.h"
@@ -22,9 +23,9 @@ namespace remat {
 
 std::span<const PlannerInfo> planners() {
   static const std::array kPlanners{
-      keep_all::info(),     greedy::info(),         tw_remat::info(),     pw_remat::info(),  evict::info(),
-      dtr::info(),          chen::info(),           lower_set_dp::info(), rotor::info(),     search::info(),
-      checkmate_lp::info(), checkmate_milp::info(), moccasin::info(),     automatic::info(),
+      keep_all::info(), greedy::info(),       tw_remat::info(),       pw_remat::info(),     retention::info(),
+      evict::info(),    dtr::info(),          chen::info(),           lower_set_dp::info(), rotor::info(),
+      search::info(),   checkmate_lp::info(), checkmate_milp::info(), moccasin::info(),     automatic::info(),
   };
   return kPlanners;
 }

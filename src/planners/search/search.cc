@@ -6,6 +6,7 @@
 #include <thread>
 
 #include "planners/options.h"
+#include "planners/retention/retention.h"
 #include "planners/search/worker.h"
 #include "planners/tw_remat/tw_remat.h"
 
@@ -29,6 +30,7 @@ Options read_options(const PlanOptions& given) {
       .flag("mix", o.mix)
       .flag("adapt", o.adapt)
       .flag("constructive", o.constructive)
+      .flag("retention", o.retention)
       .number("hot", o.hot, 1e-6, 1e6)
       .number("cold", o.cold, 1e-9, 1e6)
       .number("reheat", o.reheat, 1e-3, 1e3)
@@ -83,8 +85,11 @@ PlanResult run(const Problem& problem, const PlanOptions& given, Limits& limits)
     return result;
   }
   starts.known.assign(problem.starts.begin(), problem.starts.end());
-  if (options.constructive && needs_less(problem, keep_all_peak))
-    starts.constructive = constructive_plans(problem, limits);
+  if (options.retention && problem.objective == Objective::kTime)
+    starts.constructive = retention::candidate_plans(*problem.graph, problem.budget, limits);
+  if (options.constructive && needs_less(problem, keep_all_peak)) {
+    for (Plan& plan : constructive_plans(problem, limits)) starts.constructive.push_back(std::move(plan));
+  }
 
   const TrackerGraph compact(*problem.graph);
   Pool pool(compact, limits, problem.objective == Objective::kPeak);

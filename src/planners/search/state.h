@@ -23,6 +23,7 @@ struct Options {
   bool mix = true;           ///< cycles differ in the temperature at which they begin
   bool adapt = true;         ///< the price of excess follows feasibility
   bool constructive = true;  ///< begin from constructive low-memory plans where keep-all is over the budget
+  bool retention = true;     ///< begin from the best choices at the moments of the peak
   double reheat = 0.5;       ///< cycles that begin from the best plan begin at this share of `hot`
   double hot = 0.05;         ///< temperature at the start of a cycle, in mean recomputations
   double cold = 0.01;        ///< and at its end

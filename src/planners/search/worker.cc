@@ -52,7 +52,7 @@ double Worker::begin_cycle(int cycle) {
     for (const Plan& plan : starts_->known) annealer_.begin(plan);
     for (const Plan& plan : starts_->constructive) annealer_.begin(plan);
     publish();
-    if (!annealer_.best() || !starts_->known.empty()) {
+    if (starts_->constructive.empty() || (!annealer_.best() && random_.chance(0.5))) {
       annealer_.begin(starts_->keep_all);
       return options_.hot;
     }

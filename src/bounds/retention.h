@@ -1,0 +1,45 @@
+// What to keep across one moment and what to run again after it, at the least duration: by minimum cuts.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+
+#include "remat/graph.h"
+#include "remat/plan.h"
+
+namespace remat {
+
+/// One choice at the first run of op `at`. In fixed order all earlier ops have run then and no later one; in
+/// free order that is known of its ancestors and its descendants.
+struct Retention {
+  OpId at;
+  IndexVector<OpId, bool> rerun;  ///< runs again after `at`; what its readers need and it does not make is kept
+  Duration extra;                 ///< of all reruns
+  Bytes held;                     ///< by kept values beside the inputs and outputs of `at` and its workspace
+};
+
+struct RetentionResult {
+  /// No plan in the order within the budget takes less beyond one run of each op.
+  Duration bound;
+  /// The fastest that fits among those looked at, if any does: on the lower hull of duration over memory, and
+  /// so at most one step of that hull above the bound.
+  std::optional<Retention> choice;
+  std::int64_t ticks = 0;  ///< some nanoseconds each, deterministic
+};
+
+/// Every value made before `at` and read after it (or kept) is in memory beside `at`, or its op runs again;
+/// what a rerun reads is in memory beside `at` or made by another rerun. For a price per byte the cheapest
+/// such choice is a minimum cut (a closure problem); the price at which it just fits is the optimum of the
+/// linear relaxation, found by secant steps along the hull. Integers throughout. Stops after some
+/// `most_ticks` with what was proved until then.
+RetentionResult solve_retention(const Graph& graph, OpId at, Bytes budget, OrderMode order,
+                                std::int64_t most_ticks);
+
+/// Only the bound of the above, in half the time.
+Duration retention_bound(const Graph& graph, OpId at, Bytes budget, OrderMode order, std::int64_t most_ticks);
+
+/// The plan in fixed order that runs again, each as late as possible, what the choice drops. What it makes
+/// again stays until its last reader, so its peak may lie elsewhere and above. For choices in fixed order.
+Plan plan_of(const Graph& graph, const Retention& choice);
+
+}  // namespace remat

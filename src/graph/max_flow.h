@@ -1,0 +1,56 @@
+// Maximum flow between two nodes of a small network, for minimum cuts.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+namespace remat {
+
+/// Dinic's algorithm on integer capacities. The arcs are given once; capacities may change between flows.
+class MaxFlow {
+ public:
+  using Node = std::int32_t;
+  using Arc = std::int32_t;
+  using Amount = std::int64_t;
+
+  /// More than any flow may be: such arcs are never cut.
+  static constexpr Amount kUnlimited = std::int64_t{1} << 62;
+  static constexpr Node kSource = 0, kSink = 1;
+
+  /// Nodes are 0 (source), 1 (sink), 2, ...
+  Node add_node() { return num_nodes_++; }
+  Arc add_arc(Node from, Node to);
+  void set_capacity(Arc arc, Amount capacity) { capacity_[static_cast<std::size_t>(arc)] = capacity; }
+
+  /// The value of a maximum flow, or -1 where that took more than `most_ticks` looks at arcs. Finite
+  /// capacities must sum to less than kUnlimited.
+  Amount solve(std::int64_t most_ticks);
+  /// After `solve`: the node is on the source's side of the minimum cut with the fewest nodes there.
+  bool on_source_side(Node node) const { return level_[static_cast<std::size_t>(node)] >= 0; }
+  /// Looks at arcs in all flows so far.
+  std::int64_t ticks() const { return ticks_; }
+
+ private:
+  struct Half {
+    Node to;
+    std::int32_t twin;
+    Amount left;
+  };
+  void build();
+  bool find_levels();
+  Amount push_paths();
+
+  Node num_nodes_ = 2;
+  std::vector<Node> from_, to_;
+  std::vector<Amount> capacity_;
+  bool built_ = false;
+  std::vector<std::int32_t> begin_;     ///< by node, of its half arcs
+  std::vector<Half> half_;              ///< arcs and their twins, by node
+  std::vector<std::int32_t> position_;  ///< by arc, of its forward half
+  std::vector<std::int32_t> level_, next_;
+  std::vector<Node> queue_;
+  std::vector<std::int32_t> path_;
+  std::int64_t ticks_ = 0, stop_at_ = 0;
+};
+
+}  // namespace remat

@@ -1,0 +1,110 @@
+#include "planners/retention/retention.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "bounds/retention.h"
+#include "planners/options.h"
+#include "planners/polish/polish.h"
+
+namespace remat::retention {
+namespace {
+
+constexpr int kMostMoments = 64;
+constexpr std::int64_t kMostTicks = 400'000'000;
+constexpr std::int64_t kTicksPerUnit = 50;
+
+/// Every step of the plan as an op of its own, every instance as a value: what a plan runs twice are two ops.
+Graph unrolled(const Graph& graph, const Plan& plan) {
+  GraphBuilder builder(graph.name, graph.time_unit);
+  IndexVector<ValueId, std::int64_t> newest(graph.num_values(), -1);
+  for (ValueId v : graph.graph_inputs) {
+    newest[v] = builder.add_value(graph.bytes[v]);
+    builder.add_input(newest[v]);
+  }
+  std::vector<std::int64_t> inputs, outputs;
+  for (OpId op : plan.steps) {
+    inputs.clear();
+    outputs.clear();
+    for (ValueId v : graph.inputs[op]) inputs.push_back(newest[v]);
+    for (ValueId v : graph.outputs[op]) {
+      newest[v] = builder.add_value(graph.bytes[v]);
+      outputs.push_back(newest[v]);
+    }
+    builder.add_op({.name = {},
+                    .duration = graph.duration[op],
+                    .workspace = graph.workspace[op],
+                    .recomputable = graph.recomputable[op],
+                    .inputs = inputs,
+                    .outputs = outputs});
+  }
+  for (ValueId v : graph.graph_outputs) builder.add_output(newest[v]);
+  return builder.build();
+}
+
+/// The plan with the best choice at its dearest step, or the plan itself.
+Plan relieved(const Graph& graph, const Plan& plan, StepId dearest, Bytes budget, Limits& limits) {
+  const Graph steps = unrolled(graph, plan);
+  const RetentionResult found =
+      solve_retention(steps, OpId(dearest.index()), budget, OrderMode::kFixed, kMostTicks);
+  limits.spend(1 + found.ticks / kTicksPerUnit);
+  if (!found.choice) return plan;
+  Plan next;
+  for (OpId step : plan_of(steps, *found.choice).steps) next.steps.push_back(plan.steps[StepId(step.index())]);
+  return polish::without_unread_steps(graph, next);
+}
+
+PlanResult run(const Problem& problem, const PlanOptions& given, Limits& limits) {
+  bool buy_back = true;
+  OptionReader(given, "retention").flag("buy_back", buy_back).finish();
+  const Graph& graph = *problem.graph;
+  PlanResult result;
+  result.plan = keep_all_plan(graph);
+  const auto key = [&](const Simulation& cost) {
+    const bool fits = cost.peak <= problem.budget;
+    return std::tuple(!fits, fits ? Bytes() : cost.peak, cost.duration, cost.peak);
+  };
+  Simulation best = simulate(graph, *result.plan);
+  std::int64_t moments = 0;
+  for (Plan& plan : candidate_plans(graph, problem.budget, limits)) {
+    ++moments;
+    if (buy_back && !limits.reached()) plan = polish::buy_back(graph, plan, problem.budget, limits);
+    const Simulation cost = simulate(graph, plan);
+    if (key(cost) >= key(best)) continue;
+    best = cost;
+    result.plan = std::move(plan);
+  }
+  result.counters = {{"moments", moments}};
+  if (const auto reason = limits.stopped_by()) result.stopped_by = *reason;
+  return result;
+}
+
+}  // namespace
+
+std::vector<Plan> candidate_plans(const Graph& graph, Bytes budget, Limits& limits) {
+  std::vector<Plan> plans;
+  Plan plan = keep_all_plan(graph);
+  for (int moment = 0; moment < kMostMoments && !limits.reached(); ++moment) {
+    const Simulation cost = simulate(graph, plan);
+    if (cost.peak <= budget) break;
+    Plan next = relieved(graph, plan, cost.peak_step, budget, limits);
+    if (next == plan) break;
+    plan = std::move(next);
+    plans.push_back(plan);
+  }
+  return plans;
+}
+
+PlannerInfo info() {
+  return {"retention",
+          "what to keep across the moment of the peak and what to run again, by minimum cuts; then the next one",
+          "optimal at one moment, up to one step of the hull; may miss its budget",
+          "Remat",
+          [](const Problem& problem) -> std::optional<std::string> {
+            if (problem.objective == Objective::kPeak) return "it needs a budget (objective time)";
+            return std::nullopt;
+          },
+          run};
+}
+
+}  // namespace remat::retention
