@@ -33,12 +33,13 @@ class Moment {
   /// layers then change sides one by one, those first whose reruns come last, when memory is free again.
   /// False where the numbers leave no room for that.
   bool skew() {
-    if (rerun_duration_ > (std::int64_t{1} << 50)) return false;
+    constexpr std::int64_t kOne = std::int64_t{1} << 20, kThousandth = kOne >> 10;
+    if (rerun_duration_ > (std::int64_t{1} << 61) / (kOne + kThousandth)) return false;
     for (Rerun& rerun : reruns_) {
-      const Wide more = Wide(rerun.cost) * (rerun.op.index() + 1) / at_.index();
-      rerun.cost = rerun.cost * kSkew + static_cast<std::int64_t>(more);
+      const Wide more = Wide(rerun.cost) * kThousandth * (rerun.op.index() + 1) / at_.index();
+      rerun.cost = rerun.cost * kOne + static_cast<std::int64_t>(more);
     }
-    most_cost_ *= kSkew + 1;
+    most_cost_ *= kOne + kThousandth;
     return true;
   }
 
@@ -93,7 +94,6 @@ class Moment {
     OpId op;
     std::int64_t cost;
   };
-  static constexpr std::int64_t kSkew = 1000;
 
   enum class Side : std::uint8_t { kBefore, kNeither, kAfter };
 

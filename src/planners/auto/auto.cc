@@ -9,11 +9,12 @@ namespace remat::automatic {
 namespace {
 
 // Shares of the time and work that are left when their turn comes.
+constexpr double kRetentionShare = 0.3;
 constexpr double kGreedyShare = 0.05;
 constexpr double kTreeShare = 0.15;
 constexpr double kEvictShare = 0.25;
 constexpr double kSearchBeforeProof = 0.5;       // of a short limit
-constexpr double kLongSearchBeforeProof = 0.15;  // small graphs: the search is done long before
+constexpr double kLongSearchBeforeProof = 0.06;  // small graphs: the search is done long before
 constexpr double kLongSeconds = 4;
 constexpr double kProofShare = 0.85;
 constexpr double kSearchBeforeBound = 0.92;
@@ -34,7 +35,8 @@ class Schedule {
   PlanResult run() {
     plan_with("keep_all", 1);
     if (problem_.objective == Objective::kTime) {
-      plan_with("greedy", kGreedyShare);
+      plan_with("retention", kRetentionShare);
+      if (!has_plan(best_)) plan_with("greedy", kGreedyShare);
       if (!done() && !has_plan(best_)) plan_with("tw_remat", kTreeShare);
       // Where a plan is at hand the search improves it faster than evict does.
       if (!done() && !has_plan(best_)) plan_with("evict", kEvictShare);

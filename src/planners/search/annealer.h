@@ -26,6 +26,11 @@ class Annealer {
 
   /// Forgets best and closest plan; the next `begin` uses this budget.
   void set_budget(Bytes budget);
+  /// Forgets the best plan: the next `best` is the best since then.
+  void forget() {
+    best_.reset();
+    unsaved_ = false;
+  }
   /// Objective peak: from the next `begin` on the budget is just below the smallest peak seen, and `best`
   /// is the plan with that peak.
   void chase_peak(bool on) { chase_peak_ = on; }

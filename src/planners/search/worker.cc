@@ -36,30 +36,53 @@ bool Worker::finished(Limits& limits) const {
 }
 
 void Worker::publish() {
-  if (annealer_.best()) pool_->offer(*annealer_.best(), true);
+  if (const auto& found = annealer_.best()) {
+    auto& held = best_[static_cast<std::size_t>(line_)];
+    if (!held || found->duration < held->duration) held = found;
+    pool_->offer(*found, true);
+  }
   if (annealer_.closest()) pool_->offer(*annealer_.closest(), false);
 }
 
-/// A plan that is not the best one: keep-all, or one that needs less memory where the budget asks for it.
-const Plan& Worker::fresh_start() {
-  const auto& low = starts_->constructive;
-  if (low.empty() || random_.chance(0.5)) return starts_->keep_all;
-  return low[static_cast<std::size_t>(random_.below(std::ssize(low)))];
+/// The plan that a line begins from: keep-all, or one of those that were given or made.
+const Plan& Worker::start_of(Line line) {
+  if (line == Line::kKeepAll) return starts_->keep_all;
+  const auto& known = starts_->known;
+  const auto& made = starts_->constructive;
+  const auto at = static_cast<std::size_t>(random_.below(std::ssize(known) + std::ssize(made)));
+  return at < known.size() ? known[at] : made[at - known.size()];
+}
+
+/// Plans that are given or made are good at once, but the best ones may descend from keep-all: both lines go
+/// on, the better one more often.
+Worker::Line Worker::draw_line(int cycle) {
+  if (starts_->known.empty() && starts_->constructive.empty()) return Line::kKeepAll;
+  if (cycle < 2) return cycle == 0 ? Line::kStarts : Line::kKeepAll;
+  const auto& keep_all = best_[static_cast<std::size_t>(Line::kKeepAll)];
+  const auto& starts = best_[static_cast<std::size_t>(Line::kStarts)];
+  const bool keep_all_leads = keep_all && (!starts || keep_all->duration < starts->duration);
+  return random_.chance(0.65) == keep_all_leads ? Line::kKeepAll : Line::kStarts;
+}
+
+/// The best plan of the line so far: the best of all threads where the line leads.
+std::optional<Found> Worker::best_of(Line line) const {
+  const auto& own = best_[static_cast<std::size_t>(line)];
+  const auto& other = best_[1 - static_cast<std::size_t>(line)];
+  if (own && other && other->duration < own->duration) return own;
+  return own || !other ? pool_->any() : own;
 }
 
 double Worker::begin_cycle(int cycle) {
+  const Line line = line_ = draw_line(cycle);
+  annealer_.forget();
   if (cycle == 0) {
     for (const Plan& plan : starts_->known) annealer_.begin(plan);
     for (const Plan& plan : starts_->constructive) annealer_.begin(plan);
     publish();
-    if (starts_->constructive.empty() || (!annealer_.best() && random_.chance(0.5))) {
-      annealer_.begin(starts_->keep_all);
-      return options_.hot;
-    }
   }
-  const auto from = pool_->any();
-  if (!from || (options_.restart && random_.chance(0.5))) {
-    annealer_.begin(fresh_start());
+  const auto from = best_of(line);
+  if (!from || (cycle > 0 && options_.restart && random_.chance(0.5))) {
+    annealer_.begin(start_of(line));
     return options_.hot * hotter();
   }
   annealer_.begin(from->plan);

@@ -1,6 +1,10 @@
 // One thread of the search: cycle after cycle until the limits are reached.
 #pragma once
 
+#include <array>
+#include <cstdint>
+#include <optional>
+
 #include "planners/search/pool.h"
 
 namespace remat::search {
@@ -26,7 +30,10 @@ class Worker {
   void search_peak(Limits& limits);
   /// The plan that the next cycle begins from, and the temperature that suits it.
   double begin_cycle(int cycle);
-  const Plan& fresh_start();
+  enum class Line : std::uint8_t { kKeepAll, kStarts };
+  const Plan& start_of(Line line);
+  Line draw_line(int cycle);
+  std::optional<Found> best_of(Line line) const;
   double hotter();
   void publish();
   bool finished(Limits& limits) const;
@@ -38,6 +45,8 @@ class Worker {
   Pool* pool_;
   Random random_;
   Annealer annealer_;
+  Line line_ = Line::kKeepAll;            ///< of the cycle at hand
+  std::array<std::optional<Found>, 2> best_;  ///< within the budget, by line
 };
 
 }  // namespace remat::search
