@@ -33,13 +33,14 @@ class Moment {
   /// layers then change sides one by one, those first whose reruns come last, when memory is free again.
   /// False where the numbers leave no room for that.
   bool skew() {
-    constexpr std::int64_t kOne = std::int64_t{1} << 20, kThousandth = kOne >> 10;
-    if (rerun_duration_ > (std::int64_t{1} << 61) / (kOne + kThousandth)) return false;
+    constexpr std::int64_t kMost = std::int64_t{1} << 40;  // finer costs leave prices too coarse
+    const std::int64_t one = kMost / std::max<std::int64_t>(1, rerun_duration_);
+    if (one < 2) return false;
     for (Rerun& rerun : reruns_) {
-      const Wide more = Wide(rerun.cost) * kThousandth * (rerun.op.index() + 1) / at_.index();
-      rerun.cost = rerun.cost * kOne + static_cast<std::int64_t>(more);
+      const Wide scaled = Wide(rerun.cost) * one;
+      rerun.cost = static_cast<std::int64_t>(scaled + scaled * (rerun.op.index() + 1) / at_.index() / 1000);
     }
-    most_cost_ *= kOne + kThousandth;
+    most_cost_ = rerun_duration_ * one + rerun_duration_ * one / 1000;
     return true;
   }
 
