@@ -9,7 +9,7 @@ namespace remat {
 
 namespace {
 
-constexpr std::int64_t kTicksPerOp = 4000;      // minimum cuts: about ten microseconds per op
+constexpr std::int64_t kTicksPerOp = 4000;       // minimum cuts: about ten microseconds per op
 constexpr std::int64_t kMostTicks = 60'000'000;  // some 0.1 s in all
 
 OpId keep_all_peak_op(const Graph& graph) {
@@ -20,8 +20,8 @@ OpId keep_all_peak_op(const Graph& graph) {
 
 DurationBound cheap_duration_bound(const Graph& graph, Bytes budget, OrderMode order) {
   OpId at;
-  DurationBound best = order == OrderMode::kFixed ? fixed_cut_bound(graph, budget, &at)
-                                                  : free_cut_bound(graph, budget, &at);
+  DurationBound best =
+      order == OrderMode::kFixed ? fixed_cut_bound(graph, budget, &at) : free_cut_bound(graph, budget, &at);
   if (!at && best.argument == "base") at = keep_all_peak_op(graph);
   if (at) {
     const auto ticks = std::min(kMostTicks, kTicksPerOp * static_cast<std::int64_t>(graph.num_ops()));

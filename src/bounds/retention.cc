@@ -54,8 +54,7 @@ class Moment {
   /// The cheapest choice at a price; nothing where the ticks ran out.
   std::optional<Choice> cheapest(Price price, std::int64_t most_ticks) {
     for (const Keep& keep : keeps_) flow_.set_capacity(keep.arc, keep.bytes * price.per_byte);
-    for (const Rerun& rerun : reruns_)
-      flow_.set_capacity(rerun.arc, rerun.cost * price.per_cost);
+    for (const Rerun& rerun : reruns_) flow_.set_capacity(rerun.arc, rerun.cost * price.per_cost);
     for (const MaxFlow::Arc arc : needs_) flow_.set_capacity(arc, MaxFlow::kUnlimited);
     const MaxFlow::Amount least = flow_.solve(most_ticks);
     if (least < 0) return std::nullopt;
@@ -99,7 +98,8 @@ class Moment {
   enum class Side : std::uint8_t { kBefore, kNeither, kAfter };
 
   void split_by_order() {
-    for (OpId op : graph_.ops()) side_[op] = op < at_ ? Side::kBefore : op > at_ ? Side::kAfter : Side::kNeither;
+    for (OpId op : graph_.ops())
+      side_[op] = op < at_ ? Side::kBefore : op > at_ ? Side::kAfter : Side::kNeither;
   }
   void split_by_edges() {
     const auto mark = [&](OpId op, OpId neighbour, Side side) {
@@ -171,9 +171,8 @@ class Moment {
 
   MaxFlow::Node add_rerun(OpId op, const IndexVector<ValueId, MaxFlow::Node>& node) {
     const auto outputs = graph_.outputs[op];
-    const bool of_use = std::any_of(outputs.begin(), outputs.end(), [&](ValueId v) {
-      return wanted_[v] || node[v] >= 0;
-    });
+    const bool of_use =
+        std::any_of(outputs.begin(), outputs.end(), [&](ValueId v) { return wanted_[v] || node[v] >= 0; });
     return of_use ? flow_.add_node() : MaxFlow::kSink;
   }
 
@@ -237,7 +236,8 @@ class Hull {
       bound_ = std::max(bound_, static_cast<std::int64_t>((rest + price.per_cost - 1) / price.per_cost));
     const bool fits = choice->retention.held <= room_;
     auto& side = fits ? within_ : beyond_;
-    const bool nearer = !side || (fits ? choice->cost < side->cost : choice->retention.held < side->retention.held);
+    const bool nearer =
+        !side || (fits ? choice->cost < side->cost : choice->retention.held < side->retention.held);
     if (nearer) side = std::move(choice);
     return nearer;
   }
@@ -303,7 +303,8 @@ RetentionResult solve_retention(const Graph& graph, OpId at, Bytes budget, Order
   return result;
 }
 
-Duration retention_bound(const Graph& graph, OpId at, Bytes budget, OrderMode order, std::int64_t most_ticks) {
+Duration retention_bound(const Graph& graph, OpId at, Bytes budget, OrderMode order,
+                         std::int64_t most_ticks) {
   Moment moment(graph, at, order);
   Hull hull(moment, budget - need(graph, at), most_ticks);
   hull.run();

@@ -13,9 +13,10 @@ namespace remat {
 /// free order that is known of its ancestors and its descendants.
 struct Retention {
   OpId at;
-  IndexVector<OpId, bool> rerun;  ///< runs again after `at`; what its readers need and it does not make is kept
-  Duration extra;                 ///< of all reruns
-  Bytes held;                     ///< by kept values beside the inputs and outputs of `at` and its workspace
+  IndexVector<OpId, bool>
+      rerun;       ///< runs again after `at`; what its readers need and it does not make is kept
+  Duration extra;  ///< of all reruns
+  Bytes held;      ///< by kept values beside the inputs and outputs of `at` and its workspace
 };
 
 struct RetentionResult {

@@ -112,7 +112,8 @@ TEST(Retention, PlansRunAgainWhatTheChoiceDropsAndFitAtItsMoment) {
   EXPECT_GT(reruns, 120);
 }
 
-// Eight alike layers: the hull jumps from none dropped to all dropped; a finer price drops as many as it takes.
+// Eight alike layers: the hull jumps from none dropped to all dropped; a finer price drops as many as it
+// takes.
 TEST(Retention, AlikeLayersChangeSidesOneByOne) {
   const Graph g = testing::training_chain(8, 10, 3);
   const Simulation keep_all = simulate(g, keep_all_plan(g));

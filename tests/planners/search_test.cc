@@ -16,8 +16,9 @@
 namespace remat {
 namespace {
 
-constexpr std::array kSwitches{"insert_chain", "erase",   "shift", "insert_erase", "erase_insert", "window",
-                               "trim",         "restart", "adapt", "constructive", "aim",          "mix", "retention"};
+constexpr std::array kSwitches{"insert_chain", "erase", "shift",    "insert_erase", "erase_insert",
+                               "window",       "trim",  "restart",  "adapt",        "constructive",
+                               "aim",          "mix",   "retention"};
 
 Plan steps(std::initializer_list<std::int64_t> ops) {
   Plan plan;

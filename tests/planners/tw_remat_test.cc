@@ -133,7 +133,7 @@ TEST(TwRemat, SpendsNearLinearWorkOnALongTrainingGraph) {
   Limits limits;
   const Problem problem{&graph, Bytes(simulate(graph, keep_all_plan(graph)).peak.count() / 2)};
   const PlanResult result = make_plan(problem, "tw_remat", {}, limits);
-  EXPECT_EQ(result.status, Status::kFeasible);
+  EXPECT_TRUE(has_plan(result));
   EXPECT_LT(limits.work(), 20'000'000);
 }
 

@@ -50,7 +50,8 @@ Plan relieved(const Graph& graph, const Plan& plan, StepId dearest, Bytes budget
   limits.spend(1 + found.ticks / kTicksPerUnit);
   if (!found.choice) return plan;
   Plan next;
-  for (OpId step : plan_of(steps, *found.choice).steps) next.steps.push_back(plan.steps[StepId(step.index())]);
+  for (OpId step : plan_of(steps, *found.choice).steps)
+    next.steps.push_back(plan.steps[StepId(step.index())]);
   return polish::without_unread_steps(graph, next);
 }
 
@@ -96,15 +97,16 @@ std::vector<Plan> candidate_plans(const Graph& graph, Bytes budget, Limits& limi
 }
 
 PlannerInfo info() {
-  return {"retention",
-          "what to keep across the moment of the peak and what to run again, by minimum cuts; then the next one",
-          "optimal at one moment, up to one step of the hull; may miss its budget",
-          "Remat",
-          [](const Problem& problem) -> std::optional<std::string> {
-            if (problem.objective == Objective::kPeak) return "it needs a budget (objective time)";
-            return std::nullopt;
-          },
-          run};
+  return {
+      "retention",
+      "what to keep across the moment of the peak and what to run again, by minimum cuts; then the next one",
+      "optimal at one moment, up to one step of the hull; may miss its budget",
+      "Remat",
+      [](const Problem& problem) -> std::optional<std::string> {
+        if (problem.objective == Objective::kPeak) return "it needs a budget (objective time)";
+        return std::nullopt;
+      },
+      run};
 }
 
 }  // namespace remat::retention

@@ -45,7 +45,7 @@ class Worker {
   Pool* pool_;
   Random random_;
   Annealer annealer_;
-  Line line_ = Line::kKeepAll;            ///< of the cycle at hand
+  Line line_ = Line::kKeepAll;                ///< of the cycle at hand
   std::array<std::optional<Found>, 2> best_;  ///< within the budget, by line
 };
 
