@@ -79,26 +79,45 @@ def _fake_step(
     optimizer: torch.optim.Optimizer, new: set[torch.Tensor], settings: dict[str, Any]
 ) -> list[torch.Tensor]:
     """The state that one step makes for some parameters."""
+    made: list[torch.Tensor] = []
     mode = FakeTensorMode(allow_non_fake_inputs=True)
-    kind = type(optimizer)
-    double: Any = object.__new__(kind)
+    for group in optimizer.param_groups:
+        parameters = [p for p in group["params"] if p in new]
+        if not parameters:
+            continue
+        with mode:
+            fakes = [_fake_parameter(p) for p in parameters]
+        double = _double(optimizer)
+        double.param_groups = [{**{k: settings.get(k, v) for k, v in group.items()}, "params": fakes}]
+        try:
+            with mode:
+                _step_of(type(optimizer))(double)
+        except Exception:
+            # PyTorch's own make all state before they compute, which on fake tensors some cannot.
+            if not _is_of_pytorch(optimizer) or not all(double.state.get(p) for p in fakes):
+                raise
+        made += [t for t in tree_leaves(dict(double.state)) if isinstance(t, torch.Tensor)]
+    return made
+
+
+def _is_of_pytorch(optimizer: torch.optim.Optimizer) -> bool:
+    return type(optimizer).__module__.split(".")[:2] == ["torch", "optim"]
+
+
+def _double(optimizer: torch.optim.Optimizer) -> Any:
+    """The optimizer without parameters, state and hooks."""
+    double: Any = object.__new__(type(optimizer))
     # A scheduler leaves its own `step` on the instance, bound to the real optimizer.
     double.__dict__.update({k: v for k, v in optimizer.__dict__.items() if k != "step"})
     for hooks in ("_optimizer_step_pre_hooks", "_optimizer_step_post_hooks"):
         double.__dict__[hooks] = OrderedDict()
     double.state = defaultdict(dict)
-    step: Any = kind.step
-    step = step.__wrapped__ if getattr(step, "hooked", False) else step
-    with mode:
-        double.param_groups = [
-            {
-                **{k: settings.get(k, v) for k, v in group.items()},
-                "params": [_fake_parameter(p) for p in group["params"] if p in new],
-            }
-            for group in optimizer.param_groups
-        ]
-        step(double)
-    return [t for t in tree_leaves(dict(double.state)) if isinstance(t, torch.Tensor)]
+    return double
+
+
+def _step_of(kind: Any) -> Any:
+    step = kind.step
+    return step.__wrapped__ if getattr(step, "hooked", False) else step
 
 
 def _fake_parameter(parameter: torch.Tensor) -> torch.nn.Parameter:

@@ -34,7 +34,8 @@ def with_fake_tensors(model: torch.nn.Module, sample_inputs: Any) -> tuple[torch
     """A copy of the model in which meta tensors are fake ones on the CPU, and inputs that go with it.
 
     The kernels of a step depend on the device: of a meta tensor nothing is known, so the CPU stands in. For
-    another device make the model under a FakeTensorMode there; its tensors stay as they are.
+    another device make the model under a FakeTensorMode there, with a PyTorch that was built for it; fake
+    tensors stay as they are.
     """
     modes = (t.fake_mode for t in _tensors(model) if isinstance(t, FakeTensor))
     mode: Any = next(modes, None) or FakeTensorMode(allow_non_fake_inputs=True)

@@ -104,12 +104,21 @@ class Found:
         )
 
 
+def _without_names(graph: remat.Graph) -> dict[str, Any]:
+    """Tracing the same step again may name things differently."""
+    described = graph.to_dict()
+    for named in (described, *described["ops"], *described["values"]):
+        if isinstance(named, dict):
+            named.pop("name", None)
+    return described
+
+
 def _problem(parts: Sequence[Part], options: Options, budget: int, reserve: int) -> dict[str, Any]:
     """All that a plan depends on, as a JSON value."""
     effort = ("planner", "order", "time_limit", "work_limit", "seed", "threads")
     return {
         "remat": remat.__version__,
-        "graphs": [digest(part.graph.to_dict()) for part in parts],
+        "graphs": [digest(_without_names(part.graph)) for part in parts],
         "parts": [[p.loss, p.new_gradients, p.generator_states, p.copies] for p in parts],
         "budget": budget,
         "reserve": reserve,

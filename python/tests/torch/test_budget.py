@@ -100,6 +100,8 @@ OPTIMIZERS = {
     "fused": lambda p: torch.optim.AdamW(p, fused=True),
     "centered": lambda p: torch.optim.RMSprop(p, centered=True),
     "adagrad": lambda p: torch.optim.Adagrad(p),
+    "adafactor": lambda p: torch.optim.Adafactor(p),
+    "averaged": lambda p: torch.optim.ASGD(p),
 }
 
 
@@ -135,7 +137,20 @@ def test_parameters_that_joined_later_are_foreseen_beside_the_others() -> None:
     assert optimizer_state_bytes(optimizer, CPU) == 4 * (7 * 5 + 5 + 5 * 3)
 
 
+class Stubborn(torch.optim.SGD):
+    """Looks at values before it makes its state."""
+
+    @torch.no_grad()
+    def step(self, closure=None):
+        for group in self.param_groups:
+            for parameter in group["params"]:
+                if parameter.grad.sum().item() > 0:
+                    self.state[parameter]["average"] = torch.zeros_like(parameter)
+
+
 def test_an_optimizer_that_cannot_be_foreseen_asks_for_bytes() -> None:
+    with pytest.raises(remat.UsageError, match="Stubborn .* reserve="):
+        optimizer_state_bytes(Stubborn(nn.Linear(2, 2).parameters(), lr=0.1), CPU)
     optimizer = torch.optim.LBFGS(nn.Linear(2, 2).parameters())
     with pytest.raises(remat.UsageError, match="LBFGS .* reserve="):
         optimizer_state_bytes(optimizer, CPU)

@@ -9,9 +9,11 @@ import subprocess
 import sys
 import textwrap
 import threading
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
+import remat
 import remat.torch
 import torch
 from models import case
@@ -115,6 +117,19 @@ def test_calls_in_flight_together_are_planned_once_for_all_starts(tmp_path, capt
     assert (first[0].stored, second[0].stored) == (False, True)
     assert second[1] == first[1]
     assert second[0].predicted_peak == first[0].predicted_peak > captured.graph.keep_all_peak
+
+
+def test_the_names_of_a_traced_step_are_no_part_of_the_problem(tmp_path, captured) -> None:
+    plan_anew(captured, tmp_path)
+    described = captured.graph.to_dict()
+    described["name"] = "step_7"
+    for position, op in enumerate(described["ops"]):
+        op["name"] = f"other_{position}"
+    renamed = replace(captured, graph=remat.Graph.from_dict(described))
+    assert plan_anew(renamed, tmp_path).stored
+    described["ops"][0]["duration"] += 1
+    slower = replace(captured, graph=remat.Graph.from_dict(described))
+    assert not plan_anew(slower, tmp_path).stored
 
 
 def _truncate(content: dict) -> str:
