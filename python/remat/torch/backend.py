@@ -268,7 +268,7 @@ class Region:
             variant = self._compile(args, key)
         if not training:
             return self._run(variant.run, args)
-        if variant.report is not None and self.session.watch.open is None:
+        if variant.report is not None:
             self.session.watch.forward(variant.report, _device_of(args))
         replay = None
         if variant.use.cut and self.overwritten is not None:

@@ -30,10 +30,11 @@ TOLERANCE = 0.02
 class Window:
     """From the start of a forward, with nothing else in flight, to the end of its backward.
 
+    reports: of the graphs that ran forward, the first one first.
     Times are those of `time.time_ns`; the levels are bytes on the CUDA device, at the start.
     """
 
-    report: PlanReport
+    reports: list[PlanReport]
     start_ns: int
     end_ns: int = 0
     level: int = 0
@@ -50,17 +51,20 @@ class StepWatch:
         self.open: Window | None = None
 
     def forward(self, report: PlanReport, device: torch.device) -> None:
-        """A step begins with this graph."""
-        self.open = Window(report, time.time_ns())
+        """A graph runs forward: the first of a step, or one more of it."""
+        if self.open is not None:
+            self.open.reports.append(report)
+            return
+        self.open = Window([report], time.time_ns())
         if device.type == "cuda":
             cuda: Any = torch.cuda
             self.open.level = cuda.memory_allocated(device)
             self.open.highest = cuda.max_memory_allocated(device)
 
     def backward_done(self, report: PlanReport, device: torch.device) -> None:
-        """The backward of the graph that the open step began with is over."""
+        """The backward of a graph is over; the step is, if it began with that graph."""
         window = self.open
-        if window is None or window.report is not report:
+        if window is None or window.reports[0] is not report:
             return
         self.open = None
         window.end_ns = time.time_ns()
@@ -69,14 +73,15 @@ class StepWatch:
         if device.type == "cuda":
             highest = torch.cuda.max_memory_allocated(device)
             if highest > window.highest:
-                compare(report, highest - window.level)
+                compare(window.reports, highest - window.level)
 
 
-def compare(report: PlanReport, rise: int) -> None:
-    """Warn, once for each plan, if a step rose higher than predicted.
+def compare(reports: list[PlanReport], rise: int) -> None:
+    """Warn, once for each plan, if a step of these graphs rose higher than predicted.
 
     rise: bytes above what was in memory when the step began.
     """
+    report = max(reports, key=lambda each: each.rise)
     excess = rise - report.rise
     if excess <= TOLERANCE * report.predicted_peak or report.exceeded:
         return
@@ -107,4 +112,4 @@ def recorded_steps() -> Iterator[list[Window]]:
 def compare_all(windows: list[Window], trace: AllocatorTrace, known: dict[int, int]) -> None:
     """Compare the steps that ran while the CPU allocator was traced; `known` as in `AllocatorTrace.rise`."""
     for window in windows:
-        compare(window.report, trace.rise(known, window.start_ns, window.end_ns)[0])
+        compare(window.reports, trace.rise(known, window.start_ns, window.end_ns)[0])

@@ -111,6 +111,25 @@ def test_on_cuda_a_new_highest_mark_is_compared(monkeypatch, caplog, high_before
     assert watch.open is None
 
 
+def test_a_step_of_several_graphs_is_held_against_the_highest_prediction(monkeypatch, caplog) -> None:
+    monkeypatch.setattr(torch.cuda, "memory_allocated", lambda device: 0)
+    marks = iter([500, 1200, 1200, 1300])
+    monkeypatch.setattr(torch.cuda, "max_memory_allocated", lambda device: next(marks))
+    first = plan_report(name="first", predicted_peak=600, rise=600)
+    second = plan_report(name="second", predicted_peak=1200, rise=1200)
+    watch = StepWatch()
+    with caplog.at_level(logging.WARNING, "remat.torch"):
+        for _ in range(2):
+            watch.forward(first, CUDA)
+            watch.forward(second, CUDA)
+            watch.backward_done(second, CUDA)
+            assert watch.open is not None
+            assert said_by_remat(caplog) == []
+            watch.backward_done(first, CUDA)
+    (warning,) = said_by_remat(caplog)
+    assert warning.startswith("second: the measured peak is")
+
+
 def test_new_shapes_beyond_the_bound_drop_the_least_recently_used_with_one_warning(caplog) -> None:
     torch.manual_seed(0)
     model = MLP(width=16, depth=2)
