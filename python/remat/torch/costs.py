@@ -30,7 +30,7 @@ class Costs:
 
     source: "measured", "roofline", or the path of a file that `write_costs` or a cache wrote.
     device: of the roofline.
-    workspaces: measure them even where durations come from a roofline, because the step is to run here and
+    workspaces: measure memory even where durations come from a roofline, because the step is to run here and
         the budget to hold.
     store: keeps measured costs between processes; what it holds already takes precedence.
     """
@@ -84,7 +84,7 @@ class Costs:
         if not self.workspaces:
             return found, 0
         real, measured = self._measure(missing, progress)
-        return {key: replace(cost, workspace=real[key].workspace) for key, cost in found.items()}, measured
+        return {key: replace(real[key], duration=cost.duration) for key, cost in found.items()}, measured
 
     def _measure(
         self, missing: Mapping[str, fx.Node], progress: Progress | None
