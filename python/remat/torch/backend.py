@@ -24,7 +24,7 @@ from torch.utils._python_dispatch import _disable_current_modes
 import remat
 
 from .budget import auto_budget, optimizer_state_bytes
-from .capture import OutputUse, StepGraph, capture_step, outputs_of, storage_bytes
+from .capture import SMALL, OutputUse, StepGraph, capture_step, outputs_of, storage_bytes
 from .choices import apply_choices
 from .fake import without_keeping
 from .kernels import correct_sizes, eager_kernels
@@ -321,7 +321,7 @@ class Region:
     def _note_use(self, graded: set[int], held: set[int], variant: Variant) -> None:
         """A backward starts."""
         _, surprises = self.usage.note(graded, held)
-        if surprises & variant.use.dropped:
+        if any(variant.output_bytes.get(i, 0) > SMALL for i in surprises & variant.use.dropped):
             self._surprise(f"outputs {sorted(surprises)} of graph {self.number} are held during the backward")
 
     def _note_late_gradient(self, index: int) -> None:

@@ -26,6 +26,8 @@ from .errors import UnsupportedModelError
 _CUDA_BLOCK = 512
 # Bytes of one saved generator state.
 RNG_STATE_BYTES = {"cpu": 5056, "cuda": 16}
+# Outputs of no more bytes, such as a loss, count as held.
+SMALL = 1024
 _BUILTIN_NAMESPACES = {"aten", "prims"}
 _partitioners: Any = partitioners
 
@@ -613,6 +615,10 @@ class _Contraction:
             )
         )
 
+    def _is_small(self, node: Any) -> bool:
+        value = self.step.value_of.get(node)
+        return value is not None and self.step.values[value].bytes <= SMALL
+
     def _kept(self, tangents: Sequence[fx.Node]) -> list[int]:
         """Gradients, and what the caller holds: user outputs, and their gradients where somebody holds
         those.
@@ -624,13 +630,14 @@ class _Contraction:
             node
             for position, node in enumerate(outputs)
             if (
-                plain[position] not in step.use.dropped
+                plain[position] not in step.use.dropped or self._is_small(node)
                 if position in plain
                 else isinstance(node, fx.Node) and step.value_of.get(node) not in shown
             )
         ]
         kept: dict[int, None] = {}
-        for node in [*held, *step.backward_outputs, *(tangents if step.use.tangents_held else ())]:
+        tangents = [t for t in tangents if step.use.tangents_held or self._is_small(t)]
+        for node in [*held, *step.backward_outputs, *tangents]:
             if isinstance(node, fx.Node) and node in step.value_of and step.value_of[node] not in step.inputs:
                 kept.setdefault(step.value_of[node])
         if step.replay is not None and step.use.cut - step.use.dropped:

@@ -20,6 +20,9 @@ from .report import ModelReport, PlanReport
 
 _Loss = Callable[[Any], torch.Tensor]
 
+# Seconds of a sweep that has no limit of its own.
+_SWEEP_S = 10.0
+
 
 @dataclass(frozen=True)
 class SweepRow:
@@ -87,13 +90,13 @@ def sweep(
     settled = captured.session.settle([], captured.device)
     reserve = settled.size("reserve")
     with ProgressLine() as progress:
-        progress.planning(settled.time_limit)
+        progress.planning(settled.time_limit or _SWEEP_S)
         found = remat.sweep(
             captured.graph,
             points,
             planner=settled.planner,
             order="free" if settled.order == "free" else "fixed",
-            time_limit=settled.time_limit,
+            time_limit=settled.time_limit or _SWEEP_S,
             work_limit=settled.work_limit,
             seed=settled.seed,
             threads=settled.threads,

@@ -19,7 +19,7 @@ import torch
 from torch import fx
 from torch.multiprocessing.reductions import StorageWeakRef
 
-from .capture import cuda_devices, is_tangent, output_node
+from .capture import SMALL, cuda_devices, is_tangent, output_node
 
 
 @dataclass
@@ -140,7 +140,9 @@ def watch_tangents(
     positions = [i for i, node in enumerate(placeholders) if is_tangent(node)]
 
     def watched(args: list[Any]) -> Any:
-        refs = [StorageWeakRef(args[i].untyped_storage()) for i in positions]
+        storages = [args[i].untyped_storage() for i in positions]
+        refs = [StorageWeakRef(storage) for storage in storages if storage.nbytes() > SMALL]
+        del storages
         results = run(args)
         own = {t.untyped_storage()._cdata for t in results if isinstance(t, torch.Tensor)}
         note(any(not ref.expired() and ref.cdata not in own for ref in refs))

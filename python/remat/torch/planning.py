@@ -72,7 +72,7 @@ def plan_step(
             except (remat.RematError, TypeError, ValueError) as error:
                 store.ignore_plan(problem, error)
     if progress is not None:
-        progress.planning(options.time_limit)
+        progress.planning(options.time_limit or seconds_for(graph))
     if others or copies > 1:
         made = _plan_together(parts, options, budget - reserve, progress)
     else:
@@ -169,15 +169,21 @@ def _plan_alone(
     return Found.of(result)
 
 
+def seconds_for(graph: remat.Graph) -> float:
+    """A time limit by the size of the graph: the search gains little after it (docs/torch.md has numbers)."""
+    return min(20.0, 1.0 + graph.num_ops / 400)
+
+
 def _plan(
     graph: remat.Graph, target: int, options: Options, progress: ProgressLine | None = None
 ) -> remat.PlanResult:
+    limited = options.time_limit is not None or options.work_limit is not None
     return remat.plan(
         graph,
         budget=target,
         planner=options.planner,
         order="free" if options.order == "free" else "fixed",
-        time_limit=options.time_limit,
+        time_limit=options.time_limit if limited else seconds_for(graph),
         work_limit=options.work_limit,
         seed=options.seed,
         threads=options.threads,
@@ -228,7 +234,9 @@ def _plan_together(
     whole = [held_bytes(part, range(part.graph.num_ops)) for part in parts]
     least = [_least_held(part) for part in parts]
     best: tuple[int, Found] | None = None
-    options = replace(options, time_limit=options.time_limit / (2 * len(parts)))
+    if options.work_limit is None:
+        limit_s = options.time_limit or max(seconds_for(part.graph) for part in parts)
+        options = replace(options, time_limit=limit_s / (len(_SHARES) * len(parts)))
     for share in _SHARES:
         caps = [max(int(share * size), low) for size, low in zip(whole, least, strict=True)]
         total = sum(part.copies * cap for part, cap in zip(parts, caps, strict=True))

@@ -71,7 +71,8 @@ def test_after_the_first_step_dropped_outputs_and_gradients_that_nobody_asks_for
     logits = 512 * 256 * 4
     assert fitted.remat.predicted_peak > eager + logits
     assert peak(fitted, tokens) <= fitted.remat.predicted_peak
-    assert peak(fitted, tokens) == fitted.remat.predicted_peak <= eager
+    predicted = fitted.remat.predicted_peak
+    assert 0.999 * predicted <= peak(fitted, tokens) <= predicted <= 1.001 * eager
 
 
 @pytest.mark.parametrize("options", [{"loss": loss_of}, {"outputs": "dropped"}, {}], ids=str)
@@ -97,7 +98,8 @@ def test_outputs_that_are_said_to_be_dropped_are_not_counted_from_the_first_step
     held = fit(copy.deepcopy(model), tokens, "100%", loss=loss_of, outputs="held").remat.predicted_peak
     fitted = fit(model, tokens, "100%", loss=loss_of, outputs="dropped")
     assert fitted.remat.predicted_peak < held - 0.9 * 512 * 256 * 4
-    assert peak(fitted, tokens) == fitted.remat.predicted_peak
+    predicted = fitted.remat.predicted_peak
+    assert 0.999 * predicted <= peak(fitted, tokens) <= predicted
 
 
 def test_outputs_that_are_held_after_all_are_noticed_and_planned_for(caplog) -> None:
