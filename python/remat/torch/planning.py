@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any, NoReturn
@@ -234,9 +235,10 @@ def _plan_together(
     whole = [held_bytes(part, range(part.graph.num_ops)) for part in parts]
     least = [_least_held(part) for part in parts]
     best: tuple[int, Found] | None = None
+    limit_s = options.time_limit or max(seconds_for(part.graph) for part in parts)
     if options.work_limit is None:
-        limit_s = options.time_limit or max(seconds_for(part.graph) for part in parts)
-        options = replace(options, time_limit=limit_s / (len(_SHARES) * len(parts)))
+        options = replace(options, time_limit=limit_s / (2 * len(parts)))
+    start = time.perf_counter()
     for share in _SHARES:
         caps = [max(int(share * size), low) for size, low in zip(whole, least, strict=True)]
         total = sum(part.copies * cap for part, cap in zip(parts, caps, strict=True))
@@ -256,6 +258,8 @@ def _plan_together(
                 best = duration, Found.of(results[0], besides[0])
             elif duration > best[0]:
                 break
+        if best is not None and options.work_limit is None and time.perf_counter() - start > limit_s:
+            break
     if best is None:
         floor = max(part.graph.floor for part in parts)
         together = sum(part.copies * size for part, size in zip(parts, whole, strict=True))
