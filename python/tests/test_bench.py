@@ -11,7 +11,16 @@ import pytest
 import remat
 from remat.bench import plots
 from remat.bench.__main__ import main, write_report
-from remat.bench.lab import BenchError, Graph, GraphSpec, Lab, Rehearsal, Run, published_planners
+from remat.bench.lab import (
+    AS_PUBLISHED,
+    BenchError,
+    Graph,
+    GraphSpec,
+    Lab,
+    Rehearsal,
+    Run,
+    published_planners,
+)
 from remat.bench.report import (
     Comparison,
     Curve,
@@ -69,6 +78,16 @@ def test_what_a_planner_refuses_is_a_note_and_not_an_end(lab: Lab) -> None:
     assert run.status == "not run"
     assert "objective" in run.note
     assert cell(run) == "n/a"
+
+
+@pytest.mark.parametrize("name", AS_PUBLISHED)
+def test_published_planners_know_the_options_that_make_them_so(name: str, lab: Lab) -> None:
+    if name not in published_planners():
+        pytest.skip(f"{name} is not registered")
+    graph = lab.graph(CHAIN)
+    run = lab.plan(graph, name, graph.share(90))
+    assert run.options == AS_PUBLISHED[name]
+    assert run.note == ""
 
 
 def test_a_published_instance_takes_the_place_of_the_look_alike(tmp_path: Path) -> None:

@@ -19,7 +19,8 @@ Written by `remat bench`; not to be edited. Every number is the exact simulator'
 validator confirmed. Overheads are extra duration in percent of running every op once, peaks and budgets cover
 everything in memory. `n/a`: the planner does not take this graph, or did not end; `over budget`: its plan
 does not fit; `infeasible`: proved that no plan fits. *auto behind* names every published planner that is
-faster than `auto` at the same budget within its own, longer limit.
+faster than `auto` at the same budget within its own, longer limit. Published planners run as
+published, without warm starts from Remat's search.
 """
 
 

@@ -26,7 +26,10 @@ def draw(figure: Figure, folder: Path) -> list[Path]:
     from matplotlib import pyplot
 
     folder.mkdir(parents=True, exist_ok=True)
-    with matplotlib.rc_context({"svg.hashsalt": figure.name, "font.size": 9, "axes.grid": True}):
+    style = {"svg.hashsalt": figure.name, "svg.fonttype": "none", "font.size": 9, "axes.grid": True}
+    # A planner looks the same in all panels.
+    names = list(dict.fromkeys(curve.name for panel in figure.panels for curve in panel.curves))
+    with matplotlib.rc_context(style):
         count = len(figure.panels)
         columns = min(count, 4)
         rows = -(-count // columns)
@@ -34,10 +37,17 @@ def draw(figure: Figure, folder: Path) -> list[Path]:
         for spare in axes.flat[count:]:
             spare.set_visible(False)
         for panel, ax in zip(figure.panels, axes.flat, strict=False):
-            for index, curve in enumerate(panel.curves):
-                style = "steps-post" if curve.steps else "default"
-                marker = MARKERS[index % len(MARKERS)]
-                ax.plot(curve.x, curve.y, marker=marker, markersize=4, drawstyle=style, label=curve.name)
+            for curve in panel.curves:
+                index = names.index(curve.name)
+                ax.plot(
+                    curve.x,
+                    curve.y,
+                    color=f"C{index % 10}",
+                    marker=MARKERS[index % len(MARKERS)],
+                    markersize=4,
+                    drawstyle="steps-post" if curve.steps else "default",
+                    label=curve.name,
+                )
             ax.set_title(panel.title)
             ax.set_xlabel(panel.x_label)
             ax.set_ylabel(panel.y_label)

@@ -102,21 +102,22 @@ STRATEGIES = [
 ]
 HEAD = ["network", "", *(name for name, _ in STRATEGIES), "Chen", "vanilla"]
 STEPS = 10
+NONE = "none below vanilla"
 
 
 def least_budget(lab: Lab, graph: Graph, options: dict[str, str]) -> int | None:
-    """The least budget that the planner meets without liveness analysis: bisection, to a thousandth of the
-    keep-all peak. The formula charges two values a node, so it may ask for more than keep-all takes."""
-    low, high, best = graph.floor, 3 * graph.keep_all_peak, None
-    for _ in range(STEPS):
-        middle = (low + high) // 2
-        run = lab.plan(graph, "lower_set_dp", middle, options={**options, "liveness": "off"})
-        if run.status == "not run":
-            return best
+    """The least budget below the keep-all peak that the planner meets without liveness analysis, by
+    bisection; None where there is none. The formula charges two values a node."""
+    low, high, best = graph.floor, graph.keep_all_peak - 1, None
+    for step in range(STEPS):
+        budget = high if step == 0 else (low + high) // 2
+        run = lab.plan(graph, "lower_set_dp", budget, options={**options, "liveness": "off"})
         if run.fits and run.counters.get("parts", 0) > 0:
-            high = best = middle
+            high = best = budget
+        elif step == 0:
+            return None
         else:
-            low = middle
+            low = budget
     return best
 
 
@@ -132,7 +133,7 @@ def measure(lab: Lab) -> Section:
         formula = [least_budget(lab, graph, options) for _, options in STRATEGIES]
         vanilla = _gb(graph, graph.keep_all_peak)
         without.rows += [
-            [graph.name, "measured", *(_gb(graph, amount) for amount in formula), "-", vanilla],
+            [graph.name, "measured", *(_gb(graph, amount, NONE) for amount in formula), "-", vanilla],
             ["", "published", *row.published[:5], f"{row.published[5]:.1f}"],
         ]
         runs = [
@@ -164,9 +165,9 @@ def _rivals() -> list[str]:
     return [name for name in published_planners() if name not in ("checkmate_milp", "moccasin")]
 
 
-def _gb(graph: Graph, amount: int | None) -> str:
+def _gb(graph: Graph, amount: int | None, missing: str = "-") -> str:
     if amount is None:
-        return "-"
+        return missing
     return f"{amount / 1e9:.1f} ({100 * (amount / graph.keep_all_peak - 1):+.0f}%)"
 
 
