@@ -20,7 +20,7 @@ class Suite:
 
 SUITES = {
     "kumar": Suite(kumar.measure, 5),
-    "moccasin": Suite(moccasin.measure, 60),
-    "hiremate": Suite(hiremate.measure, 60),
-    "kusumoto": Suite(kusumoto.measure, 60),
+    "moccasin": Suite(moccasin.measure, 10),
+    "hiremate": Suite(hiremate.measure, 10),
+    "kusumoto": Suite(kusumoto.measure, 10),
 }
