@@ -120,7 +120,7 @@ def test_a_comparison_counts_the_rows_where_auto_is_behind() -> None:
     comparison.add(graph, 100, [a_run("a", 0.1)], a_run("auto", 0.2))
     assert "in 1 of 2 rows" in comparison.verdict()
     assert comparison.table.rows[0] == ["g", "50.0", "20.00", "10.00", ""]
-    assert comparison.table.rows[1][-1] == "a 10.00"
+    assert comparison.table.rows[1][-1] == "a 10.0000 (auto 20.0000)"
 
 
 def test_published_planners_come_from_the_registry() -> None:

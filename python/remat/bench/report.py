@@ -137,7 +137,10 @@ class Comparison:
         """Adds a row of runs that were made before."""
         share = label or f"{100 * budget / graph.keep_all_peak:.1f}"
         better = beaten_by(auto, runs)
-        behind = ", ".join(f"{run.planner} {percent(run.overhead)}" for run in better)
+        # Digits enough to tell them apart.
+        behind = ", ".join(f"{run.planner} {100 * (run.overhead or 0):.4f}" for run in better)
+        if better and auto.fits:
+            behind += f" (auto {100 * (auto.overhead or 0):.4f})"
         row = [graph.name, share, *(cell(run) for run in runs), cell(auto), behind]
         if self.published:
             row.insert(2, published)
