@@ -315,6 +315,6 @@ def _differences() -> list[str]:
         "PyTorch nodes, the generator counts kernels.",
         "The paper's solvers are Gurobi on several cores for minutes to hours; here HiGHS on one thread "
         "within the limit named above.",
-        "FNO 3d is proved infeasible at the published share: its widest layer alone needs more, in our sizes.",
+        "FNO 3d is proved infeasible at the published share: in our sizes its widest layer alone needs more.",
         "Gradients and parameters are part of the budget here, as everything in memory is.",
     ]
