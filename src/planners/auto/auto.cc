@@ -11,7 +11,7 @@ namespace {
 // Shares of the time and work that are left when their turn comes.
 constexpr double kRetentionShare = 0.3;
 constexpr double kGreedyShare = 0.05;
-constexpr double kTreeShare = 0.15;
+constexpr double kTreeShare = 0.6;  // large graphs: most of it erases what its long plans run twice
 constexpr double kEvictShare = 0.25;
 constexpr double kSearchBeforeProof = 0.5;       // of a short limit
 constexpr double kLongSearchBeforeProof = 0.06;  // small graphs: the search is done long before
