@@ -35,6 +35,7 @@ struct Row {
     row["peak"] = shown ? Report(result->cost.peak.count()) : Report(nullptr);
     row["over_budget"] = shown ? Report(result->cost.peak > problem.budget ? "yes" : "no") : Report(nullptr);
     row["peak_bound"] = ran ? Report(result->peak_bound.peak.count()) : Report(nullptr);
+    row["duration_bound"] = ran ? Report(result->duration_bound.duration.count()) : Report(nullptr);
     row["gap_percent"] = ran && has_plan(*result) ? Report(100 * gap(*result)) : Report(nullptr);
     row["stopped_by"] = ran ? Report(to_string(result->stopped_by)) : Report(nullptr);
     row["seconds"] = ran ? Report(result->seconds) : Report(nullptr);
@@ -87,9 +88,10 @@ int CompareCommand::run() {
     if (!row.result) continue;
     found |= has_plan(*row.result);
     proved_infeasible |= row.result->status == Status::kInfeasible;
-    if (!out_dir.empty() && has_plan(*row.result)) {
-      save_plan(make_record(problem, *row.result, effort.plan.seed),
-                std::filesystem::path(out_dir) / (name + ".json"));
+    if (!out_dir.empty() && row.result->plan) {
+      save_plan(
+          make_record(problem, *row.result, effort.plan.seed),
+          std::filesystem::path(out_dir) / (name + (has_plan(*row.result) ? ".json" : ".over_budget.json")));
     }
   }
   Report report;
@@ -119,7 +121,8 @@ void add_compare(CLI::App& app, Action& action) {
       ->type_name("A,B,...");
   declare_order(*sub, command->order);
   command->effort.declare(*sub);
-  sub->add_option("--out-dir", command->out_dir, "write each plan within the budget to DIR/PLANNER.json")
+  sub->add_option("--out-dir", command->out_dir,
+                  "write each plan to DIR/PLANNER.json, or PLANNER.over_budget.json")
       ->type_name("DIR");
   sub->add_flag("--json", command->json, "print one JSON object");
   sub->callback([command, &action] { action = [command] { return command->run(); }; });

@@ -185,6 +185,11 @@ TEST_F(Cli, CompareShowsEveryPlannerAndWritesTheirPlans) {
     const std::string path = folder_ / "plans/" + name + ".json";
     const bool fits = row.at("over_budget") == "no";
     EXPECT_EQ(fs::exists(path), fits) << name;
+    const std::string over = folder_ / "plans/" + name + ".over_budget.json";
+    EXPECT_EQ(fs::exists(over), row.at("over_budget") == "yes") << name;
+    if (fs::exists(over)) {
+      EXPECT_NE(run_cli({"check", graph_, over}).code, 0) << name;
+    }
     if (fits) {
       EXPECT_EQ(run_cli({"check", graph_, path}).code, 0) << name;
     }

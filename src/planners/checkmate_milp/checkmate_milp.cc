@@ -4,6 +4,7 @@
 
 #include "bounds/stage_solve.h"
 #include "planners/options.h"
+#include "planners/stage_support.h"
 
 namespace remat::checkmate_milp {
 namespace {
@@ -128,14 +129,7 @@ class Solve {
 };
 
 std::optional<std::string> supports(const Problem& problem) {
-  if (problem.order == OrderMode::kFree) return "it plans in fixed order only";
-  if (problem.objective == Objective::kPeak) return "it has no objective 'peak'";
-  const std::int64_t columns = full_columns(*problem.graph);
-  if (columns > kMostColumns) {
-    return "its model would have " + std::to_string(columns) + " columns, more than " +
-           std::to_string(kMostColumns);
-  }
-  return std::nullopt;
+  return why_no_stage_model(problem, kMostColumns);
 }
 
 }  // namespace

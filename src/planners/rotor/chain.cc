@@ -111,6 +111,8 @@ class ChainTable::Filling {
     std::int32_t option;  ///< of a saved stage
   };
   Choice choose(std::int64_t s, std::int64_t t, std::int64_t m) const;
+  /// Takes no extra time with fewer slots than m already.
+  bool is_free(std::int64_t s, std::int64_t t, std::int64_t m) const { return value(s, t, m - 1) == 0; }
   Line* row(std::int64_t s, std::int64_t t) { return &slabs_.back()[at(tri(s) + t)]; }
   Line* packed(std::int64_t s, std::int64_t t) { return &packed_[at(s * kBlock + t - block_)]; }
 
@@ -181,10 +183,14 @@ void ChainTable::Filling::fill_tile(std::int64_t s0, std::int64_t s1, std::int64
   folded.fill(s1 - 1);
   for (std::int64_t t = t0; s1 - s0 == kTile && s1 < t0 && t + kTile <= t1; t += kTile) {
     std::int64_t last = t0;
+    bool all_free = true;
     for (std::int64_t s = s0; s < s1; ++s) {
-      for (std::int64_t j = t; j < t + kTile; ++j) last = std::min(last, last_start(s, j, m));
+      for (std::int64_t j = t; j < t + kTile; ++j) {
+        last = std::min(last, last_start(s, j, m));
+        all_free = all_free && is_free(s, j, m);
+      }
     }
-    if (last < s1) continue;
+    if (last < s1 || all_free) continue;
     std::array<Line*, kTile * kTile> into;
     std::array<const Line*, kTile> left;
     for (std::int64_t i = 0; i < kTile; ++i) {
@@ -199,8 +205,12 @@ void ChainTable::Filling::fill_tile(std::int64_t s0, std::int64_t s1, std::int64
   for (std::int64_t s = s1 - 1; s >= s0; --s) {
     for (std::int64_t t = std::max(s, t0); t < t1; ++t) {
       Line& one = best[pair(s, t)];
-      fold_starts(s, t, s + 1, s1 - 1, m, one);
-      fold_starts(s, t, std::max(s, folded[pair(s, t)]) + 1, t, m, one);
+      if (is_free(s, t, m)) {
+        std::fill(std::begin(one.lane), std::end(one.lane), before(t)[at(s)]);
+      } else {
+        fold_starts(s, t, s + 1, s1 - 1, m, one);
+        fold_starts(s, t, std::max(s, folded[pair(s, t)]) + 1, t, m, one);
+      }
       finish(s, t, m, one);
     }
   }

@@ -366,8 +366,8 @@ std::vector<ChainView> chain_views(const Graph& graph, const Pairing& pairing, s
       Cutter cutter(graph, pairing, cuts, skip, most_stages);
       if (!cutter.cut() || 5 * cutter.stages() <= 6 * most) continue;
       most = cutter.stages();
-      const auto same = [&](const ChainView& view) { return std::ssize(view.halves) == most; };
-      if (std::none_of(views.begin(), views.end(), same)) views.push_back(Measure(graph, cutter).view());
+      const auto alike = [&](const ChainView& view) { return 20 * std::ssize(view.halves) >= 19 * most; };
+      if (std::none_of(views.begin(), views.end(), alike)) views.push_back(Measure(graph, cutter).view());
     }
   }
   std::stable_sort(views.begin(), views.end(),

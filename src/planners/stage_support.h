@@ -1,0 +1,16 @@
+// What the planners on Checkmate's stage model cannot do.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+
+#include "remat/planner.h"
+
+namespace remat {
+
+/// Why the stage model does not answer this problem (free order, objective peak, more than `most_columns`
+/// columns), or nothing where it does.
+std::optional<std::string> why_no_stage_model(const Problem& problem, std::int64_t most_columns);
+
+}  // namespace remat
