@@ -64,8 +64,8 @@ class Solver {
     Outcome outcome = Outcome::kNone;
     const auto use = [&](const std::optional<Strategy>& strategy, std::string_view which) {
       if (!strategy || (options_.centric != "both" && options_.centric != which)) return;
-      const bool fits = keep(canonical::plan_for_parts(graph_, pairing_, parts(*strategy)), budget,
-                             static_cast<std::int64_t>(strategy->sets.size()));
+      const bool fits = keep(canonical::plan_for_parts(graph_, pairing_, parts(*strategy)),
+                             table_.peak(*strategy), static_cast<std::int64_t>(strategy->sets.size()));
       outcome = fits || outcome == Outcome::kFits ? Outcome::kFits : Outcome::kOver;
     };
     use(found.time_centric, "time");
@@ -84,7 +84,7 @@ class Solver {
     return part;
   }
 
-  bool keep(Plan plan, std::int64_t budget, std::int64_t count = 0) {
+  bool keep(Plan plan, std::int64_t formula_peak, std::int64_t count = 0) {
     const Simulation cost = simulate(graph_, plan);
     const bool by_peak = problem_.objective == Objective::kPeak;
     const bool fits = !by_peak && cost.peak <= problem_.budget;
@@ -95,7 +95,7 @@ class Solver {
       best_ = std::move(plan);
       best_cost_ = cost;
       best_fits_ = fits;
-      formula_peak_ = budget;
+      formula_peak_ = formula_peak;
       parts_ = count;
     }
     return fits;

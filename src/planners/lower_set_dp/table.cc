@@ -112,6 +112,18 @@ Table::Table(const ForwardGraph& graph, std::vector<Set> family, std::int64_t le
   }
 }
 
+std::int64_t Table::peak(const Strategy& strategy) const {
+  std::int64_t most = 0, kept = 0;
+  std::size_t before = 0;
+  for (std::int32_t set : strategy.sets) {
+    const std::size_t here = at(set);
+    most = std::max(most, kept + 2 * (set_bytes_[here] - set_bytes_[before]) + outside_[here]);
+    for (std::int32_t v : boundary_[here]) kept += has(family_[before], at(v)) ? 0 : node_bytes_[at(v)];
+    before = here;
+  }
+  return most;
+}
+
 std::int64_t Table::largest_budget() const { return 2 * set_bytes_.back(); }
 
 Strategies Table::solve(std::int64_t budget, Limits& limits) const {
