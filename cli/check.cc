@@ -3,6 +3,7 @@
 
 #include "commands.h"
 #include "common.h"
+#include "remat/keep_all.h"
 
 namespace remat::cli {
 namespace {
@@ -19,7 +20,7 @@ int CheckCommand::run() const {
   const Graph& g = loaded.graph;
   PlanRecord record = load_plan(plan);
   for (const std::string& line : record.warnings) warn(line);
-  const Bytes keep_all_peak = simulate(g, keep_all_plan(g)).peak;
+  const Bytes keep_all_peak = remat::keep_all_peak(g);
   if (!budget.empty()) record.budget = parse_budget(budget, keep_all_peak);
   if (!order.empty()) record.order = parse_order(order);
 

@@ -5,6 +5,7 @@
 #include "commands.h"
 #include "common.h"
 #include "remat/error.h"
+#include "remat/keep_all.h"
 
 namespace remat::cli {
 namespace {
@@ -74,7 +75,7 @@ int CompareCommand::run() {
   }
   for (const std::string& name : names) find_planner(name);
   const LoadedGraph loaded = load_and_warn(graph);
-  const Bytes keep_all_peak = simulate(loaded.graph, keep_all_plan(loaded.graph)).peak;
+  const Bytes keep_all_peak = remat::keep_all_peak(loaded.graph);
   Problem problem;
   problem.graph = &loaded.graph;
   problem.order = parse_order(order);

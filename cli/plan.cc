@@ -5,6 +5,7 @@
 #include "common.h"
 #include "remat/bounds.h"
 #include "remat/error.h"
+#include "remat/keep_all.h"
 
 namespace remat::cli {
 namespace {
@@ -81,7 +82,7 @@ int PlanCommand::run() {
   find_planner(planner);
   if (!out.empty()) require_writable_folder(out);
   const LoadedGraph loaded = load_and_warn(graph);
-  const Bytes keep_all_peak = simulate(loaded.graph, keep_all_plan(loaded.graph)).peak;
+  const Bytes keep_all_peak = remat::keep_all_peak(loaded.graph);
   Problem problem;
   problem.graph = &loaded.graph;
   problem.order = parse_order(order);

@@ -8,6 +8,7 @@
 #include "commands.h"
 #include "common.h"
 #include "remat/error.h"
+#include "remat/keep_all.h"
 
 namespace remat::cli {
 namespace {
@@ -76,7 +77,7 @@ int SweepCommand::run() {
   PlanStore store;
   SweepResult result;
   {
-    ProgressLine progress(loaded.graph, simulate(loaded.graph, keep_all_plan(loaded.graph)).peak);
+    ProgressLine progress(loaded.graph, keep_all_peak(loaded.graph));
     progress.attach(limits);
     result = remat::sweep(loaded.graph, sweep, limits, store);
   }

@@ -14,6 +14,7 @@
 
 #include "remat/graph.h"
 #include "remat/io.h"
+#include "remat/keep_all.h"
 #include "remat/plan.h"
 #include "remat/planner.h"
 
@@ -74,7 +75,6 @@ nb::iterator items_of(nb::handle object, const std::string& what, const char* ex
 OrderMode parse_order(const std::string& text);
 /// A budget as Python gives it: bytes, "6GiB", "75%" or None. Throws BudgetFault.
 std::optional<Bytes> parse_budget_object(nb::handle budget, Bytes keep_all_peak);
-Bytes keep_all_peak(const Graph& graph);
 
 void bind_errors(nb::module_& m);
 void bind_graph(nb::module_& m);

@@ -58,8 +58,6 @@ OrderMode parse_order(const std::string& text) {
   throw UsageError("order must be 'fixed' or 'free', not '" + text + "'");
 }
 
-Bytes keep_all_peak(const Graph& graph) { return simulate(graph, keep_all_plan(graph)).peak; }
-
 std::optional<Bytes> parse_budget_object(nb::handle budget, Bytes reference) {
   if (budget.is_none()) return std::nullopt;
   if (nb::isinstance<nb::str>(budget)) {

@@ -1,5 +1,6 @@
 #include <algorithm>
 
+#include "remat/keep_all.h"
 #include "remat/plan.h"
 
 namespace remat {
@@ -80,5 +81,7 @@ double overhead(const Graph& graph, Duration duration) {
 std::int64_t recomputed_ops(const Graph& graph, const Plan& plan) {
   return static_cast<std::int64_t>(plan.steps.size()) - static_cast<std::int64_t>(graph.num_ops());
 }
+
+Bytes keep_all_peak(const Graph& graph) { return simulate(graph, keep_all_plan(graph)).peak; }
 
 }  // namespace remat

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <numeric>
 
+#include "remat/keep_all.h"
+
 namespace remat {
 namespace {
 
@@ -60,7 +62,7 @@ TrackerGraph::TrackerGraph(const Graph& g)
   inputs = Rows<BundleId, OpId>::transpose(readers, g.num_ops() + 2);
   for (OpId op : g.ops()) after.append_row(g.after[op]);
   before = Rows<OpId, OpId>::transpose(after, g.num_ops());
-  const Bytes peak = simulate(g, keep_all_plan(g)).peak - g.resident;
+  const Bytes peak = keep_all_peak(g) - g.resident;
   narrow = peak.count() / unit < (std::int64_t{1} << 31) / 10 * 9;
 }
 

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "remat/error.h"
+#include "remat/keep_all.h"
 
 namespace remat {
 namespace {
@@ -13,7 +14,7 @@ class Sweeper {
       : graph_(graph), options_(options), limits_(limits), store_(store) {}
 
   SweepResult run() {
-    result_.keep_all_peak = simulate(graph_, keep_all_plan(graph_)).peak;
+    result_.keep_all_peak = keep_all_peak(graph_);
     result_.peak_bound = best_peak_bound(graph_, options_.order);
     store_.add(graph_, options_.order, keep_all_plan(graph_));
     improve_smallest_peak();
