@@ -25,6 +25,8 @@ class Options:
     reserve: bytes of the budget for what the step does not see.
     optimizer: its state on the model's device is taken from the budget as well, be it there already or made
         by its first step.
+    group: a process group whose ranks train the same model: rank 0 plans, the others carry out its plan. All
+        of them must meet the same shapes in the same order, since each plan is a collective call.
     margin: what budget="auto" leaves free: bytes, or a share of the device's memory.
     accumulate: are there gradients already when a step starts? None looks at each call, and plans once for
         each of the two cases.
@@ -68,6 +70,7 @@ class Options:
     device: str | None = None
     cache_dir: str | Path | None = None
     optimizer: torch.optim.Optimizer | None = None
+    group: Any = None
     margin: int | str = "5%"
 
     @classmethod

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any, NoReturn
+
+import torch
 
 import remat
 
@@ -63,6 +65,8 @@ def plan_step(
     budget = remat.parse_bytes(options.budget, keep_all_peak=graph.keep_all_peak + fixed)
     if options.plan is not None:
         return _given_plan(step, graph, options, budget, reserve)
+    if options.group is not None:
+        store = None  # what one rank finds and another does not would leave one of them waiting
     parts = [mine, *others]
     problem = _problem(parts, options, budget, reserve) if store is not None else {}
     if store is not None:
@@ -74,10 +78,13 @@ def plan_step(
                 store.ignore_plan(problem, error)
     if progress is not None:
         progress.planning(options.time_limit or seconds_for(graph))
-    if others or copies > 1:
-        made = _plan_together(parts, options, budget - reserve, progress)
-    else:
-        made = _plan_alone(graph, options, budget, reserve, fixed, progress)
+
+    def make() -> Found:
+        if others or copies > 1:
+            return _plan_together(parts, options, budget - reserve, progress)
+        return _plan_alone(graph, options, budget, reserve, fixed, progress)
+
+    made = make() if options.group is None else _of_first_rank(options.group, make)
     if store is not None:
         store.add_plan(problem, asdict(made))
     return _planned(step, graph, options, budget, reserve, made)
@@ -112,6 +119,23 @@ def _without_names(graph: remat.Graph) -> dict[str, Any]:
         if isinstance(named, dict):
             named.pop("name", None)
     return described
+
+
+def _of_first_rank(group: Any, make: Callable[[], Found]) -> Found:
+    """What rank 0 of a process group makes, or the error that it meets, on every rank."""
+    distributed: Any = torch.distributed
+    sent: list[Any] = [None]
+    if distributed.get_rank(group) == 0:
+        try:
+            sent = [make()]
+        except remat.NoPlanError as error:
+            sent = [(type(error).__name__, str(error), error.floor, error.smallest_known)]
+    distributed.broadcast_object_list(sent, group=group, group_src=0)
+    if isinstance(sent[0], Found):
+        return sent[0]
+    name, text, floor, smallest_known = sent[0]
+    kind = remat.InfeasibleError if name == "InfeasibleError" else remat.NoPlanError
+    raise kind(text, floor=floor, smallest_known=smallest_known)
 
 
 def _problem(parts: Sequence[Part], options: Options, budget: int, reserve: int) -> dict[str, Any]:

@@ -7,6 +7,7 @@ loss is computed, because most of these models return outputs, not a loss.
 from __future__ import annotations
 
 import itertools
+import inspect
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -43,13 +44,11 @@ class Zoo:
     def build(self, size: str = "small") -> tuple[nn.Module, Inputs]:
         sizes = dict(self.small if size == "small" else self.large)
         torch.manual_seed(0)
-        batch = {k: sizes.pop(k) for k in ("batch", "length", "side") if k in sizes}
-        return self.make(**sizes), self.inputs(**batch, **_shared(self.inputs, sizes))
+        return self.make(**_taken_by(self.make, sizes)), self.inputs(**_taken_by(self.inputs, sizes))
 
 
-def _shared(function: Callable[..., Any], sizes: Mapping[str, Any]) -> dict[str, Any]:
-    names = function.__code__.co_varnames[: function.__code__.co_argcount]
-    return {k: v for k, v in sizes.items() if k in names}
+def _taken_by(function: Callable[..., Any], sizes: Mapping[str, Any]) -> dict[str, Any]:
+    return {k: v for k, v in sizes.items() if k in inspect.signature(function).parameters}
 
 
 def hf_loss(outputs: Any) -> torch.Tensor:
