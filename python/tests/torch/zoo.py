@@ -6,8 +6,8 @@ loss is computed, because most of these models return outputs, not a loss.
 
 from __future__ import annotations
 
-import itertools
 import inspect
+import itertools
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
