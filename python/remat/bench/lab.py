@@ -156,7 +156,7 @@ class Lab:
         """
         if options is None:
             options = AS_PUBLISHED.get(planner)
-        seconds = limit or (AUTO_SECONDS if planner == "auto" else self.limit)
+        seconds = float(limit or (AUTO_SECONDS if planner == "auto" else self.limit))
         asked = {
             "graph": graph.name,
             "planner": planner,
