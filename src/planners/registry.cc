@@ -8,6 +8,7 @@
 #include "planners/dtr/dtr.h"
 #include "planners/evict/evict.h"
 #include "planners/greedy/greedy.h"
+#include "planners/hiremate/hiremate.h"
 #include "planners/keep_all/keep_all.h"
 #include "planners/lower_set_dp/lower_set_dp.h"
 #include "planners/moccasin/moccasin.h"
@@ -25,7 +26,7 @@ std::span<const PlannerInfo> planners() {
   static const std::array kPlanners{
       keep_all::info(), greedy::info(),       tw_remat::info(),       pw_remat::info(),     retention::info(),
       evict::info(),    dtr::info(),          chen::info(),           lower_set_dp::info(), rotor::info(),
-      search::info(),   checkmate_lp::info(), checkmate_milp::info(), moccasin::info(),     automatic::info(),
+      search::info(),   checkmate_lp::info(), checkmate_milp::info(), moccasin::info(),     hiremate::info(), automatic::info(),
   };
   return kPlanners;
 }

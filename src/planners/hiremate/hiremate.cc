@@ -1,0 +1,213 @@
+#include "planners/hiremate/hiremate.h"
+
+#include <algorithm>
+#include <stdexcept>
+#include <tuple>
+
+#include "graph/pairing.h"
+#include "planners/hiremate/hierarchy.h"
+#include "planners/options.h"
+#include "planners/polish/polish.h"
+#include "remat/error.h"
+#include "remat/hiremate.h"
+
+namespace remat::hiremate {
+namespace {
+
+constexpr double kPartitionShare = 0.2;
+constexpr double kLowerShare = 0.5;
+/// Times that the root is solved again for less where the flattened plan is over the budget.
+constexpr int kMoreRounds = 3;
+
+/// First runs moved forward to where the graph's order has them; what then came first no longer runs.
+Plan in_graph_order(const Graph& graph, const Plan& plan) {
+  Plan result;
+  IndexVector<OpId, int> runs(graph.num_ops(), 0);
+  OpId next(0);
+  for (OpId op : plan.steps) {
+    if (runs[op]++ > 0) {
+      result.steps.push_back(op);
+      continue;
+    }
+    for (; next <= op; ++next) result.steps.push_back(next);
+  }
+  return result;
+}
+
+/// The best plan so far.
+class Flattened {
+ public:
+  Flattened(const Problem& problem, const Settings& settings, Limits& limits)
+      : problem_(problem), settings_(settings), limits_(limits) {}
+
+  /// Returns the peak of the plan before polishing.
+  Bytes offer(Plan plan, std::string_view solver) {
+    const Graph& graph = *problem_.graph;
+    if (problem_.order == OrderMode::kFixed) plan = in_graph_order(graph, plan);
+    plan = polish::without_unread_steps(graph, plan);
+    Simulation cost = simulate(graph, plan);
+    const Bytes peak = cost.peak;
+    if (settings_.polish) {
+      plan = polish::buy_back(graph, plan, problem_.budget, limits_);
+      cost = simulate(graph, plan);
+    }
+    limits_.spend(1 + static_cast<std::int64_t>(plan.steps.size()) / 16);
+    if (best_ && key(cost) >= key(cost_)) return peak;
+    best_ = std::move(plan);
+    cost_ = cost;
+    solver_ = solver;
+    limits_.report({"hiremate", limits_.seconds(), cost.peak, cost.duration, fits()});
+    return peak;
+  }
+
+  bool fits() const { return best_ && cost_.peak <= problem_.budget; }
+  const std::optional<Plan>& best() const { return best_; }
+  const std::string& solver() const { return solver_; }
+
+ private:
+  std::tuple<bool, Bytes, Duration, Bytes> key(const Simulation& cost) const {
+    const bool over = cost.peak > problem_.budget;
+    return {over, over ? cost.peak : Bytes(), cost.duration, cost.peak};
+  }
+
+  const Problem& problem_;
+  const Settings& settings_;
+  Limits& limits_;
+  std::optional<Plan> best_;
+  Simulation cost_;
+  std::string solver_;
+};
+
+Plan plan_of(const Option& option) {
+  std::vector<OpId> steps = option.forward;
+  steps.insert(steps.end(), option.backward.begin(), option.backward.end());
+  return {IndexVector<StepId, OpId>(std::move(steps))};
+}
+
+/// Solves the root, for less where the flattened plan turns out to need more than the level showed: first
+/// runs may have moved to the graph's order.
+void solve_root(const LevelSolver& solver, const Level& root, Bytes budget, Flattened& best, Limits& limits) {
+  if (!solver.applicable(root)) return;
+  Bytes asked = budget;
+  for (int round = 0; round <= kMoreRounds && !limits.reached(); ++round) {
+    Bytes peak;
+    bool any = false;
+    Limits part(limits, round == kMoreRounds ? 1 : 0.6);
+    for (Option& option : solver.options(root, {{asked, std::nullopt}}, part)) {
+      option.solver = solver.name();
+      check_option(root, option);
+      const Bytes one = best.offer(plan_of(option), solver.name());
+      peak = any ? std::min(peak, one) : one;
+      any = true;
+    }
+    if (!any || peak <= budget) return;
+    asked -= peak - budget;
+    if (asked <= root.training->graph->resident) return;
+  }
+}
+
+Settings with_parts(Settings settings) {
+  if (!settings.partitioner) settings.partitioner = h_partition(settings);
+  if (settings.lower.empty()) settings.lower = {h_ilp(settings)};
+  if (settings.top.empty()) settings.top = {h_ilp(settings), planner_solver("tw_remat", settings)};
+  return settings;
+}
+
+void require_range(const char* name, std::int64_t value, std::int64_t low) {
+  if (value < low) {
+    throw UsageError(std::string("hiremate: ") + name + " is " + std::to_string(value) + ", must be at least " +
+                     std::to_string(low));
+  }
+}
+
+void check_settings(const Settings& settings) {
+  require_range("most_top", settings.most_top, 2);
+  require_range("most_lower", settings.most_lower, 2);
+  require_range("budgets", settings.budgets, 1);
+  require_range("most_options", settings.most_options, 1);
+}
+
+void improve(const Problem& problem, const Settings& settings, Flattened& best, Limits& limits) {
+  if (!settings.search || !best.best() || limits.reached()) return;
+  const std::vector<Plan> starts{*best.best()};
+  Problem from = problem;
+  from.starts = starts;
+  PlanResult result = make_plan(from, "search", {settings.seed, settings.threads, {}}, limits);
+  if (result.plan) best.offer(std::move(*result.plan), "search");
+}
+
+}  // namespace
+
+PlanResult plan(const Problem& problem, const Settings& given, Limits& limits) {
+  check_settings(given);
+  if (problem.objective != Objective::kTime) throw UsageError("hiremate has no objective 'peak'");
+  const Settings settings = with_parts(given);
+  const TrainingGraph training = training_graph(*problem.graph);
+  PlanResult result;
+  Flattened best(problem, settings, limits);
+  best.offer(keep_all_plan(*problem.graph), "keep_all");
+  if (!best.fits()) {
+    Limits partition_limits(limits, kPartitionShare);
+    const Partition partition =
+        make_partition(training, settings.partitioner->partition(training, partition_limits));
+    if (const auto wrong = check_partition(training, partition)) throw std::logic_error("partition: " + *wrong);
+    Hierarchy hierarchy(training, partition, settings);
+    {
+      Limits lower(limits, kLowerShare);
+      hierarchy.solve(lower);
+    }
+    for (std::size_t i = 0; i < settings.top.size() && !limits.reached(); ++i) {
+      const double others = static_cast<double>(settings.top.size() - i - 1);
+      Limits part(limits, settings.search ? 0.5 / (1 + others) : 1 / (1 + others));
+      solve_root(*settings.top[i], hierarchy.root(), problem.budget, best, part);
+    }
+    improve(problem, settings, best, limits);
+    const PartitionSummary summary = summarize(training, partition);
+    result.counters = {{"levels", summary.levels},     {"groups", summary.groups},
+                       {"distinct", summary.distinct}, {"largest", summary.largest},
+                       {"solved", hierarchy.counts().solved}, {"options", hierarchy.counts().options}};
+  }
+  result.plan = best.best();
+  if (best.solver() != "keep_all") result.planner = "hiremate:" + best.solver();
+  result.stopped_by = limits.stopped_by().value_or(StoppedBy::kTarget);
+  return result;
+}
+
+namespace {
+
+Settings read_settings(const PlanOptions& given) {
+  Settings settings;
+  settings.seed = given.seed;
+  settings.threads = given.threads;
+  OptionReader reader(given, "hiremate");
+  reader.integer("most_top", settings.most_top, 2, 64)
+      .integer("most_lower", settings.most_lower, 2, 64)
+      .number("alpha", settings.alpha, -10, 10)
+      .integer("budgets", settings.budgets, 1, 100)
+      .integer("most_options", settings.most_options, 1, 10'000)
+      .number("gap", settings.gap, 0, 1)
+      .flag("polish", settings.polish)
+      .flag("search", settings.search)
+      .flag("all_phases", settings.all_phases);
+  reader.finish();
+  return settings;
+}
+
+}  // namespace
+
+PlannerInfo info() {
+  return {"hiremate",
+          "groups of groups of layers, options for each, combined by an integer program (H-ILP)",
+          "valid plans; within the budget wherever one was found",
+          "Gusak et al. 2025 (HiREmate)",
+          [](const Problem& problem) -> std::optional<std::string> {
+            if (problem.objective == Objective::kPeak) return "it has no objective 'peak'";
+            if (find_pairing(*problem.graph)) return std::nullopt;
+            return "the graph has no backward pass that phases name or its structure shows";
+          },
+          [](const Problem& problem, const PlanOptions& options, Limits& limits) {
+            return plan(problem, read_settings(options), limits);
+          }};
+}
+
+}  // namespace remat::hiremate

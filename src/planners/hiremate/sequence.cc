@@ -1,0 +1,51 @@
+// Partitions without a search: a sequence of blocks, and no groups at all.
+#include <algorithm>
+
+#include "remat/hiremate.h"
+
+namespace remat::hiremate {
+namespace {
+
+/// Ends a block at each layer that is the only one before it to be read after it: an articulation point of
+/// the forward graph. Layers between two of them form a group.
+class Sequence final : public Partitioner {
+ public:
+  std::string name() const override { return "sequence"; }
+  Nested partition(const TrainingGraph& training, Limits&) const override {
+    // The last layer that comes after a layer.
+    IndexVector<OpId, OpId> last(training.num_layers());
+    for (OpId layer : training.layers()) {
+      last[layer] = layer;
+      for (OpId before : training.before[layer]) last[before] = std::max(last[before], layer);
+    }
+    Nested root;
+    Nested block;
+    OpId reach(0);  // of all layers but the one at hand
+    for (OpId layer : training.layers()) {
+      block.members.push_back({layer, {}});
+      const bool is_cut = reach <= layer;
+      reach = std::max(reach, last[layer]);
+      if (!is_cut && layer.next() != training.first_backward) continue;
+      root.members.push_back(block.members.size() == 1 ? block.members.front() : std::move(block));
+      block = {};
+    }
+    return root;
+  }
+};
+
+class SingleLevel final : public Partitioner {
+ public:
+  std::string name() const override { return "single_level"; }
+  Nested partition(const TrainingGraph& training, Limits&) const override {
+    Nested root;
+    for (OpId layer : training.layers()) root.members.push_back({layer, {}});
+    return root;
+  }
+};
+
+}  // namespace
+
+std::shared_ptr<const Partitioner> sequence() { return std::make_shared<Sequence>(); }
+std::shared_ptr<const Partitioner> single_level() { return std::make_shared<SingleLevel>(); }
+
+}  // namespace remat::hiremate

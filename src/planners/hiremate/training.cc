@@ -1,0 +1,129 @@
+// Layers: which backward op belongs to which forward op.
+#include <algorithm>
+
+#include "graph/pairing.h"
+#include "remat/error.h"
+#include "remat/hiremate.h"
+
+namespace remat::hiremate {
+namespace {
+
+/// Pairs backward ops in the graph's order. Invariant: the layer of an op is not after the layer of any
+/// backward op that it depends on, so that layers can run backwards one by one.
+class Pairer {
+ public:
+  Pairer(const Graph& graph, OpId first_backward)
+      : graph_(graph), first_backward_(first_backward), layer_(graph.num_ops()) {}
+
+  IndexVector<OpId, OpId> run() {
+    for (OpId op : graph_.ops()) layer_[op] = op < first_backward_ ? op : layer_of(op);
+    return std::move(layer_);
+  }
+
+ private:
+  OpId layer_of(OpId op) {
+    OpId latest = first_backward_.prev();
+    int gradients = 0, activations = 0;
+    for (ValueId v : graph_.inputs[op]) {
+      const OpId maker = graph_.producer[v];
+      if (!maker) continue;
+      if (maker < first_backward_) {
+        ++activations;
+        continue;
+      }
+      ++gradients;
+      latest = std::min(latest, layer_[maker]);
+    }
+    for (OpId before : graph_.after[op]) {
+      if (before >= first_backward_) latest = std::min(latest, layer_[before]);
+    }
+    // A sum of gradients runs as soon as the last of them is there.
+    if (gradients > 1 && activations == 0) return latest;
+    const OpId given = graph_.forward_of[op];
+    if (given && given < first_backward_) return std::min(given, latest);
+    return std::min(latest, derived(op, latest, activations > 0));
+  }
+
+  /// The last forward op up to `latest` that makes or reads an activation that the op reads; for an op
+  /// without activations what its siblings (readers of the same gradients) are paired with.
+  OpId derived(OpId op, OpId latest, bool has_activations) const {
+    OpId best;
+    const auto offer = [&](OpId layer) {
+      if (layer < first_backward_ && layer <= latest) best = std::max(best, layer);
+    };
+    for (ValueId v : graph_.inputs[op]) {
+      const OpId maker = graph_.producer[v];
+      if (!maker) continue;
+      if (maker < first_backward_) {
+        offer(maker);
+        for (OpId reader : graph_.readers[v]) offer(reader);
+      } else if (!has_activations) {
+        for (OpId sibling : graph_.readers[v]) offer_sibling(sibling, op, offer);
+      }
+    }
+    return best ? best : latest;
+  }
+
+  template <class Offer>
+  void offer_sibling(OpId sibling, OpId op, const Offer& offer) const {
+    if (sibling == op) return;
+    for (ValueId v : graph_.inputs[sibling]) {
+      const OpId maker = graph_.producer[v];
+      if (!maker || maker >= first_backward_) continue;
+      offer(maker);
+      for (OpId reader : graph_.readers[v]) offer(reader);
+    }
+  }
+
+  const Graph& graph_;
+  OpId first_backward_;
+  IndexVector<OpId, OpId> layer_;
+};
+
+Rows<OpId, OpId> edges_between(const Graph& graph, OpId first_backward,
+                               const IndexVector<OpId, OpId>& layer) {
+  std::vector<std::pair<OpId, OpId>> edges;  // (after, before)
+  const auto add = [&](OpId before, OpId after) {
+    const OpId a = layer[before], b = layer[after];
+    if (after < first_backward) {
+      edges.emplace_back(after, before);
+    } else if (before >= first_backward && a != b) {
+      edges.emplace_back(a, b);
+    }
+  };
+  for (OpId op : graph.ops()) {
+    for (ValueId v : graph.inputs[op]) {
+      if (!graph.is_graph_input(v)) add(graph.producer[v], op);
+    }
+    for (OpId before : graph.after[op]) add(before, op);
+  }
+  std::sort(edges.begin(), edges.end());
+  edges.erase(std::unique(edges.begin(), edges.end()), edges.end());
+  Rows<OpId, OpId> rows;
+  std::size_t next = 0;
+  for (OpId op(0); op < first_backward; ++op) {
+    for (; next < edges.size() && edges[next].first == op; ++next) rows.push(edges[next].second);
+    rows.end_row();
+  }
+  return rows;
+}
+
+}  // namespace
+
+TrainingGraph training_graph(const Graph& graph) {
+  const auto pairing = find_pairing(graph);
+  if (!pairing) throw UsageError("the graph has no backward pass that phases name or its structure shows");
+  TrainingGraph training;
+  training.graph = &graph;
+  training.first_backward = pairing->first_backward;
+  training.layer = Pairer(graph, pairing->first_backward).run();
+  std::vector<std::vector<OpId>> backward(training.num_layers());
+  for (OpId op : graph.ops()) {
+    if (!training.is_forward(op)) backward[static_cast<std::size_t>(training.layer[op].index())].push_back(op);
+  }
+  for (const auto& ops : backward) training.backward.append_row(ops);
+  training.before = edges_between(graph, training.first_backward, training.layer);
+  return training;
+}
+
+}  // namespace remat::hiremate
