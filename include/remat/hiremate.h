@@ -39,9 +39,9 @@ using GroupId = Id<struct GroupTag>;
 
 /// A group of layers: one layer, or other groups.
 struct Group {
-  OpId layer;                     ///< none where the group has members
-  std::vector<GroupId> members;   ///< in an order in which they can run forward
-  GroupId parent;                 ///< none for the root
+  OpId layer;                    ///< none where the group has members
+  std::vector<GroupId> members;  ///< in an order in which they can run forward
+  GroupId parent;                ///< none for the root
   std::int64_t num_layers = 1;
 };
 
@@ -150,10 +150,10 @@ struct Settings {
   double gap = 1e-3;               ///< of H-ILP, as a share of one run of the group
   bool polish = true;              ///< recomputations that the budget has room for are dropped at the end
   bool search = false;             ///< what is left of the limits improves the flattened plan
-  bool all_phases = false;         ///< H-ILP may run anything again in any phase, see docs/planners/hiremate.md
+  bool all_phases = false;  ///< H-ILP may run anything again in any phase, see docs/planners/hiremate.md
   std::uint64_t seed = 0;
   int threads = 1;
-  std::shared_ptr<const Partitioner> partitioner;             ///< none: h_partition
+  std::shared_ptr<const Partitioner> partitioner;              ///< none: h_partition
   std::vector<std::shared_ptr<const LevelSolver>> lower, top;  ///< empty: those of the planner `hiremate`
 };
 

@@ -18,9 +18,7 @@ class Form {
 
  private:
   bool inside(OpId op) const { return std::binary_search(ops_.begin(), ops_.end(), op); }
-  std::int64_t local(OpId op) const {
-    return std::lower_bound(ops_.begin(), ops_.end(), op) - ops_.begin();
-  }
+  std::int64_t local(OpId op) const { return std::lower_bound(ops_.begin(), ops_.end(), op) - ops_.begin(); }
 
   void add_op(OpId op) {
     form_.insert(form_.end(), {-1, graph_.duration[op].count(), graph_.workspace[op].count(),
@@ -62,8 +60,8 @@ class Form {
     for (OpId reader : graph_.readers[v]) {
       if (!inside(reader)) (training_.is_forward(reader) ? forward : backward) = true;
     }
-    form_.insert(form_.end(), {4, graph_.bytes[v].count(), std::int64_t{graph_.kept[v]}, std::int64_t{forward},
-                               std::int64_t{backward}});
+    form_.insert(form_.end(), {4, graph_.bytes[v].count(), std::int64_t{graph_.kept[v]},
+                               std::int64_t{forward}, std::int64_t{backward}});
   }
 
   const Graph& graph_;
@@ -102,7 +100,8 @@ Option translated(const Option& option, const std::vector<OpId>& from, const std
   result.solver = option.solver;
   const auto map = [&](const std::vector<OpId>& steps, std::vector<OpId>& into) {
     for (OpId op : steps) {
-      into.push_back(to[static_cast<std::size_t>(std::lower_bound(from.begin(), from.end(), op) - from.begin())]);
+      into.push_back(
+          to[static_cast<std::size_t>(std::lower_bound(from.begin(), from.end(), op) - from.begin())]);
     }
   };
   map(option.forward, result.forward);

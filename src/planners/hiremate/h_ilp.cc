@@ -1,6 +1,7 @@
 // H-ILP as a level solver: one integer program per budget, from the smallest budget up.
 #include <algorithm>
 #include <cmath>
+#include <tuple>
 
 #include "lp/highs.h"
 #include "planners/hiremate/h_ilp_model.h"
@@ -72,9 +73,11 @@ class HIlp final : public LevelSolver {
     for (const HilpModel::Run& run : runs) {
       const Member& member =
           level.members[static_cast<std::size_t>(graph.member_of[static_cast<std::size_t>(run.node)])];
-      const auto o = static_cast<std::size_t>(run.option);
-      const bool saves_nothing = o == member.options.size();
-      const std::vector<OpId>& steps = saves_nothing                ? member.forward
+      const MemberShape& shape =
+          graph.members[static_cast<std::size_t>(graph.member_of[static_cast<std::size_t>(run.node)])];
+      const auto o = static_cast<std::size_t>(run.option), n = member.options.size();
+      const std::vector<OpId>& steps = o == n                       ? member.forward
+                                       : o > n                      ? shape.options[o - n - 1].refresh_steps
                                        : graph.is_forward(run.node) ? member.options[o].forward
                                                                     : member.options[o].backward;
       auto& into = run.phase < graph.turn ? option.forward : option.backward;
@@ -88,6 +91,8 @@ class HIlp final : public LevelSolver {
 
 }  // namespace
 
-std::shared_ptr<const LevelSolver> h_ilp(const Settings& settings) { return std::make_shared<HIlp>(settings); }
+std::shared_ptr<const LevelSolver> h_ilp(const Settings& settings) {
+  return std::make_shared<HIlp>(settings);
+}
 
 }  // namespace remat::hiremate

@@ -29,8 +29,12 @@ class HilpModel::Row {
     }
     if (worst > limit) model.add_row(-lp::kInfinity, limit - constant, terms);
   }
-  void at_least(lp::Model& model, double limit) const { model.add_row(limit - constant, lp::kInfinity, terms); }
-  void equals(lp::Model& model, double value) const { model.add_row(value - constant, value - constant, terms); }
+  void at_least(lp::Model& model, double limit) const {
+    model.add_row(limit - constant, lp::kInfinity, terms);
+  }
+  void equals(lp::Model& model, double value) const {
+    model.add_row(value - constant, value - constant, terms);
+  }
 };
 
 HilpModel::HilpModel(const LevelGraph& level, const HilpSpec& spec) : level_(level), spec_(spec) {
@@ -54,7 +58,7 @@ int HilpModel::options_of(int node) const {
   if (node == level_.turn) return 1;
   const MemberShape& m = member(node);
   if (!level_.is_forward(node)) return static_cast<int>(m.options.size());
-  return static_cast<int>(m.options.size()) + 1;
+  return 2 * static_cast<int>(m.options.size()) + 1;
 }
 
 const RunShape& HilpModel::shape(int node, int option) const {
@@ -63,6 +67,7 @@ const RunShape& HilpModel::shape(int node, int option) const {
   const MemberShape& m = member(node);
   const auto o = static_cast<std::size_t>(option);
   if (!level_.is_forward(node)) return m.options[o].backward;
+  if (o > m.options.size()) return m.options[o - m.options.size() - 1].refresh;
   return o < m.options.size() ? m.options[o].forward : m.unsaved;
 }
 
@@ -74,12 +79,20 @@ bool HilpModel::saves(int node, int option) const {
          m.options[static_cast<std::size_t>(option)].saved > 0;
 }
 
+bool HilpModel::refreshes(int node, int option) const {
+  if (!level_.is_forward(node)) return false;
+  const MemberShape& m = member(node);
+  const auto o = static_cast<std::size_t>(option);
+  return o > m.options.size() && !m.options[o - m.options.size() - 1].refresh_steps.empty();
+}
+
 void HilpModel::find_phases() {
   const int n = level_.num_nodes();
   related_.resize(num_nodes());
   for (std::size_t d = 0; d < level_.data.size(); ++d) {
     related_[static_cast<std::size_t>(level_.data[d].maker)].push_back(static_cast<int>(d));
-    for (int reader : level_.data[d].readers) related_[static_cast<std::size_t>(reader)].push_back(static_cast<int>(d));
+    for (int reader : level_.data[d].readers)
+      related_[static_cast<std::size_t>(reader)].push_back(static_cast<int>(d));
   }
   may_run_.assign(num_nodes(), std::vector<bool>(num_nodes(), false));
   for (int t = 0; t < n; ++t) {
@@ -87,8 +100,8 @@ void HilpModel::find_phases() {
     if (t <= level_.turn && !spec_.all_phases) continue;
     for (int k = t - 1; k >= 0; --k) {
       if (k == level_.turn || (!level_.is_forward(k) && !spec_.all_phases) || !member(k).may_rerun) continue;
-      // Of use: its own backward node is still to come, or somebody reads what it makes in this phase or may do
-      // so in a later one. What is of use later is of use now.
+      // Of use: its own backward node is still to come, or somebody reads what it makes in this phase or may
+      // do so in a later one. What is of use later is of use now.
       bool useful = level_.is_forward(k) && member(k).backward_node >= t;
       for (int d : related_[static_cast<std::size_t>(k)]) {
         if (data(d).maker != k) continue;
@@ -112,10 +125,11 @@ void HilpModel::add_runs() {
       const bool forward = level_.is_forward(k);
       std::vector<int> usable;
       for (int o = 0; o < options_of(k); ++o) {
-        // A forward run that is to save nothing is the last option; it serves options without a phantom too.
-        const bool last = forward && o + 1 == options_of(k);
+        // A forward run that is to save nothing serves options without a phantom too.
+        const bool unsaved = forward && static_cast<std::size_t>(o) == member(k).options.size();
         const bool late = forward && !spec_.all_phases && member(k).backward_node < t;
-        if (!forward || last || (saves(k, o) && !late)) usable.push_back(o);
+        const bool refresh = refreshes(k, o) && k < t;
+        if (!forward || unsaved || (!late && (saves(k, o) || refresh))) usable.push_back(o);
       }
       if (usable.size() == 1 && k == t) {
         literals[static_cast<std::size_t>(usable.front())] = {-1, 1};
@@ -197,7 +211,8 @@ void HilpModel::add_reads(int t, int k, int d, Row& row, double factor) const {
   }
   for (int o = 0; o < options_of(k); ++o) {
     const auto& reads = shape(k, o).reads;
-    if (std::binary_search(reads.begin(), reads.end(), d)) row.add(run(t, k)[static_cast<std::size_t>(o)], factor);
+    if (std::binary_search(reads.begin(), reads.end(), d))
+      row.add(run(t, k)[static_cast<std::size_t>(o)], factor);
   }
 }
 
@@ -228,6 +243,12 @@ void HilpModel::add_phantoms(int t) {
     for (int o = 0; o < static_cast<int>(m.options.size()); ++o) {
       if (!saves(j, o)) continue;
       const auto i = static_cast<std::size_t>(o);
+      if (const std::size_t again = m.options.size() + 1 + i; refreshes(j, static_cast<int>(again))) {
+        Row refresh;
+        refresh.add(run(t, j)[again], 1);
+        refresh.add(saved(t, j)[i], -1);
+        refresh.at_most(model_, 0);
+      }
       const Literal forward_run = run(t, j)[i];
       const Literal backward_run = backward ? run(t, m.backward_node)[i] : Literal{};
       Row there;
@@ -256,7 +277,8 @@ void HilpModel::add_phantoms(int t) {
 
 void HilpModel::add_alive(int t) {
   alive_.assign(num_nodes(), {});
-  for (int k = 0; k <= t; ++k) alive_[static_cast<std::size_t>(k)].resize(related_[static_cast<std::size_t>(k)].size());
+  for (int k = 0; k <= t; ++k)
+    alive_[static_cast<std::size_t>(k)].resize(related_[static_cast<std::size_t>(k)].size());
   for (int d = 0; d < static_cast<int>(level_.data.size()); ++d) {
     if (data(d).maker > t) continue;
     std::vector<int> nodes;
@@ -267,7 +289,8 @@ void HilpModel::add_alive(int t) {
     Literal after = held(t + 1, d);
     for (auto k = nodes.rbegin(); k != nodes.rend(); ++k) {
       const auto& related = related_[static_cast<std::size_t>(*k)];
-      const auto slot = static_cast<std::size_t>(std::find(related.begin(), related.end(), d) - related.begin());
+      const auto slot =
+          static_cast<std::size_t>(std::find(related.begin(), related.end(), d) - related.begin());
       alive_[static_cast<std::size_t>(*k)][slot] = after;
       if (std::next(k) == nodes.rend()) break;
       // Needed before node k: by k itself, or after it.
@@ -384,7 +407,8 @@ std::vector<HilpModel::Run> HilpModel::runs_of(const std::vector<double>& x) con
       if (k == level_.turn) continue;
       for (int o = 0; o < static_cast<int>(run(t, k).size()); ++o) {
         const Literal literal = run(t, k)[static_cast<std::size_t>(o)];
-        const double value = literal.column < 0 ? literal.constant : x[static_cast<std::size_t>(literal.column)];
+        const double value =
+            literal.column < 0 ? literal.constant : x[static_cast<std::size_t>(literal.column)];
         if (value > 0.5) runs.push_back({t, k, o});
       }
     }
@@ -408,7 +432,9 @@ std::vector<double> HilpModel::start_from(const std::vector<Run>& runs) const {
     option[static_cast<std::size_t>(r.phase)][static_cast<std::size_t>(r.node)] = r.option;
     set(run(r.phase, r.node)[static_cast<std::size_t>(r.option)], 1);
   }
-  const auto ran = [&](int t, int k) { return option[static_cast<std::size_t>(t)][static_cast<std::size_t>(k)]; };
+  const auto ran = [&](int t, int k) {
+    return option[static_cast<std::size_t>(t)][static_cast<std::size_t>(k)];
+  };
   for (int d = 0; d < static_cast<int>(level_.data.size()); ++d) {
     bool needed = data(d).at_end;
     for (int t = n - 1; t > data(d).maker; --t) {

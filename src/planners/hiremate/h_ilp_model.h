@@ -10,8 +10,8 @@
 namespace remat::hiremate {
 
 struct HilpSpec {
-  double peak = 0;                    ///< bytes at every step, of what the group makes (and at the root holds)
-  std::optional<double> saved;        ///< bytes between forward and backward pass
+  double peak = 0;              ///< bytes at every step, of what the group makes (and at the root holds)
+  std::optional<double> saved;  ///< bytes between forward and backward pass
   /// Every node may run again in every phase, as the paper writes it. Without, forward nodes run again only
   /// after the turn and backward nodes never: what runs again before the loss or twice in the backward pass
   /// does not help where gradients are read once.
@@ -19,15 +19,16 @@ struct HilpSpec {
 };
 
 /// Phase t ends with the first run of node t. Columns by name of appendix B.2:
-///   run(t, k, o)    R   node k runs in phase t with option o; forward nodes have one more option, the last,
-///                       that saves nothing
+///   run(t, k, o)    R   node k runs in phase t with option o. Forward nodes have more options than their
+///                       member's n: option n saves nothing, option n + 1 + o makes the outputs again from
+///                       what option o saved
 ///   held(t, d)      P   data node d is in memory before phase t
 ///   saved(t, j, o)  Sp  member j's phantom node of option o is in memory before phase t
 ///   alive(t, k, d)  A   d is in memory after node k in phase t, for d that k makes or reads
 /// C (created) and D (deleted) are the differences of A along a phase and are left out: A is a column, at
-/// least as large as the need for d after k (the next reader, or the next phase). That is D's "if and only if"
-/// without its big-M rows, because memory is only ever bounded from above. S is P, since a data node has one
-/// maker. Constants are folded; columns that cannot change over a phase are shared by its two ends.
+/// least as large as the need for d after k (the next reader, or the next phase). That is D's "if and only
+/// if" without its big-M rows, because memory is only ever bounded from above. S is P, since a data node has
+/// one maker. Constants are folded; columns that cannot change over a phase are shared by its two ends.
 class HilpModel {
  public:
   HilpModel(const LevelGraph& level, const HilpSpec& spec);
@@ -37,7 +38,7 @@ class HilpModel {
   double scale() const { return cost_scale_; }
 
   struct Run {
-    int phase, node, option;  ///< option of a forward node past the last: saves nothing
+    int phase, node, option;
   };
   /// Runs of a solution, in order.
   std::vector<Run> runs_of(const std::vector<double>& x) const;
@@ -62,7 +63,10 @@ class HilpModel {
   int options_of(int node) const;
   const RunShape& shape(int node, int option) const;
   bool saves(int node, int option) const;
-  bool may_run(int t, int k) const { return may_run_[static_cast<std::size_t>(t)][static_cast<std::size_t>(k)]; }
+  bool refreshes(int node, int option) const;
+  bool may_run(int t, int k) const {
+    return may_run_[static_cast<std::size_t>(t)][static_cast<std::size_t>(k)];
+  }
 
   std::vector<Literal>& run(int t, int k) {
     return run_[static_cast<std::size_t>(t)][static_cast<std::size_t>(k)];

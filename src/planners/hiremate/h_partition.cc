@@ -3,9 +3,9 @@
 // a(x), the closest common ancestor of the predecessors of x, is its immediate dominator: every path to x
 // leads through it, so the nodes between a(x) and x can be entered through a(x) only. A set C with a head h
 // (inside or not) that reaches all of C, and into which all edges to nodes other than h come from C or h, is
-// convex; so are unions of two such sets that meet; and a cycle through several disjoint ones would be a cycle
-// of the graph. (The paper's Property 1 asks the same of u = h too, which candidates that hold a(x) do not
-// meet; its proofs do not need it.) So all groups of a round may become nodes at once.
+// convex; so are unions of two such sets that meet; and a cycle through several disjoint ones would be a
+// cycle of the graph. (The paper's Property 1 asks the same of u = h too, which candidates that hold a(x) do
+// not meet; its proofs do not need it.) So all groups of a round may become nodes at once.
 //
 // Near n log n for a fixed M_l: 4 candidates a node of at most M_l nodes, each of which grows at most M_l
 // times; jump pointers for the ancestors; a heap.
@@ -209,15 +209,6 @@ class Round {
   std::vector<std::int64_t> inside_, counted_;  ///< equal to mark_: yes
 };
 
-/// Runs of the topological order: always convex together. Where candidates fail or lead too slowly upwards.
-std::vector<Node> runs(const PhaseGraph& graph, std::int64_t most) {
-  std::vector<Node> block(graph.size());
-  for (std::size_t u = 0; u < graph.size(); ++u) {
-    block[u] = static_cast<Node>(u / static_cast<std::size_t>(std::max<std::int64_t>(2, most)));
-  }
-  return block;
-}
-
 class HPartition final : public Partitioner {
  public:
   explicit HPartition(const Settings& settings) : settings_(settings) {}
@@ -229,10 +220,15 @@ class HPartition final : public Partitioner {
       const std::size_t size = graph.size();
       const std::vector<Node> block = Round(graph, settings_, limits).run();
       if (!block.empty()) graph = contracted(std::move(graph), block);
-      const bool slow = graph.size() > size - size / 16;
+      // Where nodes with several entries (cross attention, skips) block the candidates, the order helps on.
+      const bool slow = graph.size() > size - size / 3;
       if (slow && graph.size() > static_cast<std::size_t>(settings_.most_top)) {
-        const std::vector<Node> chunks = runs(graph, settings_.most_lower);
-        graph = contracted(std::move(graph), chunks);
+        // Not shorter than it needs to be: what is left at the top is solved best.
+        const auto nodes = static_cast<std::int64_t>(graph.size());
+        const std::int64_t enough = (3 * nodes + 2 * settings_.most_top - 1) / (2 * settings_.most_top);
+        const std::vector<Node> runs =
+            cheapest_runs(graph, std::clamp<std::int64_t>(enough, 2, settings_.most_lower));
+        graph = contracted(std::move(graph), runs);
       }
     }
     return {OpId(), std::move(graph.tree)};

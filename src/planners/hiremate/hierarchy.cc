@@ -28,7 +28,8 @@ void check_option(const Level& level, const Option& option) {
   const auto step = [&](OpId op, bool backward_part) {
     const auto found = runs.find(op);
     if (found == runs.end()) fail("runs op " + std::to_string(op.index()) + ", which is not of the group");
-    if (!backward_part && !level.training->is_forward(op)) fail("runs " + describe(graph, op) + " in its forward part");
+    if (!backward_part && !level.training->is_forward(op))
+      fail("runs " + describe(graph, op) + " in its forward part");
     if (found->second++ > 0 && !graph.recomputable[op])
       fail("runs " + describe(graph, op) + " again, which must not be recomputed");
     const auto require = [&](OpId before) {
@@ -187,7 +188,8 @@ void Hierarchy::solve_group(GroupId group, Limits& limits) {
 
 void Hierarchy::solve_wave(const std::vector<GroupId>& wave, Limits& limits, double share) {
   for (GroupId g : wave) levels_[g] = level_of(g);
-  const auto threads = std::min<std::size_t>(wave.size(), static_cast<std::size_t>(std::max(1, settings_.threads)));
+  const auto threads =
+      std::min<std::size_t>(wave.size(), static_cast<std::size_t>(std::max(1, settings_.threads)));
   // Every group has the same part of the limits, whoever solves it.
   Limits wave_limits(limits, share);
   const double part = std::min(1.0, static_cast<double>(threads) / static_cast<double>(wave.size()));

@@ -39,9 +39,9 @@ class Hierarchy {
   const Partition& partition_;
   const Settings& settings_;
   IndexVector<GroupId, GroupId> same_;
-  IndexVector<GroupId, std::vector<OpId>> ops_;       ///< ascending, of groups of several layers
-  IndexVector<GroupId, std::vector<Costed>> pool_;    ///< of distinct groups
-  IndexVector<GroupId, Level> levels_;                ///< of distinct groups, and the root
+  IndexVector<GroupId, std::vector<OpId>> ops_;     ///< ascending, of groups of several layers
+  IndexVector<GroupId, std::vector<Costed>> pool_;  ///< of distinct groups
+  IndexVector<GroupId, Level> levels_;              ///< of distinct groups, and the root
   IndexVector<GroupId, std::vector<OpId>> forward_, backward_;
 };
 

@@ -115,8 +115,8 @@ Settings with_parts(Settings settings) {
 
 void require_range(const char* name, std::int64_t value, std::int64_t low) {
   if (value < low) {
-    throw UsageError(std::string("hiremate: ") + name + " is " + std::to_string(value) + ", must be at least " +
-                     std::to_string(low));
+    throw UsageError(std::string("hiremate: ") + name + " is " + std::to_string(value) +
+                     ", must be at least " + std::to_string(low));
   }
 }
 
@@ -150,7 +150,8 @@ PlanResult plan(const Problem& problem, const Settings& given, Limits& limits) {
     Limits partition_limits(limits, kPartitionShare);
     const Partition partition =
         make_partition(training, settings.partitioner->partition(training, partition_limits));
-    if (const auto wrong = check_partition(training, partition)) throw std::logic_error("partition: " + *wrong);
+    if (const auto wrong = check_partition(training, partition))
+      throw std::logic_error("partition: " + *wrong);
     Hierarchy hierarchy(training, partition, settings);
     {
       Limits lower(limits, kLowerShare);
@@ -163,9 +164,12 @@ PlanResult plan(const Problem& problem, const Settings& given, Limits& limits) {
     }
     improve(problem, settings, best, limits);
     const PartitionSummary summary = summarize(training, partition);
-    result.counters = {{"levels", summary.levels},     {"groups", summary.groups},
-                       {"distinct", summary.distinct}, {"largest", summary.largest},
-                       {"solved", hierarchy.counts().solved}, {"options", hierarchy.counts().options}};
+    result.counters = {{"levels", summary.levels},
+                       {"groups", summary.groups},
+                       {"distinct", summary.distinct},
+                       {"largest", summary.largest},
+                       {"solved", hierarchy.counts().solved},
+                       {"options", hierarchy.counts().options}};
   }
   result.plan = best.best();
   if (best.solver() != "keep_all") result.planner = "hiremate:" + best.solver();

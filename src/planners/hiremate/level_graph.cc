@@ -205,7 +205,8 @@ class Builder {
 
   void add_value(OpId op, ValueId v) {
     const int maker = node_of(op);
-    MemberShape& member = result_.members[static_cast<std::size_t>(result_.member_of[static_cast<std::size_t>(maker)])];
+    MemberShape& member =
+        result_.members[static_cast<std::size_t>(result_.member_of[static_cast<std::size_t>(maker)])];
     if (graph_.kept[v]) {
       (result_.is_forward(maker) ? member.kept_forward : member.kept_backward) += graph_.bytes[v].count();
       return;
@@ -215,7 +216,8 @@ class Builder {
       const int node = node_of(reader);
       if (node < 0) {
         leaves = true;
-      } else if (result_.member_of[static_cast<std::size_t>(node)] != result_.member_of[static_cast<std::size_t>(maker)]) {
+      } else if (result_.member_of[static_cast<std::size_t>(node)] !=
+                 result_.member_of[static_cast<std::size_t>(maker)]) {
         crosses = true;
       }
     }
@@ -231,7 +233,8 @@ class Builder {
     const Member& member = level_.members[m];
     MemberShape& shape = result_.members[m];
     for (OpId op : member.forward) shape.may_rerun = shape.may_rerun && graph_.recomputable[op];
-    const std::set<int> made_forward = outputs_of(member.forward), made_backward = outputs_of(member.backward);
+    const std::set<int> made_forward = outputs_of(member.forward),
+                        made_backward = outputs_of(member.backward);
     shape.unsaved = measure(member.forward, {}, false, made_forward);
     for (const Option& option : member.options) {
       const std::set<ValueId> saved = saved_by(member, option);
@@ -242,11 +245,34 @@ class Builder {
         one.backward = measure(option.backward, saved, true, made_backward);
         for (Moment& moment : one.backward.moments) moment.own -= one.saved;
       }
+      if (one.saved > 0 && shape.may_rerun) {
+        one.refresh_steps = steps_from(member, saved);
+        if (one.refresh_steps.size() == member.forward.size()) one.refresh_steps.clear();
+        one.refresh = measure(one.refresh_steps, {}, false, made_forward);
+      }
       shape.options.push_back(std::move(one));
     }
   }
 
-  RunShape measure(const Steps& steps, const std::set<ValueId>& saved, bool before, const std::set<int>& outputs) {
+  /// Forward steps that make what others read of the member, where `saved` is in memory.
+  Steps steps_from(const Member& member, const std::set<ValueId>& saved) const {
+    std::set<ValueId> wanted;
+    Steps steps;
+    for (auto op = member.forward.rbegin(); op != member.forward.rend(); ++op) {
+      const bool needed = std::any_of(graph_.outputs[*op].begin(), graph_.outputs[*op].end(),
+                                      [&](ValueId v) { return find(index_, v) >= 0 || wanted.contains(v); });
+      if (!needed) continue;
+      steps.push_back(*op);
+      for (ValueId v : graph_.inputs[*op]) {
+        if (!saved.contains(v) && !graph_.kept[v]) wanted.insert(v);
+      }
+    }
+    std::reverse(steps.begin(), steps.end());
+    return steps;
+  }
+
+  RunShape measure(const Steps& steps, const std::set<ValueId>& saved, bool before,
+                   const std::set<int>& outputs) {
     RunShape run = RunMeter(graph_, steps, saved, before, index_, outputs).run();
     if (!corrections_) flatten_moments(run, result_.data, outputs);
     return run;
@@ -266,7 +292,8 @@ class Builder {
   std::set<ValueId> saved_by(const Member& member, const Option& option) const {
     std::set<ValueId> saved;
     for (ValueId v : read_first(graph_, option.backward)) {
-      if (graph_.kept[v] || find(index_, v) >= 0 || !level_.training->is_forward(graph_.producer[v])) continue;
+      if (graph_.kept[v] || find(index_, v) >= 0 || !level_.training->is_forward(graph_.producer[v]))
+        continue;
       if (node_of(graph_.producer[v]) >= 0 && node_of(graph_.producer[v]) == node_of(member.forward.front()))
         saved.insert(v);
     }

@@ -38,9 +38,13 @@ struct RunShape {
 
 /// A member under one of its options.
 struct OptionShape {
-  RunShape forward;       ///< that saves what the backward steps read
+  RunShape forward;  ///< that saves what the backward steps read
   RunShape backward;
   std::int64_t saved = 0;  ///< bytes of the phantom node
+  /// Makes the member's outputs again from what is saved (not in the paper, where an output that is gone
+  /// costs the whole forward part). Without steps where that saves nothing.
+  RunShape refresh;
+  std::vector<OpId> refresh_steps;
 };
 
 struct MemberShape {

@@ -185,7 +185,8 @@ Partition make_partition(const TrainingGraph& training, const Nested& nested) {
     for (const Nested& member : tree->members) todo.push({&member, g});
   }
   partition.root = GroupId(0);
-  if (partition.groups[partition.root].layer) throw UsageError("partition: the root must be a list of groups");
+  if (partition.groups[partition.root].layer)
+    throw UsageError("partition: the root must be a list of groups");
   require_every_layer_once(training, partition);
   for (GroupId g(static_cast<std::int64_t>(partition.groups.size()) - 1); g; g = g.prev()) {
     Group& group = partition.groups[g];
@@ -206,7 +207,8 @@ std::optional<std::string> check_partition(const TrainingGraph& training, const 
   std::vector<std::int64_t> position(training.num_layers(), -1);
   for (std::size_t i = 0; i < order.size(); ++i) {
     const OpId layer = order[i];
-    if (!layer || layer >= training.first_backward) return "op " + std::to_string(layer.index()) + " is no layer";
+    if (!layer || layer >= training.first_backward)
+      return "op " + std::to_string(layer.index()) + " is no layer";
     auto& at = position[static_cast<std::size_t>(layer.index())];
     if (at >= 0) return name_of(training, layer) + " is in two groups";
     at = static_cast<std::int64_t>(i);
@@ -220,10 +222,11 @@ std::optional<std::string> check_partition(const TrainingGraph& training, const 
   // Every group is an interval of this order; if all edges go forward in it, no cycle can lead through one.
   for (OpId after : training.layers()) {
     for (OpId before : training.before[after]) {
-      if (position[static_cast<std::size_t>(before.index())] < position[static_cast<std::size_t>(after.index())])
+      if (position[static_cast<std::size_t>(before.index())] <
+          position[static_cast<std::size_t>(after.index())])
         continue;
-      return "the group of " + name_of(training, after) + " runs before that of " + name_of(training, before) +
-             ", which it depends on";
+      return "the group of " + name_of(training, after) + " runs before that of " +
+             name_of(training, before) + ", which it depends on";
     }
   }
   return std::nullopt;

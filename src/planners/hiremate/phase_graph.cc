@@ -1,6 +1,7 @@
 #include "planners/hiremate/phase_graph.h"
 
 #include <algorithm>
+#include <limits>
 #include <queue>
 
 namespace remat::hiremate {
@@ -77,27 +78,122 @@ class AncestorTree {
   std::vector<std::int32_t> parent_, jump_, depth_;
 };
 
+/// Which layers are constants, and which node each of them belongs to.
+class Constants {
+ public:
+  explicit Constants(const TrainingGraph& training)
+      : constant_(training.num_layers(), false), node_(training.num_layers()) {
+    IndexVector<OpId, std::vector<OpId>> after(training.num_layers());
+    for (OpId layer : training.layers()) {
+      node_[layer] = layer;
+      const auto before = training.before[layer];
+      constant_[layer] = training.backward[layer].empty() &&
+                         std::all_of(before.begin(), before.end(), [&](OpId p) { return constant_[p]; });
+      for (OpId p : before) after[p].push_back(layer);
+    }
+    for (OpId layer = training.first_backward.prev(); layer; layer = layer.prev()) {
+      if (!constant_[layer] && !training.before[layer].empty()) continue;
+      const auto& users = after[layer];
+      if (users.empty()) continue;
+      const OpId node = node_[users.front()];
+      const bool single = std::all_of(users.begin(), users.end(), [&](OpId u) { return node_[u] == node; });
+      if (!single || is_source(training, node)) continue;
+      node_[layer] = node;
+    }
+  }
+  bool is_shared(OpId layer) const {
+    return constant_[layer] && (node_[layer] == layer || constant_[node_[layer]]);
+  }
+  OpId node_of(OpId layer) const { return node_[layer]; }
+
+ private:
+  /// Nothing but sources and constants comes before the layer.
+  bool is_source(const TrainingGraph& training, OpId layer) const {
+    const auto before = training.before[layer];
+    return !constant_[layer] && std::all_of(before.begin(), before.end(), [&](OpId p) {
+      return constant_[p] || training.before[p].empty();
+    });
+  }
+
+  IndexVector<OpId, bool> constant_;
+  IndexVector<OpId, OpId> node_;
+};
+
 }  // namespace
 
 PhaseGraph phase_graph(const TrainingGraph& training) {
   const Graph& g = *training.graph;
+  const Constants constants(training);
+  std::vector<std::int32_t> number(training.num_layers());
   PhaseGraph graph;
+  for (const bool shared : {true, false}) {
+    for (OpId layer : training.layers()) {
+      if (constants.is_shared(layer) != shared) continue;
+      number[at(layer.index())] = static_cast<std::int32_t>(graph.size());
+      std::vector<std::int32_t> before;
+      for (OpId p : training.before[layer]) {
+        if (shared || !constants.is_shared(p)) before.push_back(number[at(p.index())]);
+      }
+      std::sort(before.begin(), before.end());
+      graph.before.push_back(std::move(before));
+      graph.weight.push_back(1);
+      graph.tree.push_back({layer, {}});
+    }
+  }
+  std::vector<std::int32_t> block(training.num_layers());
   for (OpId layer : training.layers()) {
-    std::vector<std::int32_t> before;
-    for (OpId p : training.before[layer]) before.push_back(p.index());
-    graph.before.push_back(std::move(before));
-    graph.weight.push_back(1);
-    graph.tree.push_back({layer, {}});
+    block[at(number[at(layer.index())])] = number[at(constants.node_of(layer).index())];
     for (ValueId v : g.outputs[layer]) {
-      PhaseGraph::Value value{g.bytes[v].count(), layer.index(), {}};
+      PhaseGraph::Value value{g.bytes[v].count(), number[at(layer.index())], {}};
       for (OpId reader : g.readers[v]) {
-        if (training.is_forward(reader)) value.readers.push_back(reader.index());
+        if (training.is_forward(reader)) value.readers.push_back(number[at(reader.index())]);
       }
       if (!value.readers.empty()) graph.values.push_back(std::move(value));
     }
   }
-  link_values(graph);
-  return graph;
+  std::vector<std::int32_t> dense(block.size(), -1);
+  std::int32_t next = 0;
+  for (std::int32_t& b : block) {
+    if (dense[at(b)] < 0) dense[at(b)] = next++;
+    b = dense[at(b)];
+  }
+  return contracted(std::move(graph), block);
+}
+
+std::vector<std::int32_t> cheapest_runs(const PhaseGraph& graph, std::int64_t most) {
+  const auto n = static_cast<std::int64_t>(graph.size());
+  std::vector<double> crossing(graph.size() + 1, 0);  // before node i
+  for (const PhaseGraph::Value& value : graph.values) {
+    crossing[at(value.maker) + 1] += static_cast<double>(value.bytes);
+    crossing[at(value.readers.back()) + 1] -= static_cast<double>(value.bytes);
+  }
+  for (std::size_t i = 1; i < crossing.size(); ++i) crossing[i] += crossing[i - 1];
+  const double everything = *std::max_element(crossing.begin(), crossing.end());
+  // Every run costs as well, or cuts where nothing crosses would come one after the other.
+  const double run = 0.1 * everything + 1;
+  std::vector<double> cost(graph.size() + 1, 0);
+  std::vector<std::int64_t> from(graph.size() + 1, 0);
+  for (std::int64_t end = 1; end <= n; ++end) {
+    const auto e = static_cast<std::size_t>(end);
+    cost[e] = std::numeric_limits<double>::infinity();
+    for (std::int64_t begin = std::max<std::int64_t>(0, end - most); begin < end; ++begin) {
+      const auto b = static_cast<std::size_t>(begin);
+      const double one = cost[b] + crossing[b] + run;
+      if (one >= cost[e]) continue;
+      cost[e] = one;
+      from[e] = begin;
+    }
+  }
+  std::vector<std::int32_t> begins;
+  for (std::int64_t end = n; end > 0; end = from[static_cast<std::size_t>(end)])
+    begins.push_back(static_cast<std::int32_t>(from[static_cast<std::size_t>(end)]));
+  std::reverse(begins.begin(), begins.end());
+  std::vector<std::int32_t> block(graph.size());
+  for (std::size_t r = 0; r < begins.size(); ++r) {
+    const std::size_t end = r + 1 < begins.size() ? at(begins[r + 1]) : graph.size();
+    for (std::size_t u = at(begins[r]); u < end; ++u) block[u] = static_cast<std::int32_t>(r);
+  }
+  return block;
 }
 
 PhaseGraph contracted(PhaseGraph graph, const std::vector<std::int32_t>& block) {

@@ -24,7 +24,16 @@ struct PhaseGraph {
   std::size_t size() const { return before.size(); }
 };
 
+/// Layers, with two kinds of constants (layers that no gradient reaches and that read only such layers, as
+/// masks and positions do) taken care of, so that they do not hide the structure of the rest: one that a
+/// single layer uses is one node with that layer, as is a source of a layer that has other predecessors; the
+/// others come first, and edges from them are left out like those from inputs of the model (appendix C.1.3).
+/// They are a lower set, so that groups remain convex.
 PhaseGraph phase_graph(const TrainingGraph& training);
+
+/// Runs of at most `most` nodes of the topological order with the least bytes over the cuts: convex together.
+/// The block of each node. O(nodes * most + edges).
+std::vector<std::int32_t> cheapest_runs(const PhaseGraph& graph, std::int64_t most);
 
 /// Nodes with the same block become one node; blocks are numbered 0, 1, ... and must be convex together.
 PhaseGraph contracted(PhaseGraph graph, const std::vector<std::int32_t>& block);

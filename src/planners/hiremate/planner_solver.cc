@@ -48,7 +48,8 @@ class GroupGraph {
   }
 
   bool leaves(ValueId v) const {
-    return std::any_of(whole_.readers[v].begin(), whole_.readers[v].end(), [&](OpId r) { return !inside(r); });
+    return std::any_of(whole_.readers[v].begin(), whole_.readers[v].end(),
+                       [&](OpId r) { return !inside(r); });
   }
 
   std::int64_t value(ValueId v) {
@@ -128,7 +129,8 @@ class GroupGraph {
 
 class PlannerSolver final : public LevelSolver {
  public:
-  PlannerSolver(std::string planner, const Settings& settings) : planner_(std::move(planner)), settings_(settings) {
+  PlannerSolver(std::string planner, const Settings& settings)
+      : planner_(std::move(planner)), settings_(settings) {
     find_planner(planner_);
     if (planner_ == "hiremate") throw UsageError("hiremate is no solver of its own levels");
   }

@@ -12,7 +12,8 @@ auto key(const Costed& c) {
 }
 
 bool no_worse(const OptionCost& a, const OptionCost& b) {
-  return a.duration <= b.duration && a.saved <= b.saved && a.forward <= b.forward && a.backward <= b.backward &&
+  return a.duration <= b.duration && a.saved <= b.saved && a.forward <= b.forward &&
+         a.backward <= b.backward &&
          std::includes(b.reads.begin(), b.reads.end(), a.reads.begin(), a.reads.end());
 }
 
@@ -51,7 +52,8 @@ std::vector<Option> spread(const std::vector<Costed>& all, std::size_t most) {
   const auto by = [&](auto less) {
     const auto best = std::min_element(all.begin(), all.end(), less) - all.begin();
     const auto i = static_cast<std::size_t>(best);
-    if (chosen.size() < most && std::find(chosen.begin(), chosen.end(), i) == chosen.end()) chosen.push_back(i);
+    if (chosen.size() < most && std::find(chosen.begin(), chosen.end(), i) == chosen.end())
+      chosen.push_back(i);
   };
   by([](const Costed& a, const Costed& b) {
     return std::tuple(a.cost.duration, a.cost.saved) < std::tuple(b.cost.duration, b.cost.saved);

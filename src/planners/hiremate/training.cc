@@ -1,5 +1,6 @@
 // Layers: which backward op belongs to which forward op.
 #include <algorithm>
+#include <map>
 
 #include "graph/pairing.h"
 #include "remat/error.h"
@@ -44,36 +45,56 @@ class Pairer {
     return std::min(latest, derived(op, latest, activations > 0));
   }
 
-  /// The last forward op up to `latest` that makes or reads an activation that the op reads; for an op
-  /// without activations what its siblings (readers of the same gradients) are paired with.
+  /// The forward op up to `latest` that fits best: it makes or reads the activations that the op reads (an op
+  /// without activations: those of its siblings, the readers of the same gradients), and its outputs are as
+  /// large as the gradients that the op reads. The last of equals.
   OpId derived(OpId op, OpId latest, bool has_activations) const {
-    OpId best;
-    const auto offer = [&](OpId layer) {
-      if (layer < first_backward_ && layer <= latest) best = std::max(best, layer);
-    };
+    std::map<OpId, int> points;
     for (ValueId v : graph_.inputs[op]) {
       const OpId maker = graph_.producer[v];
       if (!maker) continue;
       if (maker < first_backward_) {
-        offer(maker);
-        for (OpId reader : graph_.readers[v]) offer(reader);
+        offer(v, latest, points);
       } else if (!has_activations) {
-        for (OpId sibling : graph_.readers[v]) offer_sibling(sibling, op, offer);
+        for (OpId sibling : graph_.readers[v]) {
+          for (ValueId w : graph_.inputs[sibling]) {
+            if (graph_.producer[w] && graph_.producer[w] < first_backward_) offer(w, latest, points);
+          }
+        }
       }
     }
-    return best ? best : latest;
+    OpId best = latest;
+    int most = 0;
+    for (const auto& [layer, count] : points) {
+      const int all = 2 * count + (has_output_like_gradient(op, layer) ? 3 : 0);
+      if (all < most) continue;
+      most = all;
+      best = layer;
+    }
+    return best;
   }
 
-  template <class Offer>
-  void offer_sibling(OpId sibling, OpId op, const Offer& offer) const {
-    if (sibling == op) return;
-    for (ValueId v : graph_.inputs[sibling]) {
-      const OpId maker = graph_.producer[v];
-      if (!maker || maker >= first_backward_) continue;
-      offer(maker);
-      for (OpId reader : graph_.readers[v]) offer(reader);
-    }
+  /// A point for the maker and the last readers of an activation.
+  void offer(ValueId v, OpId latest, std::map<OpId, int>& points) const {
+    if (graph_.producer[v] <= latest) ++points[graph_.producer[v]];
+    const auto readers = graph_.readers[v];
+    const auto end =
+        std::upper_bound(readers.begin(), readers.end(), std::min(latest, first_backward_.prev()));
+    const auto begin = end - std::min<std::ptrdiff_t>(kMostReaders, end - readers.begin());
+    for (auto reader = begin; reader != end; ++reader) ++points[*reader];
   }
+
+  bool has_output_like_gradient(OpId op, OpId layer) const {
+    for (ValueId v : graph_.inputs[op]) {
+      if (!graph_.producer[v] || graph_.producer[v] < first_backward_) continue;
+      for (ValueId w : graph_.outputs[layer]) {
+        if (graph_.bytes[v] == graph_.bytes[w]) return true;
+      }
+    }
+    return false;
+  }
+
+  static constexpr std::ptrdiff_t kMostReaders = 32;
 
   const Graph& graph_;
   OpId first_backward_;
@@ -119,7 +140,8 @@ TrainingGraph training_graph(const Graph& graph) {
   training.layer = Pairer(graph, pairing->first_backward).run();
   std::vector<std::vector<OpId>> backward(training.num_layers());
   for (OpId op : graph.ops()) {
-    if (!training.is_forward(op)) backward[static_cast<std::size_t>(training.layer[op].index())].push_back(op);
+    if (!training.is_forward(op))
+      backward[static_cast<std::size_t>(training.layer[op].index())].push_back(op);
   }
   for (const auto& ops : backward) training.backward.append_row(ops);
   training.before = edges_between(graph, training.first_backward, training.layer);
