@@ -142,14 +142,14 @@ class LevelSolver {
 
 /// Defaults are those of the planner `hiremate`.
 struct Settings {
-  std::int64_t most_top = 24;      ///< M_t: members of the root
-  std::int64_t most_lower = 8;     ///< M_l: members of other groups
-  double alpha = 0.5;              ///< of the score, eq. (1)
-  std::int64_t budgets = 6;        ///< O: budgets per group below the root
-  std::int64_t most_options = 60;  ///< N_o: options of all members of a level together
-  double gap = 1e-3;               ///< of H-ILP, as a share of one run of the group
-  bool polish = true;              ///< recomputations that the budget has room for are dropped at the end
-  bool search = false;             ///< what is left of the limits improves the flattened plan
+  std::int64_t most_top = 24;       ///< M_t: members of the root
+  std::int64_t most_lower = 8;      ///< M_l: members of other groups
+  double alpha = 0.5;               ///< of the score, eq. (1)
+  std::int64_t budgets = 6;         ///< O: budgets per group below the root
+  std::int64_t most_options = 120;  ///< N_o: options of all members of a level together
+  double gap = 1e-3;                ///< of H-ILP, as a share of one run of the group
+  bool polish = true;               ///< recomputations that the budget has room for are dropped at the end
+  bool search = false;              ///< what is left of the limits improves the flattened plan
   bool all_phases = false;  ///< H-ILP may run anything again in any phase, see docs/planners/hiremate.md
   std::uint64_t seed = 0;
   int threads = 1;

@@ -63,6 +63,11 @@ OptionReader& OptionReader::flag(std::string_view name, bool& into) {
   return *this;
 }
 
+OptionReader& OptionReader::text(std::string_view name, std::string& into) {
+  if (const std::string* text = find(name)) into = *text;
+  return *this;
+}
+
 OptionReader& OptionReader::choice(std::string_view name, std::string& into,
                                    std::initializer_list<std::string_view> allowed) {
   if (const std::string* text = find(name)) {

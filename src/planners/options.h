@@ -19,6 +19,7 @@ class OptionReader {
   OptionReader& integer(std::string_view name, std::int64_t& into, std::int64_t lo, std::int64_t hi);
   OptionReader& number(std::string_view name, double& into, double lo, double hi);
   OptionReader& flag(std::string_view name, bool& into);
+  OptionReader& text(std::string_view name, std::string& into);
   OptionReader& choice(std::string_view name, std::string& into,
                        std::initializer_list<std::string_view> allowed);
   /// Throws UsageError where an option was given that nobody read.

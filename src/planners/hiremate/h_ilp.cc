@@ -4,7 +4,7 @@
 #include <tuple>
 
 #include "lp/highs.h"
-#include "planners/hiremate/h_ilp_model.h"
+#include "planners/hiremate/greedy_runs.h"
 
 namespace remat::hiremate {
 namespace {
@@ -13,6 +13,7 @@ constexpr std::size_t kMostMembers = 64;
 // A unit of work is about a hundred nanoseconds.
 constexpr std::int64_t kLowerWork = 5'000'000;
 constexpr std::int64_t kTopWork = 200'000'000;
+constexpr double kGreedyShare = 0.3;
 
 class HIlp final : public LevelSolver {
  public:
@@ -30,6 +31,11 @@ class HIlp final : public LevelSolver {
     });
     std::vector<Option> found;
     std::vector<HilpModel::Run> best;
+    if (level.is_root && !ladder.empty()) {
+      Limits part(limits, kGreedyShare);
+      best = greedy_runs(level, graph, ladder.front().peak, part);
+      found.push_back(option_of(level, graph, best));
+    }
     for (std::size_t i = 0; i < ladder.size() && !limits.reached(); ++i) {
       Limits part(limits, 1.0 / static_cast<double>(ladder.size() - i));
       const std::int64_t most = level.is_root ? kTopWork : kLowerWork;
@@ -64,26 +70,6 @@ class HIlp final : public LevelSolver {
     const lp::Solution solution = lp::solve(model.model(), settings, limits);
     if (!solution.x) return {};
     return model.runs_of(*solution.x);
-  }
-
-  static Option option_of(const Level& level, const LevelGraph& graph,
-                          const std::vector<HilpModel::Run>& runs) {
-    Option option;
-    option.solver = "h_ilp";
-    for (const HilpModel::Run& run : runs) {
-      const Member& member =
-          level.members[static_cast<std::size_t>(graph.member_of[static_cast<std::size_t>(run.node)])];
-      const MemberShape& shape =
-          graph.members[static_cast<std::size_t>(graph.member_of[static_cast<std::size_t>(run.node)])];
-      const auto o = static_cast<std::size_t>(run.option), n = member.options.size();
-      const std::vector<OpId>& steps = o == n                       ? member.forward
-                                       : o > n                      ? shape.options[o - n - 1].refresh_steps
-                                       : graph.is_forward(run.node) ? member.options[o].forward
-                                                                    : member.options[o].backward;
-      auto& into = run.phase < graph.turn ? option.forward : option.backward;
-      into.insert(into.end(), steps.begin(), steps.end());
-    }
-    return option;
   }
 
   Settings settings_;

@@ -20,7 +20,7 @@ class HilpModel::Row {
   double constant = 0;
   std::vector<lp::Term> terms;
 
-  /// Adds "row <= limit", or nothing where that is so for all values in [0, 1] (usage columns: up to `most`).
+  /// Adds "row <= limit", or nothing where the columns' bounds say so.
   void at_most(lp::Model& model, double limit) const {
     double worst = constant;
     for (const lp::Term& term : terms) {

@@ -109,7 +109,8 @@ void solve_root(const LevelSolver& solver, const Level& root, Bytes budget, Flat
 Settings with_parts(Settings settings) {
   if (!settings.partitioner) settings.partitioner = h_partition(settings);
   if (settings.lower.empty()) settings.lower = {h_ilp(settings)};
-  if (settings.top.empty()) settings.top = {h_ilp(settings), planner_solver("tw_remat", settings)};
+  if (settings.top.empty())
+    settings.top = {h_ilp(settings), rk_rotor(), planner_solver("tw_remat", settings)};
   return settings;
 }
 
@@ -179,12 +180,49 @@ PlanResult plan(const Problem& problem, const Settings& given, Limits& limits) {
 
 namespace {
 
+/// "h_ilp+tw_remat": parts by name, a registered planner where the name is none of the framework's own.
+std::vector<std::shared_ptr<const LevelSolver>> solvers_by_name(const std::string& names,
+                                                                const Settings& settings) {
+  std::vector<std::shared_ptr<const LevelSolver>> solvers;
+  for (std::size_t begin = 0; begin <= names.size();) {
+    const std::size_t end = std::min(names.find('+', begin), names.size());
+    const std::string name = names.substr(begin, end - begin);
+    if (name == "h_ilp") {
+      solvers.push_back(h_ilp(settings));
+    } else if (name == "rk_rotor") {
+      solvers.push_back(rk_rotor());
+    } else {
+      solvers.push_back(planner_solver(name, settings));
+    }
+    begin = end + 1;
+  }
+  return solvers;
+}
+
+/// Names of the parts.
+struct Parts {
+  std::string partitioner, lower, top;
+};
+
+Parts parts_of(const std::string& preset) {
+  if (preset == "h_ilp") return {"h_partition", "h_ilp", "h_ilp"};
+  if (preset == "rockmate") return {"sequence", "h_ilp", "rk_rotor"};
+  if (preset == "checkmate") return {"single_level", "h_ilp", "checkmate_milp"};
+  return {"h_partition", "h_ilp", "h_ilp+rk_rotor+tw_remat"};
+}
+
 Settings read_settings(const PlanOptions& given) {
   Settings settings;
   settings.seed = given.seed;
   settings.threads = given.threads;
+  std::string preset = "hiremate";
   OptionReader reader(given, "hiremate");
-  reader.integer("most_top", settings.most_top, 2, 64)
+  reader.choice("preset", preset, {"hiremate", "h_ilp", "rockmate", "checkmate"});
+  Parts parts = parts_of(preset);
+  reader.choice("partitioner", parts.partitioner, {"h_partition", "sequence", "single_level"})
+      .text("lower", parts.lower)
+      .text("top", parts.top)
+      .integer("most_top", settings.most_top, 2, 64)
       .integer("most_lower", settings.most_lower, 2, 64)
       .number("alpha", settings.alpha, -10, 10)
       .integer("budgets", settings.budgets, 1, 100)
@@ -192,8 +230,12 @@ Settings read_settings(const PlanOptions& given) {
       .number("gap", settings.gap, 0, 1)
       .flag("polish", settings.polish)
       .flag("search", settings.search)
-      .flag("all_phases", settings.all_phases);
-  reader.finish();
+      .flag("all_phases", settings.all_phases)
+      .finish();
+  settings.lower = solvers_by_name(parts.lower, settings);
+  settings.top = solvers_by_name(parts.top, settings);
+  if (parts.partitioner == "sequence") settings.partitioner = sequence();
+  if (parts.partitioner == "single_level") settings.partitioner = single_level();
   return settings;
 }
 

@@ -12,11 +12,23 @@ class Sequence final : public Partitioner {
  public:
   std::string name() const override { return "sequence"; }
   Nested partition(const TrainingGraph& training, Limits&) const override {
-    // The last layer that comes after a layer.
+    // The last layer that reads what a layer makes. Constants that many layers read do not count, nor does
+    // the order of the backward pass: blocks are runs of the graph's own order.
+    const Graph& graph = *training.graph;
     IndexVector<OpId, OpId> last(training.num_layers());
+    std::vector<bool> constant(training.num_layers());
     for (OpId layer : training.layers()) {
       last[layer] = layer;
-      for (OpId before : training.before[layer]) last[before] = std::max(last[before], layer);
+      bool of_constants = training.backward[layer].empty();
+      for (ValueId v : graph.inputs[layer]) {
+        const OpId maker = graph.producer[v];
+        if (!maker) continue;
+        if (!constant[static_cast<std::size_t>(maker.index())]) {
+          last[maker] = layer;
+          of_constants = false;
+        }
+      }
+      constant[static_cast<std::size_t>(layer.index())] = of_constants;
     }
     Nested root;
     Nested block;

@@ -1,6 +1,7 @@
 // Layers: which backward op belongs to which forward op.
 #include <algorithm>
 #include <map>
+#include <set>
 
 #include "graph/pairing.h"
 #include "remat/error.h"
@@ -101,15 +102,49 @@ class Pairer {
   IndexVector<OpId, OpId> layer_;
 };
 
+using Edges = std::vector<std::pair<OpId, OpId>>;  // (after, before)
+
+void sort_unique(Edges& edges) {
+  std::sort(edges.begin(), edges.end());
+  edges.erase(std::unique(edges.begin(), edges.end()), edges.end());
+}
+
+Rows<OpId, OpId> rows_of(const Edges& edges, OpId end) {
+  Rows<OpId, OpId> rows;
+  std::size_t next = 0;
+  for (OpId op(0); op < end; ++op) {
+    for (; next < edges.size() && edges[next].first == op; ++next) rows.push(edges[next].second);
+    rows.end_row();
+  }
+  return rows;
+}
+
+/// Is there a path to `after`? Looks at a limited number of layers; "no" may be wrong.
+bool leads_to(const Rows<OpId, OpId>& before, OpId from, OpId after) {
+  constexpr std::size_t kMostLayers = 256;
+  std::vector<OpId> stack{after};
+  std::set<OpId> seen;
+  while (!stack.empty() && seen.size() < kMostLayers) {
+    const OpId layer = stack.back();
+    stack.pop_back();
+    for (OpId p : before[layer]) {
+      if (p == from) return true;
+      if (p > from && seen.insert(p).second) stack.push_back(p);
+    }
+  }
+  return false;
+}
+
+/// Forward edges, and backward edges turned round where they say more than the forward edges do: an edge that
+/// follows from others would only hide where the graph can be cut.
 Rows<OpId, OpId> edges_between(const Graph& graph, OpId first_backward,
                                const IndexVector<OpId, OpId>& layer) {
-  std::vector<std::pair<OpId, OpId>> edges;  // (after, before)
+  Edges forward, soft;
   const auto add = [&](OpId before, OpId after) {
-    const OpId a = layer[before], b = layer[after];
     if (after < first_backward) {
-      edges.emplace_back(after, before);
-    } else if (before >= first_backward && a != b) {
-      edges.emplace_back(a, b);
+      forward.emplace_back(after, before);
+    } else if (before >= first_backward && layer[before] != layer[after]) {
+      soft.emplace_back(layer[before], layer[after]);
     }
   };
   for (OpId op : graph.ops()) {
@@ -118,15 +153,14 @@ Rows<OpId, OpId> edges_between(const Graph& graph, OpId first_backward,
     }
     for (OpId before : graph.after[op]) add(before, op);
   }
-  std::sort(edges.begin(), edges.end());
-  edges.erase(std::unique(edges.begin(), edges.end()), edges.end());
-  Rows<OpId, OpId> rows;
-  std::size_t next = 0;
-  for (OpId op(0); op < first_backward; ++op) {
-    for (; next < edges.size() && edges[next].first == op; ++next) rows.push(edges[next].second);
-    rows.end_row();
+  sort_unique(forward);
+  sort_unique(soft);
+  const Rows<OpId, OpId> rows = rows_of(forward, first_backward);
+  for (const auto& [after, before] : soft) {
+    if (!leads_to(rows, before, after)) forward.emplace_back(after, before);
   }
-  return rows;
+  sort_unique(forward);
+  return rows_of(forward, first_backward);
 }
 
 }  // namespace
