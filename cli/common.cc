@@ -74,6 +74,16 @@ double parse_seconds(std::string_view text) {
   throw UsageError("time limit '" + std::string(text) + "' is not a time: write 10s, 500ms, 2m or 1h");
 }
 
+std::map<std::string, std::string> parse_set(const std::vector<std::string>& texts) {
+  std::map<std::string, std::string> set;
+  for (const std::string& one : texts) {
+    const auto equals = one.find('=');
+    if (equals == std::string::npos || equals == 0) throw UsageError("--set '" + one + "' is not KEY=VALUE");
+    set[one.substr(0, equals)] = one.substr(equals + 1);
+  }
+  return set;
+}
+
 void EffortOptions::declare(CLI::App& command) {
   command.add_option("--time-limit", time_limit, "wall clock: 10s, 500ms, 2m, 1h (default: 10s)")
       ->type_name("TIME");
@@ -93,11 +103,7 @@ void EffortOptions::declare(CLI::App& command) {
 
 void EffortOptions::finish() {
   if (plan.threads == 0) plan.threads = std::max(1, static_cast<int>(std::thread::hardware_concurrency()));
-  for (const std::string& one : set) {
-    const std::size_t equals = one.find('=');
-    if (equals == std::string::npos || equals == 0) throw UsageError("--set '" + one + "' is not KEY=VALUE");
-    plan.set[one.substr(0, equals)] = one.substr(equals + 1);
-  }
+  plan.set = parse_set(set);
   if (!time_limit.empty()) parse_seconds(time_limit);
 }
 

@@ -4,6 +4,7 @@
 #include <CLI/App.hpp>
 #include <atomic>
 #include <chrono>
+#include <map>
 #include <memory>
 #include <mutex>
 #include <nlohmann/json.hpp>
@@ -51,6 +52,9 @@ void create_folder(const std::string& path);
 
 /// "10s", "500ms", "2m", "1h" or a plain number of seconds. Throws UsageError.
 double parse_seconds(std::string_view text);
+
+/// "KEY=VALUE" texts as options of a planner. Throws UsageError.
+std::map<std::string, std::string> parse_set(const std::vector<std::string>& texts);
 
 /// --time-limit, --work-limit, --seed, --threads, --set.
 struct EffortOptions {

@@ -171,6 +171,13 @@ std::shared_ptr<const LevelSolver> rk_rotor();
 /// Any registered planner, on the ops of the group alone; it does not see the hierarchy.
 std::shared_ptr<const LevelSolver> planner_solver(std::string_view planner, const Settings& settings);
 
+/// `h_ilp`, `rk_rotor`, or a registered planner as a solver. Throws UsageError with the known names.
+std::shared_ptr<const LevelSolver> solver_named(const std::string& name, const Settings& settings);
+
+/// The settings that the options of the planner `hiremate` stand for, solvers and partitioner included.
+/// Throws UsageError.
+Settings settings_of(const PlanOptions& options);
+
 /// Partitions, solves bottom-up, flattens. Throws UsageError where the graph has no backward pass or a part
 /// of the user's breaks its contract. The plan is the best found, also where it is over the budget.
 PlanResult plan(const Problem& problem, const Settings& settings, Limits& limits);

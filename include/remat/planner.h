@@ -100,6 +100,11 @@ const PlannerInfo& find_planner(std::string_view name);
 PlanResult make_plan(const Problem& problem, std::string_view planner, const PlanOptions& options,
                      Limits& limits);
 
+/// The same for a planner that is not registered, such as a registered one with parts of a user's own; `run`
+/// must have been asked before whether it supports the problem.
+PlanResult make_plan_with(const Problem& problem, std::string_view name,
+                          const std::function<PlanResult(const Problem&, Limits&)>& run, Limits& limits);
+
 /// The smallest budget that is known to work where `problem` was not solved: the least peak of `result` and
 /// of a short search for it, within a quarter of what is left of `limits` and at most five seconds.
 std::optional<Bytes> smallest_known_budget(const Problem& problem, const PlanResult& result,

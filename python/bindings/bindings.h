@@ -84,5 +84,6 @@ void bind_planning(nb::module_& m);
 void bind_sweep(nb::module_& m);
 void bind_files(nb::module_& m);
 void bind_devices(nb::module_& m);
+void bind_hiremate(nb::module_& m);
 
 }  // namespace remat::python

@@ -13,4 +13,5 @@ NB_MODULE(_core, m) {
   remat::python::bind_sweep(m);
   remat::python::bind_files(m);
   remat::python::bind_devices(m);
+  remat::python::bind_hiremate(m);
 }

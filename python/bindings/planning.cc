@@ -1,4 +1,6 @@
 // remat.plan and remat.PlanResult.
+#include "planning.h"
+
 #include "bindings.h"
 #include "effort.h"
 #include "errors.h"
@@ -53,10 +55,9 @@ PlanResult plan_with_store(const BoundResult& outcome, const std::string& planne
   return result;
 }
 
-BoundResult plan(nb::handle_t<Graph> graph_object, nb::handle budget, const std::string& planner,
-                 const std::string& order, const std::string& objective, std::optional<double> time_limit,
-                 nb::handle work_limit, nb::handle seed, nb::handle threads, nb::dict options,
-                 nb::handle progress) {
+/// The question, without the answer.
+BoundResult asked(nb::handle_t<Graph> graph_object, nb::handle budget, const std::string& order,
+                  const std::string& objective, Effort effort) {
   const Graph& graph = nb::cast<const Graph&>(graph_object);
   BoundResult outcome;
   outcome.graph_object = nb::borrow(graph_object);
@@ -67,15 +68,29 @@ BoundResult plan(nb::handle_t<Graph> graph_object, nb::handle budget, const std:
   outcome.problem.order = parse_order(order);
   outcome.problem.objective = parse_objective(objective);
   outcome.problem.budget = outcome.budget.value_or(Bytes(kMaxCount - 1));
-  outcome.effort = read_effort(time_limit, work_limit, seed, threads, options);
+  outcome.effort = std::move(effort);
+  return outcome;
+}
+
+template <class Run>
+void answer(BoundResult& outcome, nb::handle progress, const Run& run) {
   PlannerThread thread;
   outcome.effort.apply(thread.limits());
-  thread.run([&] { outcome.result = plan_with_store(outcome, planner, thread.limits()); }, progress);
+  thread.run([&] { outcome.result = run(thread.limits()); }, progress);
   settle_budget(outcome);
   if (outcome.result.plan) {
     outcome.record = make_record(outcome.problem, outcome.result, outcome.effort.options.seed);
     outcome.record->budget = outcome.budget;
   }
+}
+
+BoundResult plan(nb::handle_t<Graph> graph, nb::handle budget, const std::string& planner,
+                 const std::string& order, const std::string& objective, std::optional<double> time_limit,
+                 nb::handle work_limit, nb::handle seed, nb::handle threads, nb::dict options,
+                 nb::handle progress) {
+  BoundResult outcome =
+      asked(graph, budget, order, objective, read_effort(time_limit, work_limit, seed, threads, options));
+  answer(outcome, progress, [&](Limits& limits) { return plan_with_store(outcome, planner, limits); });
   return outcome;
 }
 
@@ -234,6 +249,14 @@ void bind_planners(nb::module_& m) {
 }
 
 }  // namespace
+
+nb::object plan_with(nb::handle_t<Graph> graph, nb::handle budget, const std::string& order,
+                     const Effort& effort, nb::handle progress,
+                     const std::function<PlanResult(const Problem&, Limits&)>& run) {
+  BoundResult outcome = asked(graph, budget, order, "time", effort);
+  answer(outcome, progress, [&](Limits& limits) { return run(outcome.problem, limits); });
+  return nb::cast(std::move(outcome));
+}
 
 void bind_planning(nb::module_& m) {
   nb::class_<BoundResult> result(m, "PlanResult",

@@ -92,12 +92,19 @@ void consider_starts(const Problem& problem, PlanResult& result) {
 
 PlanResult make_plan(const Problem& problem, std::string_view name, const PlanOptions& options,
                      Limits& limits) {
-  const Graph& graph = *problem.graph;
   const PlannerInfo& planner = find_planner(name);
-  const Limits clock;
   if (const auto reason = planner.supports(problem)) {
     throw UsageError("planner " + std::string(name) + " does not support this problem: " + *reason);
   }
+  return make_plan_with(
+      problem, name,
+      [&](const Problem& bounded, Limits& inner) { return planner.run(bounded, options, inner); }, limits);
+}
+
+PlanResult make_plan_with(const Problem& problem, std::string_view name,
+                          const std::function<PlanResult(const Problem&, Limits&)>& run, Limits& limits) {
+  const Graph& graph = *problem.graph;
+  const Limits clock;
   const PeakBound peak_bound =
       problem.peak_bound ? *problem.peak_bound : best_peak_bound(graph, problem.order);
   PlanResult result;
@@ -107,7 +114,7 @@ PlanResult make_plan(const Problem& problem, std::string_view name, const PlanOp
   } else {
     Problem bounded = problem;
     bounded.peak_bound = &peak_bound;
-    result = planner.run(bounded, options, limits);
+    result = run(bounded, limits);
   }
   if (result.planner.empty()) result.planner = name;
   result.order = problem.order;

@@ -178,6 +178,12 @@ PlanResult plan(const Problem& problem, const Settings& given, Limits& limits) {
   return result;
 }
 
+std::shared_ptr<const LevelSolver> solver_named(const std::string& name, const Settings& settings) {
+  if (name == "h_ilp") return h_ilp(settings);
+  if (name == "rk_rotor") return rk_rotor();
+  return planner_solver(name, settings);
+}
+
 namespace {
 
 /// "h_ilp+tw_remat": parts by name, a registered planner where the name is none of the framework's own.
@@ -187,13 +193,7 @@ std::vector<std::shared_ptr<const LevelSolver>> solvers_by_name(const std::strin
   for (std::size_t begin = 0; begin <= names.size();) {
     const std::size_t end = std::min(names.find('+', begin), names.size());
     const std::string name = names.substr(begin, end - begin);
-    if (name == "h_ilp") {
-      solvers.push_back(h_ilp(settings));
-    } else if (name == "rk_rotor") {
-      solvers.push_back(rk_rotor());
-    } else {
-      solvers.push_back(planner_solver(name, settings));
-    }
+    solvers.push_back(solver_named(name, settings));
     begin = end + 1;
   }
   return solvers;
@@ -211,7 +211,9 @@ Parts parts_of(const std::string& preset) {
   return {"h_partition", "h_ilp", "h_ilp+rk_rotor+tw_remat"};
 }
 
-Settings read_settings(const PlanOptions& given) {
+}  // namespace
+
+Settings settings_of(const PlanOptions& given) {
   Settings settings;
   settings.seed = given.seed;
   settings.threads = given.threads;
@@ -239,8 +241,6 @@ Settings read_settings(const PlanOptions& given) {
   return settings;
 }
 
-}  // namespace
-
 PlannerInfo info() {
   return {"hiremate",
           "groups of groups of layers, options for each, combined by an integer program (H-ILP)",
@@ -252,7 +252,7 @@ PlannerInfo info() {
             return "the graph has no backward pass that phases name or its structure shows";
           },
           [](const Problem& problem, const PlanOptions& options, Limits& limits) {
-            return plan(problem, read_settings(options), limits);
+            return plan(problem, settings_of(options), limits);
           }};
 }
 

@@ -54,7 +54,8 @@ class Table {
         chain_(chain),
         limits_(limits),
         m_(graph.turn),
-        slot_(std::max<std::int64_t>(1, (budget + kSlots - 1) / kSlots)) {
+        slot_(std::max<std::int64_t>(1, (budget + kSlots - 1) / kSlots)),
+        top_(static_cast<int>(std::max<std::int64_t>(0, budget) / slot_)) {
     std::int64_t kept = 0;
     for (const MemberShape& member : graph.members) kept += member.kept_forward;
     kept_forward_ = kept;
@@ -76,12 +77,12 @@ class Table {
     }
     return true;
   }
-  double total() { return cell(0, m_ - 1, kSlots).time; }
+  double total() { return cell(0, m_ - 1, top_).time; }
 
   std::vector<HilpModel::Run> runs() {
     runs_.clear();
     phase_ = 0;
-    follow(0, m_ - 1, kSlots);
+    follow(0, m_ - 1, top_);
     return runs_;
   }
 
@@ -174,6 +175,7 @@ class Table {
   Limits& limits_;
   const int m_;
   const std::int64_t slot_;
+  const int top_;  ///< slots of the whole budget
   std::int64_t kept_forward_ = 0;
   std::vector<std::int64_t> kept_after_;  ///< of backward parts of members from i on
   std::vector<Cell> cells_;

@@ -1,0 +1,197 @@
+// Partitioners and level solvers of the planner hiremate, written in Python: see remat/hiremate.py.
+#include "remat/hiremate.h"
+
+#include "bindings.h"
+#include "planning.h"
+
+namespace remat::python {
+namespace {
+
+using hiremate::Level;
+using hiremate::LevelBudget;
+using hiremate::Nested;
+using hiremate::Option;
+using hiremate::Partition;
+using hiremate::TrainingGraph;
+
+/// A Python object that C++ threads let go of.
+std::shared_ptr<nb::object> shared_object(nb::handle object) {
+  return {new nb::object(nb::borrow(object)), [](nb::object* held) {
+            const nb::gil_scoped_acquire gil;
+            delete held;
+          }};
+}
+
+nb::list list_of(std::span<const OpId> ops) {
+  nb::list list;
+  for (OpId op : ops) list.append(op.index());
+  return list;
+}
+
+std::vector<OpId> ops_of(nb::handle object, const std::string& what) {
+  std::vector<OpId> ops;
+  for (std::int64_t index : with_fault<UsageError>([&] { return to_integers(object, what); })) {
+    if (index < 0 || index > 0x7fffffff) throw UsageError(what + ": " + std::to_string(index) + " is no op");
+    ops.emplace_back(index);
+  }
+  return ops;
+}
+
+nb::list option_list(const std::vector<Option>& options) {
+  nb::list list;
+  for (const Option& option : options)
+    list.append(nb::make_tuple(list_of(option.forward), list_of(option.backward)));
+  return list;
+}
+
+nb::tuple level_tuple(const Level& level) {
+  nb::list members;
+  for (const hiremate::Member& member : level.members) {
+    members.append(
+        nb::make_tuple(list_of(member.forward), list_of(member.backward), option_list(member.options)));
+  }
+  return nb::make_tuple(level.is_root, list_of(level.forward), list_of(level.backward), members);
+}
+
+nb::list budget_list(const std::vector<LevelBudget>& budgets) {
+  nb::list list;
+  for (const LevelBudget& budget : budgets)
+    list.append(nb::make_tuple(budget.peak.count(), count_of(budget.saved)));
+  return list;
+}
+
+class PythonSolver final : public hiremate::LevelSolver {
+ public:
+  PythonSolver(std::string name, nb::handle applicable, nb::handle options)
+      : name_(std::move(name)), applicable_(shared_object(applicable)), options_(shared_object(options)) {}
+  std::string name() const override { return name_; }
+  bool applicable(const Level& level) const override {
+    const nb::gil_scoped_acquire gil;
+    return nb::cast<bool>((*applicable_)(level_tuple(level)));
+  }
+  std::vector<Option> options(const Level& level, const std::vector<LevelBudget>& budgets,
+                              Limits&) const override {
+    const nb::gil_scoped_acquire gil;
+    std::vector<Option> options;
+    const nb::object found = (*options_)(level_tuple(level), budget_list(budgets));
+    for (nb::handle option : found) {
+      options.push_back(
+          {ops_of(option[0], name_ + ": forward"), ops_of(option[1], name_ + ": backward"), name_});
+    }
+    return options;
+  }
+
+ private:
+  std::string name_;
+  std::shared_ptr<nb::object> applicable_, options_;
+};
+
+Nested nested_of(nb::handle object) {
+  if (!nb::isinstance<nb::list>(object) && !nb::isinstance<nb::tuple>(object)) {
+    return {OpId(with_fault<UsageError>([&] { return to_integer(object, "partition"); })), {}};
+  }
+  Nested nested;
+  for (nb::handle member : object) nested.members.push_back(nested_of(member));
+  return nested;
+}
+
+class PythonPartitioner final : public hiremate::Partitioner {
+ public:
+  PythonPartitioner(std::string name, nb::handle partition)
+      : name_(std::move(name)), partition_(shared_object(partition)) {}
+  std::string name() const override { return name_; }
+  Nested partition(const TrainingGraph& training, Limits&) const override {
+    const nb::gil_scoped_acquire gil;
+    nb::list before, backward;
+    for (OpId layer : training.layers()) {
+      before.append(list_of(training.before[layer]));
+      backward.append(list_of(training.backward[layer]));
+    }
+    return nested_of((*partition_)(before, backward));
+  }
+
+ private:
+  std::string name_;
+  std::shared_ptr<nb::object> partition_;
+};
+
+/// A name of a solver of the framework or a planner, or (name, applicable, options) as remat/hiremate.py
+/// hands them over.
+std::vector<std::shared_ptr<const hiremate::LevelSolver>> solvers_of(nb::list list,
+                                                                     const hiremate::Settings& settings) {
+  std::vector<std::shared_ptr<const hiremate::LevelSolver>> solvers;
+  for (nb::handle one : list) {
+    if (nb::isinstance<nb::str>(one)) {
+      solvers.push_back(hiremate::solver_named(nb::cast<std::string>(one), settings));
+    } else {
+      solvers.push_back(std::make_shared<PythonSolver>(nb::cast<std::string>(one[0]), one[1], one[2]));
+    }
+  }
+  return solvers;
+}
+
+hiremate::Settings settings_with(const PlanOptions& options, nb::handle partitioner, nb::handle lower,
+                                 nb::handle top) {
+  hiremate::Settings settings = hiremate::settings_of(options);
+  if (!partitioner.is_none())
+    settings.partitioner =
+        std::make_shared<PythonPartitioner>(nb::cast<std::string>(partitioner[0]), partitioner[1]);
+  if (!lower.is_none()) settings.lower = solvers_of(nb::cast<nb::list>(lower), settings);
+  if (!top.is_none()) settings.top = solvers_of(nb::cast<nb::list>(top), settings);
+  return settings;
+}
+
+nb::object plan(nb::handle_t<Graph> graph, nb::handle budget, const std::string& order,
+                std::optional<double> time_limit, nb::handle work_limit, nb::handle seed, nb::handle threads,
+                nb::dict options, nb::handle progress, nb::handle partitioner, nb::handle lower,
+                nb::handle top) {
+  const Effort effort = read_effort(time_limit, work_limit, seed, threads, options);
+  const hiremate::Settings settings = settings_with(effort.options, partitioner, lower, top);
+  return plan_with(graph, budget, order, effort, progress,
+                   [&settings](const Problem& problem, Limits& limits) {
+                     return make_plan_with(
+                         problem, "hiremate",
+                         [&settings](const Problem& bounded, Limits& inner) {
+                           return hiremate::plan(bounded, settings, inner);
+                         },
+                         limits);
+                   });
+}
+
+nb::object nested_lists(const Partition& partition, hiremate::GroupId group) {
+  const hiremate::Group& one = partition.groups[group];
+  if (one.layer) return nb::cast(one.layer.index());
+  nb::list list;
+  for (hiremate::GroupId member : one.members) list.append(nested_lists(partition, member));
+  return list;
+}
+
+nb::object partition(const Graph& graph, nb::dict options) {
+  const Effort effort = read_effort(std::nullopt, nb::none(), nb::int_(0), nb::int_(1), options);
+  const hiremate::Settings settings = hiremate::settings_of(effort.options);
+  const TrainingGraph training = hiremate::training_graph(graph);
+  Limits limits;
+  const auto partitioner = settings.partitioner ? settings.partitioner : hiremate::h_partition(settings);
+  const Partition result = hiremate::make_partition(training, partitioner->partition(training, limits));
+  return nested_lists(result, result.root);
+}
+
+}  // namespace
+
+void bind_hiremate(nb::module_& m) {
+  m.def("hiremate_plan", plan, nb::arg("graph"), nb::arg("budget").none(), nb::arg("order"),
+        nb::arg("time_limit").none(), nb::arg("work_limit").none(), nb::arg("seed"), nb::arg("threads"),
+        nb::arg("options"), nb::arg("progress").none(), nb::arg("partitioner").none(),
+        nb::arg("lower").none(), nb::arg("top").none(),
+        nb::sig("def hiremate_plan(graph: Graph, budget: int | str | None, order: str, time_limit: float | "
+                "None, work_limit: int | None, seed: int, threads: int, options: dict[str, typing.Any], "
+                "progress: collections.abc.Callable[[str, float, int | None, int | None, bool], object] | "
+                "None, partitioner: typing.Any, lower: list[typing.Any] | None, top: list[typing.Any] | None"
+                ") -> PlanResult"),
+        "See remat.hiremate.plan.");
+  m.def("hiremate_partition", partition, nb::arg("graph"), nb::arg("options"),
+        nb::sig("def hiremate_partition(graph: Graph, options: dict[str, typing.Any]) -> list[typing.Any]"),
+        "See remat.hiremate.partition.");
+}
+
+}  // namespace remat::python
