@@ -24,9 +24,10 @@ namespace remat {
 
 std::span<const PlannerInfo> planners() {
   static const std::array kPlanners{
-      keep_all::info(), greedy::info(),       tw_remat::info(),       pw_remat::info(),     retention::info(),
-      evict::info(),    dtr::info(),          chen::info(),           lower_set_dp::info(), rotor::info(),
-      search::info(),   checkmate_lp::info(), checkmate_milp::info(), moccasin::info(),     hiremate::info(), automatic::info(),
+      keep_all::info(),       greedy::info(),   tw_remat::info(), pw_remat::info(),
+      retention::info(),      evict::info(),    dtr::info(),      chen::info(),
+      lower_set_dp::info(),   rotor::info(),    search::info(),   checkmate_lp::info(),
+      checkmate_milp::info(), moccasin::info(), hiremate::info(), automatic::info(),
   };
   return kPlanners;
 }
