@@ -215,7 +215,7 @@ TEST(Canonical, FindsRepeatedBlocksAndTranslatesTheirOptions) {
 TEST(HIlp, RootPlansOfRandomGraphsKeepTheirBudget) {
   Random random(5);
   int found = 0;
-  for (int round = 0; round < 40; ++round) {
+  for (int round = 0; round < 15; ++round) {
     const Graph graph = random_training(random, static_cast<int>(random.between(2, 12)));
     const TrainingGraph training = training_graph(graph);
     Settings settings = small(6, 4);
@@ -237,13 +237,13 @@ TEST(HIlp, RootPlansOfRandomGraphsKeepTheirBudget) {
       found += simulate(graph, plan).peak <= budget;
     }
   }
-  EXPECT_GT(found, 20);
+  EXPECT_GT(found, 7);
 }
 
 TEST(HIlp, IsAsGoodAsCheckmateOnOneLevel) {
   Random random(8);
   int compared = 0;
-  for (int round = 0; round < 25; ++round) {
+  for (int round = 0; round < 8; ++round) {
     const Graph graph = random_training(random, 5);
     Settings settings = small(64, 4);
     settings.polish = false;
@@ -251,7 +251,7 @@ TEST(HIlp, IsAsGoodAsCheckmateOnOneLevel) {
     settings.all_phases = true;
     settings.lower = settings.top = {h_ilp(settings)};
     settings.partitioner = single_level();
-    for (int percent : {95, 85, 75}) {
+    for (int percent : {85}) {
       Problem problem{&graph, Bytes(keep_all_peak(graph).count() * percent / 100)};
       Limits checkmate_limits;
       const PlanResult optimum = make_plan(problem, "checkmate_milp", {}, checkmate_limits);
@@ -265,7 +265,7 @@ TEST(HIlp, IsAsGoodAsCheckmateOnOneLevel) {
       compared += cost.duration == optimum.cost.duration;
     }
   }
-  EXPECT_GT(compared, 30);
+  EXPECT_GT(compared, 3);
 }
 
 TEST(RkRotor, FindsTheSquareRootOnAChain) {
