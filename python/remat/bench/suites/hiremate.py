@@ -221,7 +221,7 @@ def _time(run: Run) -> str:
 
 
 def _groups(run: Run) -> str:
-    wanted = ("levels", "groups", "distinct_groups", "largest_group")
+    wanted = ("levels", "groups", "distinct", "largest")
     return ", ".join(str(run.counters.get(name, "-")) for name in wanted)
 
 
