@@ -19,7 +19,7 @@ from pathlib import Path
 
 NETWORKS = {
     "GPT 24": "gpt --variant medium --batch 8",
-    "GPT 96": "gpt --depth 96 --width 1024 --batch 4",
+    "GPT 96": "gpt --depth 96 --batch 4",
     "U-Net": "unet",
     "MLP-Mixer": "mlp_mixer",
     "ResNet101": "resnet --depth 101",
@@ -29,11 +29,11 @@ NETWORKS = {
 }
 # Small enough for checkmate_milp.
 SMALL = {
-    "ResNet32": "resnet --depth 20 --variant cifar",
+    "ResNet20": "resnet --depth 20 --variant cifar",
     "U-Net": "unet --depth 2 --resolution 128",
     "2-layer Transformer": "transformer --depth 1 --dropout 0",
     "MLP-Mixer": "mlp_mixer --depth 3",
-    "4-layer GPT": "gpt --depth 4 --width 512 --dropout 0",
+    "3-layer GPT": "gpt --depth 3 --dropout 0",
 }
 PUBLISHED = {"polish": "off"}
 PLANNERS = {
