@@ -31,6 +31,8 @@ struct Problem {
   std::span<const Plan> starts = {};
   /// Where it is set, `best_peak_bound` of this graph and order, so that nested calls do not prove it again.
   const PeakBound* peak_bound = nullptr;
+  /// The same for `cheap_duration_bound` at this budget.
+  const DurationBound* duration_bound = nullptr;
 };
 
 /// What is proved about the model that `order` names. `kOptimal`: no valid plan within the budget is

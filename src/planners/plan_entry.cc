@@ -108,21 +108,23 @@ PlanResult make_plan_with(const Problem& problem, std::string_view name,
   const PeakBound peak_bound =
       problem.peak_bound ? *problem.peak_bound : best_peak_bound(graph, problem.order);
   PlanResult result;
+  DurationBound cheap{"base", graph.base_duration};
   if (problem.objective == Objective::kTime && problem.budget < peak_bound.peak) {
     result.status = Status::kInfeasible;
     result.stopped_by = StoppedBy::kProof;
   } else {
     Problem bounded = problem;
     bounded.peak_bound = &peak_bound;
+    if (problem.objective == Objective::kTime) {
+      cheap = problem.duration_bound ? *problem.duration_bound
+                                     : cheap_duration_bound(graph, problem.budget, problem.order);
+      bounded.duration_bound = &cheap;
+    }
     result = run(bounded, limits);
   }
   if (result.planner.empty()) result.planner = name;
   result.order = problem.order;
   if (peak_bound.peak >= result.peak_bound.peak) result.peak_bound = peak_bound;
-  DurationBound cheap{"base", graph.base_duration};
-  if (problem.objective == Objective::kTime && result.status != Status::kInfeasible) {
-    cheap = cheap_duration_bound(graph, problem.budget, problem.order);
-  }
   if (cheap.duration >= result.duration_bound.duration) result.duration_bound = std::move(cheap);
   if (result.plan) {
     confirm(problem, result, result.planner);
