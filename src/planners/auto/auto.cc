@@ -9,7 +9,9 @@ namespace remat::automatic {
 namespace {
 
 // Shares of the time and work that are left when their turn comes.
-constexpr double kRetentionShare = 0.3;
+constexpr double kRetentionShare = 0.2;
+constexpr double kChainShare = 0.5;
+constexpr double kWideGap = 0.01;
 constexpr double kGreedyShare = 0.05;
 constexpr double kTreeShare = 0.6;  // large graphs: most of it erases what its long plans run twice
 constexpr double kEvictShare = 0.25;
@@ -36,6 +38,8 @@ class Schedule {
     plan_with("keep_all", 1);
     if (problem_.objective == Objective::kTime) {
       plan_with("retention", kRetentionShare);
+      // Chains at low budgets; the search from these plans costs more the larger the graph is.
+      if (!has_plan(best_) || gap(best_) > kWideGap) plan_with("rotor", kChainShare);
       if (!has_plan(best_)) plan_with("greedy", kGreedyShare);
       if (!done() && !has_plan(best_)) plan_with("tw_remat", kTreeShare);
       // Where a plan is at hand the search improves it faster than evict does.

@@ -11,6 +11,7 @@ namespace remat::retention {
 namespace {
 
 constexpr int kMostMoments = 64;
+constexpr int kMostWithoutGain = 6;
 constexpr std::int64_t kMostTicks = 400'000'000;
 constexpr std::int64_t kTicksPerUnit = 50;
 
@@ -85,9 +86,16 @@ PlanResult run(const Problem& problem, const PlanOptions& given, Limits& limits)
 std::vector<Plan> candidate_plans(const Graph& graph, Bytes budget, Limits& limits) {
   std::vector<Plan> plans;
   Plan plan = keep_all_plan(graph);
+  Bytes least;
+  int without_gain = 0;
   for (int moment = 0; moment < kMostMoments && !limits.reached(); ++moment) {
     const Simulation cost = simulate(graph, plan);
     if (cost.peak <= budget) break;
+    // The next moment may be dearer than the one that was relieved, but not for ever.
+    const bool gained = moment == 0 || cost.peak.count() < least.count() - least.count() / 100;
+    if (gained) least = cost.peak;
+    without_gain = gained ? 0 : without_gain + 1;
+    if (without_gain > kMostWithoutGain) break;
     Plan next = relieved(graph, plan, cost.peak_step, budget, limits);
     if (next == plan) break;
     plan = std::move(next);
