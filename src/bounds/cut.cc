@@ -4,6 +4,8 @@
 #include <algorithm>
 #include <numeric>
 
+#include "bounds/need.h"
+
 namespace remat {
 namespace {
 
@@ -69,15 +71,6 @@ struct Prices {
   }
 };
 
-Bytes need(const Graph& graph, OpId op) {
-  Bytes sum = graph.resident + graph.workspace[op];
-  for (ValueId v : graph.outputs[op]) sum += graph.bytes[v];
-  for (ValueId v : graph.inputs[op]) {
-    if (!graph.is_graph_input(v)) sum += graph.bytes[v];
-  }
-  return sum;
-}
-
 /// Values that are made and droppable, in memory across the first run at hand.
 class Crossing {
  public:
@@ -133,7 +126,7 @@ DurationBound fixed_cut_bound(const Graph& graph, Bytes budget, OpId* at) {
     for (ValueId v : graph.inputs[op]) {
       if (!graph.is_graph_input(v)) crossing.add(v, -1);
     }
-    const std::int64_t excess = need(graph, op).count() + crossing.total() - budget.count();
+    const std::int64_t excess = need_of(graph, op).count() + crossing.total() - budget.count();
     if (excess > 0) dearest.offer(op, crossing.price_of(excess));
     for (auto row : {graph.inputs[op], graph.outputs[op]}) {
       for (ValueId v : row) {
@@ -202,7 +195,7 @@ DurationBound free_cut_bound(const Graph& graph, Bytes budget, OpId* at) {
       return graph.kept[v] ||
              std::any_of(readers.begin(), readers.end(), [&](OpId reader) { return above.has(reader, op); });
     };
-    std::int64_t excess = need(graph, op).count() - budget.count();
+    std::int64_t excess = need_of(graph, op).count() - budget.count();
     std::vector<ValueId> crossing;
     for (ValueId v : graph.values()) {
       if (!crosses(v)) continue;

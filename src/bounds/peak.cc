@@ -1,9 +1,19 @@
 #include <algorithm>
 
+#include "bounds/need.h"
 #include "bounds/pebbling.h"
 #include "remat/bounds.h"
 
 namespace remat {
+
+Bytes need_of(const Graph& graph, OpId op) {
+  Bytes sum = graph.resident + graph.workspace[op];
+  for (ValueId v : graph.outputs[op]) sum += graph.bytes[v];
+  for (ValueId v : graph.inputs[op]) {
+    if (!graph.is_graph_input(v)) sum += graph.bytes[v];
+  }
+  return sum;
+}
 
 PeakBound floor_bound(const Graph& graph) {
   PeakBound best{"floor", graph.resident, OpId::none()};
@@ -11,11 +21,7 @@ PeakBound floor_bound(const Graph& graph) {
     if (!graph.is_graph_input(v)) best.peak += graph.bytes[v];
   }
   for (OpId op : graph.ops()) {
-    Bytes needs = graph.resident + graph.workspace[op];
-    for (ValueId v : graph.outputs[op]) needs += graph.bytes[v];
-    for (ValueId v : graph.inputs[op]) {
-      if (!graph.is_graph_input(v)) needs += graph.bytes[v];
-    }
+    const Bytes needs = need_of(graph, op);
     if (needs > best.peak) best = {"floor", needs, op};
   }
   return best;

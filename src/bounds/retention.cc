@@ -4,6 +4,7 @@
 #include <utility>
 #include <vector>
 
+#include "bounds/need.h"
 #include "graph/max_flow.h"
 
 namespace remat {
@@ -272,23 +273,13 @@ class Hull {
   std::optional<Moment::Choice> within_, beyond_;
 };
 
-/// Memory in which one op runs with nothing else.
-Bytes need(const Graph& graph, OpId op) {
-  Bytes sum = graph.resident + graph.workspace[op];
-  for (ValueId v : graph.outputs[op]) sum += graph.bytes[v];
-  for (ValueId v : graph.inputs[op]) {
-    if (!graph.is_graph_input(v)) sum += graph.bytes[v];
-  }
-  return sum;
-}
-
 }  // namespace
 
 RetentionResult solve_retention(const Graph& graph, OpId at, Bytes budget, OrderMode order,
                                 std::int64_t most_ticks) {
   RetentionResult result;
   Moment moment(graph, at, order);
-  const Bytes room = budget - need(graph, at);
+  const Bytes room = budget - need_of(graph, at);
   Hull hull(moment, room, most_ticks);
   const bool found = hull.run();
   result.bound = Duration(hull.bound());
@@ -306,7 +297,7 @@ RetentionResult solve_retention(const Graph& graph, OpId at, Bytes budget, Order
 Duration retention_bound(const Graph& graph, OpId at, Bytes budget, OrderMode order,
                          std::int64_t most_ticks) {
   Moment moment(graph, at, order);
-  Hull hull(moment, budget - need(graph, at), most_ticks);
+  Hull hull(moment, budget - need_of(graph, at), most_ticks);
   hull.run();
   return Duration(hull.bound());
 }

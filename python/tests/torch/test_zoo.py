@@ -30,12 +30,7 @@ def train(z: Zoo, model: nn.Module, inputs: Any, steps: int = 3) -> Trace:
         loss = z.loss(call(model, inputs))
         loss.backward()
         losses.append(loss.detach().clone())
-    return Trace(
-        losses,
-        {n: None if p.grad is None else p.grad.clone() for n, p in model.named_parameters()},
-        {n: b.clone() for n, b in model.named_buffers()},
-        torch.get_rng_state(),
-    )
+    return Trace.of(model, losses)
 
 
 def step_peak(z: Zoo, model: nn.Module, inputs: Any) -> int:

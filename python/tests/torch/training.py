@@ -20,6 +20,16 @@ class Trace:
     buffers: dict[str, torch.Tensor]
     generator: torch.Tensor
 
+    @classmethod
+    def of(cls, model: nn.Module, losses: list[torch.Tensor]) -> Trace:
+        """What steps with these losses have left in the model, as copies."""
+        return cls(
+            losses,
+            {n: None if p.grad is None else p.grad.clone() for n, p in model.named_parameters()},
+            {n: b.clone() for n, b in model.named_buffers()},
+            torch.get_rng_state(),
+        )
+
     def differences(self, other: Trace) -> list[str]:
         """Names of all that is not equal bit for bit."""
         found = [
@@ -54,12 +64,7 @@ def train(model: nn.Module, inputs: Sequence[torch.Tensor], steps: int = 3) -> T
         loss = model(*inputs)
         loss.backward()
         losses.append(loss.detach().clone())
-    return Trace(
-        losses,
-        {n: None if p.grad is None else p.grad.clone() for n, p in model.named_parameters()},
-        {n: b.clone() for n, b in model.named_buffers()},
-        torch.get_rng_state(),
-    )
+    return Trace.of(model, losses)
 
 
 def step_peak(model: nn.Module, inputs: Sequence[torch.Tensor]) -> int:

@@ -5,6 +5,7 @@
 #include <tuple>
 
 #include "planners/options.h"
+#include "planners/preference.h"
 
 namespace remat::chen {
 namespace {
@@ -75,11 +76,7 @@ PlanResult run(const Problem& problem, const PlanOptions& options, Limits& limit
     if (tried.insert(part).second) {
       Plan plan = canonical::plan_for_parts(graph, pairing, part);
       const Simulation cost = simulate(graph, plan);
-      const auto key = [&](const Simulation& c) {
-        const bool fits = problem.objective == Objective::kTime && c.peak <= problem.budget;
-        return std::tuple(!fits, fits ? Bytes() : c.peak, c.duration, c.peak);
-      };
-      if (!result.plan || key(cost) < key(best)) {
+      if (!result.plan || preference(problem, cost) < preference(problem, best)) {
         result.plan = std::move(plan);
         best = cost;
       }

@@ -5,6 +5,7 @@
 
 #include "planners/options.h"
 #include "planners/polish/polish.h"
+#include "planners/preference.h"
 #include "remat/random.h"
 
 namespace remat::evict {
@@ -114,9 +115,7 @@ class Portfolio {
   }
 
   void keep(Start start) {
-    const auto key = [&](const Start& s) {
-      return std::tuple(!fits(s.cost), fits(s.cost) ? Bytes() : s.cost.peak, s.cost.duration, s.cost.peak);
-    };
+    const auto key = [&](const Start& s) { return preference(problem_, s.cost); };
     const auto at = std::lower_bound(found_.begin(), found_.end(), start,
                                      [&](const Start& a, const Start& b) { return key(a) < key(b); });
     if (at != found_.end() && key(*at) == key(start)) return;

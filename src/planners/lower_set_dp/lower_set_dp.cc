@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "planners/options.h"
+#include "planners/preference.h"
 #include "remat/error.h"
 
 namespace remat::lower_set_dp {
@@ -86,15 +87,10 @@ class Solver {
 
   bool keep(Plan plan, std::int64_t formula_peak, std::int64_t count = 0) {
     const Simulation cost = simulate(graph_, plan);
-    const bool by_peak = problem_.objective == Objective::kPeak;
-    const bool fits = !by_peak && cost.peak <= problem_.budget;
-    const auto key = [&](const Simulation& c, bool inside) {
-      return std::tuple(!inside, inside ? Bytes() : c.peak, c.duration, c.peak);
-    };
-    if (!best_ || key(cost, fits) < key(best_cost_, best_fits_)) {
+    const bool fits = problem_.objective == Objective::kTime && cost.peak <= problem_.budget;
+    if (!best_ || preference(problem_, cost) < preference(problem_, best_cost_)) {
       best_ = std::move(plan);
       best_cost_ = cost;
-      best_fits_ = fits;
       formula_peak_ = formula_peak;
       parts_ = count;
     }
@@ -110,7 +106,6 @@ class Solver {
   Table table_;
   std::optional<Plan> best_;
   Simulation best_cost_;
-  bool best_fits_ = false;
   std::int64_t formula_peak_ = 0, parts_ = 0;
 };
 

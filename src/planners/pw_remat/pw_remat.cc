@@ -4,6 +4,7 @@
 
 #include "planners/options.h"
 #include "planners/polish/polish.h"
+#include "planners/preference.h"
 
 namespace remat::pw_remat {
 namespace {
@@ -99,11 +100,7 @@ class Search {
       plan = polish::buy_back(graph_, plan, budget, limits_);
     }
     const Simulation cost = simulate(graph_, plan);
-    const auto key = [&](const Simulation& c) {
-      const bool fits = by_time() && c.peak <= problem_.budget;
-      return std::tuple(!fits, fits ? Bytes() : c.peak, c.duration, c.peak);
-    };
-    if (best_ && key(cost) >= key(cost_)) return;
+    if (best_ && preference(problem_, cost) >= preference(problem_, cost_)) return;
     best_ = std::move(plan);
     cost_ = cost;
     k_ = k;

@@ -6,6 +6,7 @@
 #include "bounds/retention.h"
 #include "planners/options.h"
 #include "planners/polish/polish.h"
+#include "planners/preference.h"
 
 namespace remat::retention {
 namespace {
@@ -62,17 +63,13 @@ PlanResult run(const Problem& problem, const PlanOptions& given, Limits& limits)
   const Graph& graph = *problem.graph;
   PlanResult result;
   result.plan = keep_all_plan(graph);
-  const auto key = [&](const Simulation& cost) {
-    const bool fits = cost.peak <= problem.budget;
-    return std::tuple(!fits, fits ? Bytes() : cost.peak, cost.duration, cost.peak);
-  };
   Simulation best = simulate(graph, *result.plan);
   std::int64_t moments = 0;
   for (Plan& plan : candidate_plans(graph, problem.budget, limits)) {
     ++moments;
     if (buy_back && !limits.reached()) plan = polish::buy_back(graph, plan, problem.budget, limits);
     const Simulation cost = simulate(graph, plan);
-    if (key(cost) >= key(best)) continue;
+    if (preference(problem, cost) >= preference(problem, best)) continue;
     best = cost;
     result.plan = std::move(plan);
   }

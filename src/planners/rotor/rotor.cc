@@ -4,6 +4,7 @@
 
 #include "planners/options.h"
 #include "planners/polish/polish.h"
+#include "planners/preference.h"
 #include "planners/rotor/chain_view.h"
 
 namespace remat::rotor {
@@ -110,11 +111,7 @@ class Run {
   bool offer(Plan plan, std::int64_t extra) {
     const Simulation cost = simulate(graph_, plan);
     if (!best_) keep_all_peak_ = cost.peak;
-    const auto key = [&](const Simulation& c) {
-      const bool fits = by_time() && c.peak <= problem_.budget;
-      return std::tuple(!fits, fits ? Bytes() : c.peak, c.duration, c.peak);
-    };
-    if (best_ && key(cost) >= key(cost_)) return false;
+    if (best_ && preference(problem_, cost) >= preference(problem_, cost_)) return false;
     best_ = std::move(plan);
     cost_ = cost;
     formula_ = graph_.base_duration.count() + extra;

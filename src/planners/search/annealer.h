@@ -46,9 +46,6 @@ class Annealer {
   const std::optional<Found>& best() const { return best_; }
   /// The plan with the smallest peak among those looked at while none was within the budget.
   const std::optional<Found>& closest() const { return closest_; }
-  std::int64_t moves_done() const { return moves_done_; }
-  double price() const { return state_.price; }
-  void set_price(double price) { state_.price = price; }
   void add_statistics(Counters& counters) const;
 
  private:
@@ -68,8 +65,7 @@ class Annealer {
   double temperature_ = 0;
   Bytes budget_;
   bool chase_peak_ = false;
-  std::int64_t best_duration_ = 0;  ///< of best, or of the committed state where that is better
-  bool unsaved_ = false;            ///< the committed state is better than best_
+  bool unsaved_ = false;  ///< the committed state is better than best_
   std::optional<Found> best_, closest_;
   std::int64_t moves_done_ = 0;
 };

@@ -5,6 +5,7 @@
 
 #include "planners/options.h"
 #include "planners/polish/polish.h"
+#include "planners/preference.h"
 
 namespace remat::tw_remat {
 namespace {
@@ -61,10 +62,7 @@ class Sweep {
 };
 
 bool preferred(const Problem& problem, const Candidate& a, const Candidate& b) {
-  const auto key = [&](const Candidate& c) {
-    const bool fits = problem.objective == Objective::kTime && c.cost.peak <= problem.budget;
-    return std::tuple(!fits, fits ? Bytes() : c.cost.peak, c.cost.duration, c.cost.peak, -c.k);
-  };
+  const auto key = [&](const Candidate& c) { return std::tuple(preference(problem, c.cost), -c.k); };
   return key(a) < key(b);
 }
 
