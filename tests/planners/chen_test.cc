@@ -63,5 +63,28 @@ TEST(Chen, TakesMemoryOfTheSquareRootOnChainsForOneMoreForwardPass) {
   }
 }
 
+TEST(Chen, ComparesCutsByTheFormulaWithoutLiveness) {
+  const Graph graph = testing::training_chain(100);
+  const Pairing pairing = *find_pairing(graph);
+  const auto n = static_cast<std::int64_t>(pairing.first_backward.index());
+  Limits limits;
+  Problem problem{&graph, Bytes(0)};
+  problem.objective = Objective::kPeak;
+  PlanOptions off;
+  off.set = {{"liveness", "off"}};
+  const PlanResult with = make_plan(problem, "chen", {}, limits);
+  const PlanResult without = make_plan(problem, "chen", off, limits);
+  const auto formula = [](const PlanResult& result) {
+    for (const auto& [name, value] : result.counters) {
+      if (name == "formula_peak") return value;
+    }
+    return std::int64_t{-1};
+  };
+  // Segments of s ops of one byte: n / s are kept, a segment counts twice; the best is near 2 sqrt(2 n).
+  EXPECT_NEAR(static_cast<double>(formula(without)), 2 * std::sqrt(2.0 * static_cast<double>(n)), 6);
+  EXPECT_LE(formula(without), formula(with));
+  EXPECT_LE(with.cost.peak, without.cost.peak);
+}
+
 }  // namespace
 }  // namespace remat::chen

@@ -1,5 +1,7 @@
 #include "planners/auto/auto.h"
 
+#include <map>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -10,7 +12,7 @@ namespace {
 
 // Shares of the time and work that are left when their turn comes.
 constexpr double kRetentionShare = 0.2;
-constexpr double kChainShare = 0.5;
+constexpr double kChainShare = 0.2;
 constexpr double kWideGap = 0.01;
 constexpr double kGreedyShare = 0.05;
 constexpr double kTreeShare = 0.6;  // large graphs: most of it erases what its long plans run twice
@@ -22,6 +24,8 @@ constexpr double kProofShare = 0.85;
 constexpr double kSearchBeforeBound = 0.92;
 // Above, the stage model as an integer program no longer closes in seconds (docs/bounds.md).
 constexpr std::size_t kProofOps = 220;
+// Above, making those plans again takes a good part of a second.
+constexpr std::size_t kLargeOps = 4000;
 // Below, a relaxation of the stage model costs more than its bound is worth.
 constexpr double kBoundSeconds = 4;
 
@@ -70,6 +74,12 @@ class Schedule {
     return problem_.order == OrderMode::kFixed && problem_.graph->num_ops() <= kProofOps;
   }
 
+  /// On large graphs the plans that search would make to begin from are those that are already here.
+  std::map<std::string, std::string> search_options() const {
+    if (problem_.graph->num_ops() < kLargeOps || !has_plan(best_)) return {};
+    return {{"retention", "off"}, {"constructive", "off"}};
+  }
+
   void plan_with(std::string_view name, double share) {
     if (done()) return;
     Limits part(limits_, share);
@@ -77,8 +87,9 @@ class Schedule {
     problem.starts = starts_;
     if (find_planner(name).supports(problem)) return;
     // A second call of the same planner must not walk the same way.
-    PlanResult result =
-        make_plan(problem, name, PlanOptions{options_.seed + calls_++, options_.threads, {}}, part);
+    PlanOptions options{options_.seed + calls_++, options_.threads, {}};
+    if (name == "search") options.set = search_options();
+    PlanResult result = make_plan(problem, name, options, part);
     if (result.planner == "known" && best_.plan) result.planner = best_.planner;
     if (best_.plan) carry_over(result);
     if (!best_.plan || better(problem, result, best_) || result.status == Status::kInfeasible) {

@@ -57,7 +57,8 @@ std::vector<std::int32_t> cut(const ForwardGraph& graph, const std::vector<std::
 }
 
 PlanResult run(const Problem& problem, const PlanOptions& options, Limits& limits) {
-  OptionReader(options, "chen").finish();
+  bool liveness = true;
+  OptionReader(options, "chen").flag("liveness", liveness).finish();
   const Graph& graph = *problem.graph;
   const Pairing pairing = *find_pairing(graph);
   const ForwardGraph forward = canonical::forward_graph(graph, pairing);
@@ -68,6 +69,7 @@ PlanResult run(const Problem& problem, const PlanOptions& options, Limits& limit
 
   PlanResult result;
   Simulation best;
+  std::int64_t formula_peak = 0;
   std::set<std::vector<std::int32_t>> tried;
   // Segment budgets from everything down to nothing, each 5/6 of the one before.
   for (std::int64_t segment = total; !limits.spend(1 + static_cast<std::int64_t>(graph.num_ops()) / 4);
@@ -75,17 +77,21 @@ PlanResult run(const Problem& problem, const PlanOptions& options, Limits& limit
     const auto part = cut(forward, order, candidate, segment);
     if (tried.insert(part).second) {
       Plan plan = canonical::plan_for_parts(graph, pairing, part);
-      const Simulation cost = simulate(graph, plan);
+      Simulation cost = simulate(graph, plan);
+      const std::int64_t formula = canonical::formula_peak(forward, part);
+      if (!liveness) cost.peak = graph.resident + Bytes(formula);
       if (!result.plan || preference(problem, cost) < preference(problem, best)) {
         result.plan = std::move(plan);
         best = cost;
+        formula_peak = formula;
       }
     }
     if (segment == 0) break;
   }
   if (!result.plan) result.plan = keep_all_plan(graph);
   result.counters = {{"articulation_points", std::count(candidate.begin(), candidate.end(), true)},
-                     {"cuts_tried", static_cast<std::int64_t>(tried.size())}};
+                     {"cuts_tried", static_cast<std::int64_t>(tried.size())},
+                     {"formula_peak", formula_peak}};
   if (const auto reason = limits.stopped_by()) result.stopped_by = *reason;
   return result;
 }

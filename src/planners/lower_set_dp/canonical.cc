@@ -62,4 +62,32 @@ Plan plan_for_parts(const Graph& graph, const Pairing& pairing, const std::vecto
   return polish::without_unread_steps(graph, plan);
 }
 
+std::int64_t formula_peak(const ForwardGraph& graph, const std::vector<std::int32_t>& part) {
+  const auto at = [](std::int32_t i) { return static_cast<std::size_t>(i); };
+  const std::int32_t parts = part.empty() ? 0 : 1 + *std::max_element(part.begin(), part.end());
+  std::int64_t most = 0, kept = 0;
+  for (std::int32_t here = 0; here < parts; ++here) {
+    // Nodes of later parts that read this or an earlier one, and what else these read.
+    std::vector<bool> next(graph.size(), false), needed(graph.size(), false);
+    std::int64_t own = 0, boundary = 0, outside = 0;
+    for (std::size_t v = 0; v < graph.size(); ++v) {
+      if (part[v] > here) continue;
+      if (part[v] == here) own += graph.bytes[v];
+      bool leaves = false;
+      for (std::int32_t s : graph.after[v]) {
+        if (part[at(s)] <= here) continue;
+        leaves = next[at(s)] = true;
+        for (std::int32_t p : graph.before[at(s)]) needed[at(p)] = true;
+      }
+      if (leaves && part[v] == here) boundary += graph.bytes[v];
+    }
+    for (std::size_t v = 0; v < graph.size(); ++v) {
+      if (part[v] > here) outside += graph.bytes[v] * (int{next[v]} + int{needed[v]});
+    }
+    most = std::max(most, kept + 2 * own + outside);
+    kept += boundary;
+  }
+  return most;
+}
+
 }  // namespace remat::canonical

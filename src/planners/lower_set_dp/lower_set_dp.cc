@@ -65,24 +65,15 @@ class Solver {
     Outcome outcome = Outcome::kNone;
     const auto use = [&](const std::optional<Strategy>& strategy, std::string_view which) {
       if (!strategy || (options_.centric != "both" && options_.centric != which)) return;
-      const bool fits = keep(canonical::plan_for_parts(graph_, pairing_, parts(*strategy)),
-                             table_.peak(*strategy), static_cast<std::int64_t>(strategy->sets.size()));
+      const std::vector<std::int32_t> part = table_.parts(*strategy);
+      const bool fits =
+          keep(canonical::plan_for_parts(graph_, pairing_, part), canonical::formula_peak(forward_, part),
+               static_cast<std::int64_t>(strategy->sets.size()));
       outcome = fits || outcome == Outcome::kFits ? Outcome::kFits : Outcome::kOver;
     };
     use(found.time_centric, "time");
     use(found.memory_centric, "memory");
     return outcome;
-  }
-
-  std::vector<std::int32_t> parts(const Strategy& strategy) const {
-    std::vector<std::int32_t> part(forward_.size(), -1);
-    for (std::size_t i = 0; i < strategy.sets.size(); ++i) {
-      const Set& set = table_.family()[static_cast<std::size_t>(strategy.sets[i])];
-      for (std::size_t v = 0; v < part.size(); ++v) {
-        if (part[v] < 0 && ((set[v / 64] >> (v % 64)) & 1)) part[v] = static_cast<std::int32_t>(i);
-      }
-    }
-    return part;
   }
 
   bool keep(Plan plan, std::int64_t formula_peak, std::int64_t count = 0) {

@@ -36,8 +36,8 @@ class Table {
  public:
   Table(const ForwardGraph& graph, std::vector<Set> family, std::int64_t levels);
   Strategies solve(std::int64_t budget, Limits& limits) const;
-  /// The formula's own peak of a strategy: the least budget with which `solve` could find it.
-  std::int64_t peak(const Strategy& strategy) const;
+  /// The part of each node: the first of the strategy's sets that holds it.
+  std::vector<std::int32_t> parts(const Strategy& strategy) const;
   /// A budget of the formula that fits the single part of everything.
   std::int64_t largest_budget() const;
   const std::vector<Set>& family() const { return family_; }

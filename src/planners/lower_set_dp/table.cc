@@ -112,16 +112,15 @@ Table::Table(const ForwardGraph& graph, std::vector<Set> family, std::int64_t le
   }
 }
 
-std::int64_t Table::peak(const Strategy& strategy) const {
-  std::int64_t most = 0, kept = 0;
-  std::size_t before = 0;
-  for (std::int32_t set : strategy.sets) {
-    const std::size_t here = at(set);
-    most = std::max(most, kept + 2 * (set_bytes_[here] - set_bytes_[before]) + outside_[here]);
-    for (std::int32_t v : boundary_[here]) kept += has(family_[before], at(v)) ? 0 : node_bytes_[at(v)];
-    before = here;
+std::vector<std::int32_t> Table::parts(const Strategy& strategy) const {
+  std::vector<std::int32_t> part(node_bytes_.size(), -1);
+  for (std::size_t i = 0; i < strategy.sets.size(); ++i) {
+    const Set& set = family_[at(strategy.sets[i])];
+    for (std::size_t v = 0; v < part.size(); ++v) {
+      if (part[v] < 0 && has(set, v)) part[v] = static_cast<std::int32_t>(i);
+    }
   }
-  return most;
+  return part;
 }
 
 std::int64_t Table::largest_budget() const { return 2 * set_bytes_.back(); }

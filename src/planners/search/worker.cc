@@ -79,6 +79,8 @@ double Worker::begin_cycle(int cycle) {
     for (const Plan& plan : starts_->known) annealer_.begin(plan);
     for (const Plan& plan : starts_->constructive) annealer_.begin(plan);
     publish();
+    // Plans within the budget do not say what a byte is worth.
+    annealer_.begin(starts_->keep_all);
   }
   const auto from = best_of(line);
   if (!from || (cycle > 0 && options_.restart && random_.chance(0.5))) {
