@@ -34,6 +34,12 @@ const std::vector<Row>& table() {
         {{"imagenet", {32, 224, -1, 50, 64, -1, 1000, -1, -1}},
          {"cifar", {128, 32, -1, 110, 16, -1, 10, -1, -1}}}},
        build_resnet},
+      {{"regnet",
+        "RegNetX",
+        {{"x_32gf", {32, 224, -1, -1, -1, -1, 1000, -1, -1}},
+         {"x_3_2gf", {32, 224, -1, -1, -1, -1, 1000, -1, -1}},
+         {"x_400mf", {32, 224, -1, -1, -1, -1, 1000, -1, -1}}}},
+       build_regnet},
       {{"vgg", "VGG 11, 13, 16, 19", {{"", {32, 224, -1, 16, 64, -1, 1000, -1, 0.5}}}}, build_vgg},
       {{"unet",
         "U-Net with batch normalisation; depth: halvings",
@@ -83,6 +89,14 @@ const std::vector<Row>& table() {
          {"1d", {64, 8192, -1, 4, 64, 16, 1, -1, -1}},
          {"3d", {4, 64, -1, 4, 20, 8, 1, -1, -1}}}},
        build_fno},
+      {{"ufno",
+        "Fourier neural operator with small U-Nets in the second half of its layers; heads: modes",
+        {{"", {16, 128, -1, 6, 36, 10, 1, -1, -1}}}},
+       build_ufno},
+      {{"uno",
+        "U-shaped neural operator; heads: modes, depth: halvings",
+        {{"", {16, 128, -1, 3, 32, 16, 1, -1, -1}}}},
+       build_uno},
   };
   return kRows;
 }

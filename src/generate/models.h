@@ -15,9 +15,13 @@ struct Recipe {
 
 Tensor build_ffn(Program& p, const Recipe& recipe);
 Tensor build_mlp_mixer(Program& p, const Recipe& recipe);
+
 Tensor build_fno(Program& p, const Recipe& recipe);
+Tensor build_ufno(Program& p, const Recipe& recipe);
+Tensor build_uno(Program& p, const Recipe& recipe);
 
 Tensor build_resnet(Program& p, const Recipe& recipe);
+Tensor build_regnet(Program& p, const Recipe& recipe);
 Tensor build_vgg(Program& p, const Recipe& recipe);
 Tensor build_densenet(Program& p, const Recipe& recipe);
 Tensor build_googlenet(Program& p, const Recipe& recipe);

@@ -224,9 +224,10 @@ Tensor irfft(Program& p, Tensor x, std::int64_t width) {
   return p.emit(Code::kIrfft, {x}, shape);
 }
 
-Tensor mode_mix(Program& p, Tensor x, Tensor weight) {
+Tensor mode_mix(Program& p, Tensor x, Tensor weight, std::int64_t size) {
   Shape shape = p.shape(x);
   shape[1] = p.shape(weight)[1];
+  for (int i = 2; i < shape.rank - 1; ++i) shape[i] = i + 2 < shape.rank ? size : size / 2 + 1;
   return p.emit(Code::kModeMix, {x, weight}, shape);
 }
 

@@ -70,7 +70,8 @@ Tensor embedding(Program& p, Tensor table, Tensor ids);
 Tensor rfft(Program& p, Tensor x);
 Tensor irfft(Program& p, Tensor x, std::int64_t width);
 /// x [N, I, H, K, 2], weight [I, O, 2 modes, modes, 2]: mixes channels at the lowest modes (first and last
-/// `modes` rows, first `modes` columns); zero elsewhere.
-Tensor mode_mix(Program& p, Tensor x, Tensor weight);
+/// `modes` rows, first `modes` columns); zero elsewhere. The result belongs to a field with `size` points a
+/// side: [N, O, size, size / 2 + 1, 2].
+Tensor mode_mix(Program& p, Tensor x, Tensor weight, std::int64_t size);
 
 }  // namespace remat::generate

@@ -164,15 +164,23 @@ std::vector<LayerCase> layer_cases() {
             [](Program& p, Tensor x) { return attend(p, x, true, true, 0); }),
       layer("spectral", {2, 2, 6, 6},
             [](Program& p, Tensor x) {
-              return irfft(p, mode_mix(p, rfft(p, x), parameter(p, "weight", {2, 3, 4, 2, 2})), 6);
+              return irfft(p, mode_mix(p, rfft(p, x), parameter(p, "weight", {2, 3, 4, 2, 2}), 6), 6);
+            }),
+      layer("spectral_to_less", {2, 2, 8, 8},
+            [](Program& p, Tensor x) {
+              return irfft(p, mode_mix(p, rfft(p, x), parameter(p, "weight", {2, 3, 4, 2, 2}), 4), 4);
+            }),
+      layer("spectral_to_more", {2, 2, 4, 4},
+            [](Program& p, Tensor x) {
+              return irfft(p, mode_mix(p, rfft(p, x), parameter(p, "weight", {2, 3, 4, 2, 2}), 7), 7);
             }),
       layer("spectral_1d", {2, 2, 7},
             [](Program& p, Tensor x) {
-              return irfft(p, mode_mix(p, rfft(p, x), parameter(p, "weight", {2, 3, 2, 2})), 7);
+              return irfft(p, mode_mix(p, rfft(p, x), parameter(p, "weight", {2, 3, 2, 2}), 7), 7);
             }),
       layer("spectral_3d", {1, 2, 4, 6, 4},
             [](Program& p, Tensor x) {
-              return irfft(p, mode_mix(p, rfft(p, x), parameter(p, "weight", {2, 2, 4, 4, 2, 2})), 4);
+              return irfft(p, mode_mix(p, rfft(p, x), parameter(p, "weight", {2, 2, 4, 4, 2, 2}), 4), 4);
             }),
       layer("spectral_odd", {1, 1, 4, 5}, [](Program& p, Tensor x) { return irfft(p, rfft(p, x), 5); }),
       layer("read_by_three", rows,
@@ -235,6 +243,8 @@ INSTANTIATE_TEST_SUITE_P(
                           ModelCase{"fno", build_fno, {1, 6, -1, 2, 2, 2, 1, -1, -1}, "2d"},
                           ModelCase{"fno_1d", build_fno, {2, 8, -1, 2, 2, 2, 1, -1, -1}, "1d"},
                           ModelCase{"fno_3d", build_fno, {1, 4, -1, 1, 2, 1, 1, -1, -1}, "3d"},
+                          ModelCase{"ufno", build_ufno, {1, 8, -1, 2, 2, 2, 1, -1, -1}, ""},
+                          ModelCase{"uno", build_uno, {1, 8, -1, 1, 2, 2, 1, -1, -1}, ""},
                           ModelCase{
                               "transformer", build_transformer, {2, -1, 3, 1, 4, 2, -1, 5, 0.1}, "base"},
                           ModelCase{"gpt", build_gpt, {2, -1, 3, 1, 4, 2, -1, 5, 0.1}, "small"}),
@@ -267,6 +277,9 @@ TEST(Gradients, OfEveryOpThatAModelHoldsAreCheckedAbove) {
       {build_segnet, {1, 32, -1, -1, 2, -1, 3, -1, -1}},
       {build_mlp_mixer, {1, 32, -1, 1, 4, -1, 3, -1, -1}},
       {build_fno, {1, 6, -1, 1, 2, 2, 1, -1, -1}},
+      {build_ufno, {1, 8, -1, 2, 2, 2, 1, -1, -1}},
+      {build_uno, {1, 8, -1, 1, 2, 2, 1, -1, -1}},
+      {build_regnet, {1, 32, -1, -1, -1, -1, 3, -1, -1}},
       {build_transformer, {1, -1, 3, 1, 4, 2, -1, 5, 0.1}},
       {build_gpt, {1, -1, 3, 1, 4, 2, -1, 5, 0.1}},
       {build_ffn, {1, -1, -1, 1, 2, -1, 2, -1, -1}},

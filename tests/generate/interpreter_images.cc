@@ -219,18 +219,23 @@ void for_each_mode(const Shape& x, const Shape& w, const Shape& y, auto&& visit)
   const std::int64_t modes = w[last];
   const std::int64_t pairs = w[0] * w[1], kept = w.elements() / (2 * pairs);
   for (std::int64_t k = 0; k < kept; ++k) {
-    std::int64_t wave = 0;
+    std::int64_t from = 0, to = 0;
     const auto place = digits(k, w, 2, w.rank - 1);
     for (int i = 2; i <= last; ++i) {
       const std::int64_t r = place[at(i - 2)];
-      wave = wave * x[i] + (i == last || r < modes ? r : x[i] - 2 * modes + r);
+      const auto next = [&](std::int64_t wave, std::int64_t size) {
+        return wave * size + (i == last || r < modes ? r : size - 2 * modes + r);
+      };
+      from = next(from, x[i]);
+      to = next(to, y[i]);
     }
     const std::int64_t waves = x.elements() / (2 * x[0] * x[1]);
+    const std::int64_t waves_out = y.elements() / (2 * y[0] * y[1]);
     for (std::int64_t batch = 0; batch < x[0]; ++batch) {
       for (std::int64_t pair = 0; pair < pairs; ++pair) {
         const std::int64_t in = pair / w[1], out = pair % w[1];
-        visit(at(2 * ((batch * x[1] + in) * waves + wave)), at(2 * (pair * kept + k)),
-              at(2 * ((batch * y[1] + out) * waves + wave)));
+        visit(at(2 * ((batch * x[1] + in) * waves + from)), at(2 * (pair * kept + k)),
+              at(2 * ((batch * y[1] + out) * waves_out + to)));
       }
     }
   }

@@ -69,6 +69,9 @@ TEST(TrainingGraph, HasThePublishedNumbersOfParameters) {
   EXPECT_EQ(parameter_count(at_depth(50, model("resnet"))), 25557032);
   EXPECT_EQ(parameter_count(at_depth(101, model("resnet"))), 44549160);
   EXPECT_EQ(parameter_count(at_depth(152, model("resnet"))), 60192808);
+  EXPECT_EQ(parameter_count(model("regnet", "x_32gf")), 107811560);
+  EXPECT_EQ(parameter_count(model("regnet", "x_3_2gf")), 15296552);
+  EXPECT_EQ(parameter_count(model("regnet", "x_400mf")), 5495976);
   EXPECT_EQ(parameter_count(at_depth(11, model("vgg"))), 132863336);
   EXPECT_EQ(parameter_count(at_depth(16, model("vgg"))), 138357544);
   EXPECT_EQ(parameter_count(at_depth(19, model("vgg"))), 143667240);

@@ -1,4 +1,4 @@
-// Models without convolutions, or with 1x1 ones only.
+// Models of dense layers.
 #include "generate/checks.h"
 #include "generate/layers.h"
 #include "generate/models.h"
@@ -49,58 +49,6 @@ Tensor build_mlp_mixer(Program& p, const Recipe& r) {
   x = layer_norm_last(p, "norm", x);
   x = reshape(p, reduce(p, Code::kReduceMean, x, 0b010), {s.batch, s.width});
   return cross_entropy_loss(p, dense(p, "head", x, s.classes));
-}
-
-namespace {
-
-/// [samples, channels, r, ..., r] with one, two or three dimensions of the field.
-Shape field_shape(const ModelSettings& s, int dimensions, std::int64_t channels) {
-  Shape shape{s.batch, channels};
-  for (int i = 0; i < dimensions; ++i) shape.dim[static_cast<std::size_t>(shape.rank++)] = s.resolution;
-  return shape;
-}
-
-/// Dense layer over the channels of every point: a 1x1 convolution of the field shown as an image.
-Tensor pointwise(Program& p, std::string_view name, Tensor x, std::int64_t out) {
-  Shape shape = p.shape(x);
-  const Shape image{shape[0], shape[1], shape.elements() / (shape[0] * shape[1] * shape[-1]), shape[-1]};
-  const Tensor y = conv2d(p, name, reshape(p, x, image), out, 1, {}, true);
-  shape[1] = out;
-  return reshape(p, y, shape);
-}
-
-/// Weights of the modes kept, of both signs in all dimensions but the last.
-Shape mode_weights(const ModelSettings& s, int dimensions) {
-  Shape shape{s.width, s.width};
-  for (int i = 0; i < dimensions; ++i)
-    shape.dim[static_cast<std::size_t>(shape.rank++)] = i + 1 < dimensions ? 2 * s.heads : s.heads;
-  shape.dim[static_cast<std::size_t>(shape.rank++)] = 2;
-  return shape;
-}
-
-}  // namespace
-
-/// Li et al., Fourier Neural Operator (2020): `heads` counts the modes kept in each dimension.
-Tensor build_fno(Program& p, const Recipe& r) {
-  const ModelSettings& s = r.size;
-  const int dimensions = r.variant == "1d" ? 1 : r.variant == "3d" ? 3 : 2;
-  require_between<std::int64_t>("heads (modes)", s.heads, 1, s.resolution / 2);
-  Tensor x = p.add_input(Role::kBatch, field_shape(s, dimensions, dimensions + 1), "field");
-  x = pointwise(p, "lift", x, s.width);
-  for (std::int64_t i = 0; i < s.depth; ++i) {
-    const Scope scope(p, "layers." + std::to_string(i));
-    Tensor spectral;
-    {
-      const Scope inner(p, "spectral");
-      const Tensor weight = parameter(p, "weight", mode_weights(s, dimensions));
-      spectral = irfft(p, mode_mix(p, rfft(p, x), weight), s.resolution);
-    }
-    x = add_layer(p, "add", spectral, pointwise(p, "local", x, s.width));
-    if (i + 1 < s.depth) x = gelu_layer(p, "gelu", x);
-  }
-  x = gelu_layer(p, "gelu", pointwise(p, "project", x, 4 * s.width));
-  x = pointwise(p, "head", x, s.classes);
-  return mse_layer(p, x, p.add_input(Role::kBatch, p.shape(x), "target"));
 }
 
 }  // namespace remat::generate
