@@ -114,7 +114,7 @@ def test_auto_is_behind_where_a_published_planner_is_faster_within_the_budget() 
 
 
 def test_a_comparison_counts_the_rows_where_auto_is_behind() -> None:
-    graph = Graph("g", "", "none", False, 3, 2, 200, 10, 1)
+    graph = Graph("g", "", "none", False, 3, 2, 200, 10, 1, 0)
     comparison = Comparison("t", ["a"])
     comparison.add(graph, 100, [a_run("a", 0.2)], a_run("auto", 0.1))
     comparison.add(graph, 100, [a_run("a", 0.1)], a_run("auto", 0.2))

@@ -76,7 +76,8 @@ Graph without_phases(const Graph& graph) {
 }
 
 TEST(Pairing, IsDerivedNearTheTrueBoundaryOfTrainingSteps) {
-  for (const char* model : {"ffn", "resnet", "vgg", "unet", "mobilenet", "gpt", "transformer", "fno", "ufno", "uno", "regnet"}) {
+  for (const char* model :
+       {"ffn", "resnet", "vgg", "unet", "mobilenet", "gpt", "transformer", "fno", "ufno", "uno", "regnet"}) {
     for (Optimizer optimizer : {Optimizer::kNone, Optimizer::kSgd, Optimizer::kAdam}) {
       TrainingOptions options;
       options.model = model;

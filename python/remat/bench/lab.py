@@ -55,6 +55,7 @@ class Graph:
     keep_all_peak: int
     base_duration: int
     floor: int
+    resident: int
 
     def share(self, percent: float) -> int:
         """That many percent of the keep-all peak, in bytes."""
@@ -236,6 +237,7 @@ class Lab:
             keep_all_peak=facts["keep_all_peak"],
             base_duration=facts["base_duration"],
             floor=facts["floor"],
+            resident=facts["resident"],
         )
 
     def _real_file(self, spec: GraphSpec) -> Path | None:
@@ -257,7 +259,7 @@ class Rehearsal(Lab):
         self.limits: list[float] = []
 
     def graph(self, spec: GraphSpec) -> Graph:
-        return Graph(spec.name, "", "none", False, 1, 1, 1_000_000, 1000, 1)
+        return Graph(spec.name, "", "none", False, 1, 1, 1_000_000, 1000, 1, 0)
 
     def plan(self, graph: Graph, planner: str, budget: int | None = None, **asked: Any) -> Run:
         limit = asked.get("limit") or (AUTO_SECONDS if planner == "auto" else self.limit)

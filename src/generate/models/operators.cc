@@ -73,7 +73,8 @@ void require_modes(const ModelSettings& s) {
 
 }  // namespace
 
-/// Li et al., Fourier Neural Operator (2020): `heads` counts the modes kept in each dimension.
+/// Li et al., Fourier Neural Operator (2020): `heads` counts the modes kept in each dimension. The projection
+/// is twice as wide as the layers, as in the neuraloperator package.
 Tensor build_fno(Program& p, const Recipe& r) {
   const ModelSettings& s = r.size;
   const int dimensions = r.variant == "1d" ? 1 : r.variant == "3d" ? 3 : 2;
@@ -86,7 +87,7 @@ Tensor build_fno(Program& p, const Recipe& r) {
     x = add_layer(p, "add", spectral, pointwise(p, "local", x, s.width));
     if (i + 1 < s.depth) x = gelu_layer(p, "gelu", x);
   }
-  return project(p, x, 4 * s.width, s.classes);
+  return project(p, x, 2 * s.width, s.classes);
 }
 
 /// Wen et al., U-FNO (2022), in two dimensions: the second half of the layers adds a small U-Net to the
