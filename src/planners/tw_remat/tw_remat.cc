@@ -12,6 +12,7 @@ namespace {
 
 /// Longer plans are given up: TWRemat(1) may be polynomially long, and nobody runs such a plan.
 constexpr std::int64_t kMaxStepsPerOp = 16;
+constexpr std::int64_t kMaxStepsPerOpAsked = 64;  // of a k that the user names
 
 std::vector<std::int64_t> output_bytes(const Graph& graph) {
   std::vector<std::int64_t> sums(graph.num_ops(), 0);
@@ -40,7 +41,8 @@ class Sweep {
     const auto [found, is_new] = candidates_.try_emplace(k);
     if (!is_new) return found->second;
     const Graph& graph = *problem_.graph;
-    const auto max_steps = kMaxStepsPerOp * static_cast<std::int64_t>(graph.num_ops());
+    const auto max_steps = (options_.k > 0 ? kMaxStepsPerOpAsked : kMaxStepsPerOp) *
+                           static_cast<std::int64_t>(graph.num_ops());
     auto plan = plan_for(graph, separators_, k, problem_.order, max_steps, limits_);
     if (!plan) return found->second;
     limits_.spend(1 + static_cast<std::int64_t>(plan->steps.size()) / 16);
