@@ -41,8 +41,8 @@ class Sweep {
     const auto [found, is_new] = candidates_.try_emplace(k);
     if (!is_new) return found->second;
     const Graph& graph = *problem_.graph;
-    const auto max_steps = (options_.k > 0 ? kMaxStepsPerOpAsked : kMaxStepsPerOp) *
-                           static_cast<std::int64_t>(graph.num_ops());
+    const auto max_steps =
+        (options_.k > 0 ? kMaxStepsPerOpAsked : kMaxStepsPerOp) * static_cast<std::int64_t>(graph.num_ops());
     auto plan = plan_for(graph, separators_, k, problem_.order, max_steps, limits_);
     if (!plan) return found->second;
     limits_.spend(1 + static_cast<std::int64_t>(plan->steps.size()) / 16);
