@@ -13,6 +13,7 @@ namespace {
 // Shares of the time and work that are left when their turn comes.
 constexpr double kRetentionShare = 0.2;
 constexpr double kChainShare = 0.2;
+constexpr double kFirstChainShare = 0.5;
 constexpr double kWideGap = 0.01;
 constexpr double kGreedyShare = 0.05;
 constexpr double kTreeShare = 0.6;  // large graphs: most of it erases what its long plans run twice
@@ -29,6 +30,8 @@ constexpr std::size_t kLargeOps = 4000;
 // Below, a relaxation of the stage model costs more than its bound is worth.
 constexpr double kBoundSeconds = 4;
 
+using Settings = std::map<std::string, std::string>;
+
 /// The best result so far, and every plan as a start for what comes after.
 class Schedule {
  public:
@@ -43,21 +46,25 @@ class Schedule {
     if (problem_.objective == Objective::kTime) {
       plan_with("retention", kRetentionShare);
       // Chains at low budgets; the search from these plans costs more the larger the graph is.
-      if (!has_plan(best_) || gap(best_) > kWideGap) plan_with("rotor", kChainShare);
+      if (!has_plan(best_)) {
+        plan_with("rotor", kFirstChainShare, {{"first", "on"}});
+      } else if (gap(best_) > kWideGap) {
+        plan_with("rotor", kChainShare);
+      }
       if (!has_plan(best_)) plan_with("greedy", kGreedyShare);
       if (!done() && !has_plan(best_)) plan_with("tw_remat", kTreeShare);
       // Where a plan is at hand the search improves it faster than evict does.
       if (!done() && !has_plan(best_)) plan_with("evict", kEvictShare);
       if (provable()) {
         const bool long_limit = limits_.seconds_left().value_or(kLongSeconds) >= kLongSeconds;
-        plan_with("search", long_limit ? kLongSearchBeforeProof : kSearchBeforeProof);
+        search(long_limit ? kLongSearchBeforeProof : kSearchBeforeProof);
         prove(kProofShare);
       } else if (problem_.order == OrderMode::kFixed && limits_.seconds_left().value_or(0) >= kBoundSeconds) {
-        plan_with("search", kSearchBeforeBound);
+        search(kSearchBeforeBound);
         bound();
       }
     }
-    plan_with("search", 1);
+    search(1);
     if (const auto reason = limits_.stopped_by(); reason && best_.stopped_by != StoppedBy::kProof) {
       best_.stopped_by = *reason;
     }
@@ -74,22 +81,23 @@ class Schedule {
     return problem_.order == OrderMode::kFixed && problem_.graph->num_ops() <= kProofOps;
   }
 
+  void search(double share) { plan_with("search", share, search_options()); }
+
   /// On large graphs the plans that search would make to begin from are those that are already here.
-  std::map<std::string, std::string> search_options() const {
+  Settings search_options() const {
     if (problem_.graph->num_ops() < kLargeOps || !has_plan(best_)) return {};
     return {{"retention", "off"}, {"constructive", "off"}};
   }
 
-  void plan_with(std::string_view name, double share) {
+  void plan_with(std::string_view name, double share, const Settings& set = {}) {
     if (done()) return;
     Limits part(limits_, share);
     Problem problem = problem_;
     problem.starts = starts_;
     if (find_planner(name).supports(problem)) return;
     // A second call of the same planner must not walk the same way.
-    PlanOptions options{options_.seed + calls_++, options_.threads, {}};
-    if (name == "search") options.set = search_options();
-    PlanResult result = make_plan(problem, name, options, part);
+    PlanResult result =
+        make_plan(problem, name, PlanOptions{options_.seed + calls_++, options_.threads, set}, part);
     if (result.planner == "known" && best_.plan) result.planner = best_.planner;
     if (best_.plan) carry_over(result);
     if (!best_.plan || better(problem, result, best_) || result.status == Status::kInfeasible) {

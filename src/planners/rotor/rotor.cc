@@ -32,7 +32,8 @@ class Run {
     offer(keep_all_plan(graph_), 0);
     if (!done()) {
       for (const ChainView& view : chain_views(graph_, *find_pairing(graph_), most_stages())) {
-        if (!limits_.reached()) solve(view);
+        if (limits_.reached() || (options_.first && done())) break;
+        solve(view);
       }
     }
     PlanResult result;
@@ -136,6 +137,7 @@ PlanResult run(const Problem& problem, const PlanOptions& given, Limits& limits)
       .integer("stages", options.stages, 2, 10'000)
       .choice("costs", options.costs, {"given", "unit"})
       .flag("buy_back", options.buy_back)
+      .flag("first", options.first)
       .finish();
   return Run(problem, options, limits).run();
 }
