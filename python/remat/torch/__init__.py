@@ -8,7 +8,7 @@ from .explore import Sweep, SweepRow, measure_costs, report, sweep
 from .measure import measure_peak
 from .options import Options
 from .peak import PeakReport, PeakRow
-from .report import ModelReport, PlanReport
+from .plan_report import ModelReport, PlanReport
 
 __all__ = [
     "ModelReport",

@@ -13,13 +13,13 @@ from torch.utils._pytree import tree_leaves, tree_map
 
 import remat
 
-from .backend import Session
 from .capture import StepGraph, cuda_devices, storage_bytes
 from .errors import UnsupportedModelError
 from .fake import has_no_memory, with_fake_tensors
 from .measure import measure_peak, trace_allocations
 from .options import Options
 from .progress import ProgressLine
+from .session import Session
 from .tracing import permissive_tracing
 
 # New shapes are counted and warned about by the session, not by Dynamo.

@@ -59,10 +59,7 @@ class Costs:
             found, measured = self._find(missing, progress)
             self.known.update(found)
         for index, key in signatures.items():
-            step.ops[index].duration = self.known[key].duration
-            step.ops[index].workspace = self.known[key].workspace
-            for value, size in zip(step.ops[index].outputs, self.known[key].outputs, strict=False):
-                step.values[value].bytes = size
+            _apply(self.known[key], step, index)
         return measured
 
     def of(self, step: StepGraph) -> dict[str, Cost]:
@@ -96,6 +93,18 @@ class Costs:
         if rest:
             stored |= self.store.add_costs(environment(), measure_ops(rest, progress))
         return {key: stored[key] for key in missing}, len(rest)
+
+
+def _apply(cost: Cost, step: StepGraph, index: int) -> None:
+    """Fill in the cost of an op and the sizes of what it makes."""
+    op = step.ops[index]
+    op.duration, op.workspace = cost.duration, cost.workspace
+    if len(cost.outputs) == len(op.outputs):
+        for value, size in zip(op.outputs, cost.outputs, strict=True):
+            step.values[value].bytes = size
+    else:
+        # Whatever the trace does not show is there while the op runs.
+        op.workspace += max(0, sum(cost.outputs) - sum(step.values[value].bytes for value in op.outputs))
 
 
 @lru_cache

@@ -14,9 +14,9 @@ import remat
 from .api import Captured, captured_step
 from .costs import write_costs
 from .peak import PeakReport, peak_report
+from .plan_report import ModelReport, PlanReport
 from .planning import plan_step, report_of
 from .progress import ProgressLine
-from .report import ModelReport, PlanReport
 
 _Loss = Callable[[Any], torch.Tensor]
 

@@ -12,6 +12,7 @@ from torch import fx
 from torch._guards import detect_fake_mode
 
 _LSTM: Any = torch.ops.aten.mkldnn_rnn_layer.default
+_LSTM_BACKWARD: Any = torch.ops.aten.mkldnn_rnn_layer_backward.default
 _RECURRENT = {"lstm", "gru", "rnn_tanh", "rnn_relu"}
 
 
@@ -59,21 +60,30 @@ def kernel_of(target: Any) -> Any:
 
 
 def correct_sizes(gm: fx.GraphModule, run: Callable[[fx.Node], Any]) -> None:
-    """Give each node whose traced outputs have other sizes than the real ones the real ones.
+    """Give the outputs of recurrent layers the storages that they really have.
 
     run: runs a node on tensors made for the purpose. The workspace that oneDNN's LSTM saves for its backward
-    is traced as empty.
+    is traced as empty, and the gradients of its two biases as one tensor.
     """
-    for node in gm.graph.find_nodes(op="call_function", target=_LSTM):
-        traced, real = node.meta["val"], run(node)
-        mode: Any = detect_fake_mode(traced)
-        with mode:
-            node.meta["val"] = type(traced)(
-                old
-                if old.shape == new.shape
-                else torch.empty_strided(new.shape, new.stride(), dtype=new.dtype, device=new.device)
-                for old, new in zip(traced, real, strict=True)
-            )
-        for user in node.users:
-            if user.target is operator.getitem:
-                user.meta["val"] = node.meta["val"][user.args[1]]
+    for target in (_LSTM, _LSTM_BACKWARD):
+        for node in gm.graph.find_nodes(op="call_function", target=target):
+            node.meta["val"] = _as_real(node.meta["val"], run(node))
+            for user in node.users:
+                if user.target is operator.getitem:
+                    user.meta["val"] = node.meta["val"][user.args[1]]
+
+
+def _as_real(traced: Any, real: Any) -> Any:
+    """Traced tensors like the real ones: those that differ in shape, or show a storage that another of them
+    shows, are made anew.
+    """
+    mode: Any = detect_fake_mode(traced)
+    seen: set[int] = set()
+    corrected = []
+    with mode:
+        for old, new in zip(traced, real, strict=True):
+            if old.shape != new.shape or old.untyped_storage()._cdata in seen:
+                old = torch.empty_strided(new.shape, new.stride(), dtype=new.dtype, device=new.device)
+            seen.add(old.untyped_storage()._cdata)
+            corrected.append(old)
+    return type(traced)(corrected)

@@ -13,8 +13,8 @@ import remat
 
 from .capture import RNG_STATE_BYTES, Op, StepGraph, tensors_of
 from .options import Options
+from .plan_report import PlanReport
 from .progress import ProgressLine
-from .report import PlanReport
 from .store import Store, digest
 
 

@@ -10,8 +10,8 @@ import pytest
 import remat.torch
 import torch
 from models import MLP, case
+from remat.torch.plan_report import PlanReport
 from remat.torch.progress import ProgressLine
-from remat.torch.report import PlanReport
 from remat.torch.watch import StepWatch
 from training import fit
 

@@ -7,6 +7,7 @@ import logging
 from typing import Any
 
 import pytest
+import remat
 import remat.torch
 import torch
 from test_behaviour import equal, gradients
@@ -145,3 +146,27 @@ def test_an_output_can_be_used_without_a_gradient_and_needs_one_as_before() -> N
     assert outputs["logits"].requires_grad
     assert outputs["hidden"].requires_grad
     assert outputs["logits"].detach().argmax(-1).shape == tokens.shape
+
+
+class Forgetful(Speaker):
+    """Sets an attribute in its first call, as some models of transformers do: Dynamo compiles it again."""
+
+    kind: str | None = None
+
+    def forward(self, tokens: torch.Tensor) -> dict[str, torch.Tensor]:
+        if self.kind is None:
+            self.kind = "known"
+        return super().forward(tokens)
+
+
+def test_code_that_is_compiled_again_keeps_what_is_known_of_its_outputs() -> None:
+    _, tokens = build()
+    model = Forgetful()
+    options: dict[str, Any] = {"loss": loss_of, "outputs": "dropped"}
+    graph = remat.torch.capture(model, tokens, **options)
+    plan = remat.plan(graph, objective="peak", time_limit=0.3).plan
+    # Steps of a plan are numbers of ops: both must see the same ones.
+    fitted = fit(model, tokens, 1 << 40, plan=plan, **options)
+    assert fitted.remat.graph.num_ops == graph.num_ops
+    assert fitted.remat.predicted_peak < graph.keep_all_peak
+    assert peak(fitted, tokens) <= fitted.remat.predicted_peak

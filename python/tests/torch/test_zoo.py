@@ -10,7 +10,7 @@ import remat.torch
 import torch
 from torch import nn
 from training import Trace
-from zoo import ZOO, Zoo
+from zoo import ZOO, Recurrent, Zoo, animal, words
 
 pytest.importorskip("transformers", reason="transformers is not installed (it needs Python 3.11)")
 
@@ -55,3 +55,14 @@ def test_the_zoo_is_trained_as_in_eager_mode_within_the_budget(z: Zoo) -> None:
     part = min(fitted.remat.parts, key=lambda part: part.existing_gradients)
     assert part.recomputed_steps > 0
     assert part.predicted_peak * 0.995 <= measured <= part.predicted_peak <= budget
+
+
+def test_recurrent_layers_need_what_is_predicted_at_their_own_peak() -> None:
+    torch.manual_seed(0)
+    model, inputs = Recurrent(layers=2, width=128), words(batch=16, length=32)
+    recurrent = animal("lstm")
+    fitted = remat.torch.fit(model, inputs, "100%", loss=recurrent.loss, outputs="dropped", time_limit=0.5)
+    report = remat.torch.report(fitted)
+    assert "mkldnn_rnn_layer_backward" in report.kind
+    step_peak(recurrent, fitted, inputs)
+    assert step_peak(recurrent, fitted, inputs) == report.peak
