@@ -171,6 +171,20 @@ def _prepare(
     loss: Callable[[Any], torch.Tensor] | None,
 ) -> None:
     """Compile the model for these inputs without a trace of having run."""
+    session.preparing = True
+    try:
+        _prepare_untouched(model, fitted, sample_inputs, session, loss)
+    finally:
+        session.preparing = False
+
+
+def _prepare_untouched(
+    model: torch.nn.Module,
+    fitted: torch.nn.Module,
+    sample_inputs: Any,
+    session: Session,
+    loss: Callable[[Any], torch.Tensor] | None,
+) -> None:
     if loss is not None:
         with _untouched(model):
             _look_at_loss(fitted, sample_inputs, session, loss)

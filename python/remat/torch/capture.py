@@ -28,7 +28,7 @@ _CUDA_BLOCK = 512
 RNG_STATE_BYTES = {"cpu": 5056, "cuda": 16}
 # Outputs of no more bytes, such as a loss, count as held.
 SMALL = 1024
-_BUILTIN_NAMESPACES = {"aten", "prims"}
+BUILTIN_NAMESPACES = {"aten", "prims"}
 _partitioners: Any = partitioners
 
 
@@ -242,7 +242,7 @@ def is_mutable(node: fx.Node) -> bool:
 def may_run_twice(node: fx.Node) -> bool:
     """Can the op run again without any effect but its result? Unknown (custom) ops and collectives: no."""
     if isinstance(node.target, torch._ops.OpOverload):
-        return node.target.namespace in _BUILTIN_NAMESPACES and not is_mutable(node)
+        return node.target.namespace in BUILTIN_NAMESPACES and not is_mutable(node)
     return False
 
 

@@ -163,7 +163,7 @@ def _plan(captured: Captured) -> PlanReport:
 
 
 def _of_plan(planned: PlanReport) -> PeakReport:
-    return peak_report(planned.graph, planned.plan.steps, planned.predicted_peak)
+    return peak_report(planned.graph, planned.plan.steps, planned.predicted_peak, planned.written_over)
 
 
 def measure_costs(

@@ -47,6 +47,16 @@ class AllocatorTrace:
         self.events = [(ptr, size) for _, _, ptr, size in found]
         self.times_ns = [when for when, _, _, _ in found]
 
+    def left(self) -> dict[int, int]:
+        """Address and bytes of the blocks that were allocated and not freed."""
+        alive: dict[int, int] = {}
+        for ptr, size in self.events:
+            if size > 0:
+                alive[ptr] = size
+            else:
+                alive.pop(ptr, None)
+        return alive
+
     def rise(
         self, known: dict[int, int] | None = None, start_ns: int = 0, end_ns: int | None = None
     ) -> tuple[int, int]:

@@ -71,6 +71,7 @@ class Options:
     cache_dir: str | Path | None = None
     optimizer: torch.optim.Optimizer | None = None
     group: Any = None
+    executor: str = "boxed"
     margin: int | str = "5%"
 
     @classmethod
@@ -100,6 +101,8 @@ class Options:
         options._check_kinds()
         if options.order not in ("fixed", "free"):
             raise remat.UsageError(f'remat: order must be "fixed" or "free", not {options.order!r}')
+        if options.executor not in ("boxed", "inductor"):
+            raise remat.UsageError(f'remat: executor must be "boxed" or "inductor", not {options.executor!r}')
         if options.outputs not in (None, "held", "dropped"):
             raise remat.UsageError(f'remat: outputs must be "held" or "dropped", not {options.outputs!r}')
         if options.plan is not None and not isinstance(options.plan, (str, Path, remat.Plan, list, tuple)):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import remat
@@ -101,19 +101,32 @@ def _table(title: str, sums: dict[str, int], peak: int) -> list[str]:
     return lines + [f"{name:{width}}  {size / 1e6:10.1f}  {size / peak:6.1%}" for name, size in shown]
 
 
-def peak_report(graph: remat.Graph, steps: Sequence[int], peak: int | None = None) -> PeakReport:
+def peak_report(
+    graph: remat.Graph,
+    steps: Sequence[int],
+    peak: int | None = None,
+    written_over: Mapping[int, int] | None = None,
+) -> PeakReport:
     """What fills the peak of a plan.
 
     peak: of the whole step, if it counts more than the plan (`reserve`, saved generator states).
+    written_over: as in `PlanReport`.
     """
-    simulated = remat.simulate(graph, steps)
-    at = simulated.peak_step
+    saved = written_over or {}
+    memory = [int(m) - saved.get(i, 0) for i, m in enumerate(remat.simulate(graph, steps).memory)]
+    top = max(memory)
+    at = memory.index(top)
     op = graph.op(steps[at])
     origin = _origins(graph, steps[: at + 1])
-    rows = [PeakRow(*origin[value], int(graph.bytes[value])) for value in _alive(graph, steps, at)]
+    unmade = set(op.outputs) if at in saved else set()
+    rows = [
+        PeakRow(*origin[value], int(graph.bytes[value]))
+        for value in _alive(graph, steps, at)
+        if value not in unmade
+    ]
     rows.append(PeakRow(op.module, "workspace", op.workspace))
     if peak is not None:
-        rows.append(PeakRow("", "reserve", peak - simulated.peak))
+        rows.append(PeakRow("", "reserve", peak - top))
     sums: dict[tuple[str, str], int] = defaultdict(int)
     for row in rows:
         sums[row.module, row.category] += row.bytes

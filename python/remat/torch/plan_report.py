@@ -16,6 +16,8 @@ class PlanReport:
     rise: of the predicted peak, what comes on top of what is in memory when the step begins.
     exceeded: by how much a measured peak was above the predicted one, if that was noticed.
     stored: the plan came from `cache_dir`.
+    measured_peak: of the first training step, where an executor does not keep to the plan's order.
+    written_over: by position in the plan, bytes of a result that takes the place of an argument.
     """
 
     name: str
@@ -37,6 +39,8 @@ class PlanReport:
     rise: int = 0
     exceeded: int = 0
     stored: bool = False
+    measured_peak: int | None = None
+    written_over: dict[int, int] = field(default_factory=dict)
     seconds: dict[str, float] = field(default_factory=dict)
 
     def __str__(self) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any, NoReturn
 
@@ -330,11 +330,17 @@ def _state_bytes(op: Op) -> int:
     return RNG_STATE_BYTES[tensors_of(op.node.meta["val"])[0].device.type]
 
 
-def _peak_with_states(step: StepGraph, graph: remat.Graph, steps: Sequence[int]) -> int:
+def _peak_with_states(
+    step: StepGraph, graph: remat.Graph, steps: Sequence[int], saved: Mapping[int, int] | None = None
+) -> int:
     """Peak of a plan, with the generator states of the random ops that run again: each is held from the first
     run to the last, and every further run holds the state of the moment besides.
+
+    saved: by position, bytes that a step needs less than the simulator says.
     """
     memory = [int(m) for m in remat.simulate(graph, steps).memory]
+    for position, size in (saved or {}).items():
+        memory[position] -= size
     runs: dict[int, list[int]] = {}
     for position, index in enumerate(steps):
         if step.ops[index].random:
@@ -346,6 +352,20 @@ def _peak_with_states(step: StepGraph, graph: remat.Graph, steps: Sequence[int])
         for position in range(positions[0], positions[-1] + 1) if len(positions) > 1 else ():
             memory[position] += size
     return max(memory)
+
+
+def count_saved(
+    report: PlanReport, step: StepGraph, graph: remat.Graph, steps: Sequence[int], saved: Mapping[int, int]
+) -> None:
+    """Lower the predictions of a plan by what its steps need less because they write over what they read.
+
+    saved: bytes by position in the plan.
+    """
+    less = _peak_with_states(step, graph, steps) - _peak_with_states(step, graph, steps, saved)
+    report.written_over = dict(saved)
+    report.predicted_peak -= less
+    report.rise -= less
+    report.peak_lower_bound = min(report.peak_lower_bound, report.predicted_peak)
 
 
 def report_of(step: StepGraph, graph: remat.Graph, plan: remat.Plan, budget: int, reserve: int) -> PlanReport:

@@ -23,15 +23,19 @@ import remat
 
 from .capture import SMALL, OutputUse, capture_step, outputs_of, storage_bytes
 from .choices import apply_choices
+from .codegen import boxed
 from .fake import without_keeping
+from .inductor import FirstStep, Partition, compile_with_inductor
+from .inplace import mark_last_readers
 from .kernels import correct_sizes, eager_kernels
 from .origins import name_inputs
 from .outputs import Replay, Usage, Watch, cut_off, differentiable_outputs, watch_tangents
 from .plan_report import PlanReport
-from .planning import held_bytes, part_of, plan_step
+from .planning import count_saved, held_bytes, part_of, plan_step
 from .profile import run_alone
 from .progress import ProgressLine
-from .rewrite import boxed, rewrite
+from .rewrite import rewrite
+from .tidy import tidy
 
 if TYPE_CHECKING:
     from .session import Session
@@ -116,9 +120,15 @@ class Region:
         replay = None
         if variant.use.cut and self.overwritten is not None:
             replay = Replay(self.gm, args, self.overwritten, variant.random, self._note_late_gradient)
-        results = self._run(variant.run, args)
+        first = self._first_step(variant, _device_of(args))
+        if first is None:
+            results = self._run(variant.run, args)
+        else:
+            results = first.forward(lambda: self._run(variant.run, args))
         self.held += variant.held
-        self._note_call(results, variant)
+        node = self._note_call(results, variant)
+        if node is not None and self.session.options.executor == "inductor":
+            self._follow_backward(node, variant, first, _device_of(args))
         return results if replay is None else replay.wrap(results, variant.use.cut)
 
     def _run(self, run: Any, args: Sequence[Any]) -> Any:
@@ -143,7 +153,33 @@ class Region:
             if report is not None and report in self.session.report.parts:
                 self.session.report.parts.remove(report)
 
-    def _note_call(self, results: Any, variant: Variant) -> None:
+    def _first_step(self, variant: Variant, device: torch.device) -> FirstStep | None:
+        """Measures this call, if it is the first training step of a plan whose order is not kept."""
+        session, report = self.session, variant.report
+        if session.options.executor != "inductor" or session.preparing or report is None:
+            return None
+        if report.measured_peak is not None or not session.watch.is_first(report):
+            return None
+        return FirstStep(report, device, variant.tangent_bytes)
+
+    def _follow_backward(
+        self, node: Any, variant: Variant, first: FirstStep | None, device: torch.device
+    ) -> None:
+        """See the end of a backward that Inductor compiled; whether its gradients are held stays unknown."""
+
+        def done(*_: Any) -> None:
+            if first is not None:
+                first.done()
+            self._note_tangents(variant.use.tangents_held, variant)
+            if variant.report is not None:
+                self.session.watch.backward_done(variant.report, device)
+
+        if first is not None:
+            node.register_prehook(first.start_backward)
+        node.register_hook(done)
+
+    def _note_call(self, results: Any, variant: Variant) -> Any:
+        """Watch the node of the autograd graph that this call made; returns it, or None."""
         for item in results if isinstance(results, (tuple, list)) else (results,):
             node = item.grad_fn if isinstance(item, torch.Tensor) else None
             if node is not None and not hasattr(node, "saved_tensors"):  # a view of what the graph returned
@@ -151,7 +187,8 @@ class Region:
             if node is not None:
                 self._contexts.add(node)
                 Watch(node, results, lambda graded, held: self._note_use(graded, held, variant))
-                return
+                return node
+        return None
 
     def note_loss(self, leaf_of: dict[int, torch.Tensor]) -> None:
         """Learn which outputs got a gradient from the loss: leaf_of maps the address of an output to a leaf
@@ -216,25 +253,35 @@ class Region:
         cut = usage.without_gradient(self.differentiable) if key[1] else frozenset()
         variant = Variant(OutputUse(cut, usage.dropped(self.outputs), usage.tangents_held is not False))
 
-        def partition(joint: fx.GraphModule, joint_inputs: Any, *, num_fwd_outputs: int, **_: Any) -> Any:
+        def partition(joint: fx.GraphModule, num_forward_outputs: int) -> Any:
             with _disable_current_modes():
-                return self._partition(joint, num_fwd_outputs, key, args, start, variant)
+                return self._partition(joint, num_forward_outputs, key, args, start, variant)
 
+        gm = cut_off(self.gm, variant.use.cut)
         try:
             with functorch_config.patch(donated_buffer=False), eager_kernels():
-                variant.run = aot_module_simplified(
-                    cut_off(self.gm, variant.use.cut),
-                    list(args),
-                    fw_compiler=_compile_boxed,
-                    bw_compiler=self._backward_compiler(variant, _device_of(args)),
-                    inference_compiler=_compile_boxed,
-                    partition_fn=partition,
-                    keep_inference_input_mutations=True,
-                )
+                if self.session.options.executor == "inductor":
+                    variant.run = compile_with_inductor(gm, args, partition)
+                else:
+                    variant.run = self._compile_in_order(gm, args, partition, variant)
         except _CapturedOnly:
             return Variant(variant.use, lambda *args: without_keeping(self.gm, args))
         self.variants[key] = variant
         return variant
+
+    def _compile_in_order(
+        self, gm: fx.GraphModule, args: Sequence[Any], partition: Partition, variant: Variant
+    ) -> Callable[..., Any]:
+        run: Callable[..., Any] = aot_module_simplified(
+            gm,
+            list(args),
+            fw_compiler=_compile_boxed,
+            bw_compiler=self._backward_compiler(variant, _device_of(args)),
+            inference_compiler=_compile_boxed,
+            partition_fn=lambda joint, _, *, num_fwd_outputs, **__: partition(joint, num_fwd_outputs),
+            keep_inference_input_mutations=True,
+        )
+        return run
 
     def _backward_compiler(self, variant: Variant, device: torch.device) -> Callable[..., Any]:
         """Compiles the backward half so that its end is seen."""
@@ -259,11 +306,16 @@ class Region:
         variant: Variant,
     ) -> tuple[fx.GraphModule, fx.GraphModule]:
         session, existing = self.session, key[-1]
+        for_compiler = session.options.executor == "inductor"
+        if not for_compiler:
+            tidy(joint)
         correct_sizes(joint, run_alone)
         step = capture_step(joint, num_forward_outputs, f"step_{self.number}", variant.use)
         step.set_loss(session.loss_workspace, session.loss_bytes)
         name_inputs(step, self.gm, args)
         options = session.options
+        if not for_compiler:
+            mark_last_readers(step)
         apply_choices(step, options.patterns("never_recompute"), options.patterns("always_keep"))
         step.add_resident("existing gradients", existing)
         step.add_resident("outside the graph", session.outside(args))
@@ -286,7 +338,8 @@ class Region:
         # What eager code leaves counts as resident in the plan, but comes while the step runs.
         report.rise += session.unplanned
         variant.report = report
-        halves = rewrite(step, steps)
+        halves = rewrite(step, steps, for_compiler)
+        count_saved(report, step, graph, steps, halves.saved)
         variant.tangent_bytes = sum(step.values[v].bytes for v in step.ops[step.loss].outputs)
         held = held_bytes(session.parts[self.number], steps)
         variant.held = held - variant.tangent_bytes + halves.rng_state_bytes

@@ -21,13 +21,14 @@ from torch._functorch._aot_autograd.descriptors import (
     SavedForBackwardsNoVcCheckAOTOutput,
 )
 from torch._guards import detect_fake_mode
-from torch.fx.graph import _BoxedCodeGen
 
-from .capture import RNG_STATE_BYTES, Op, StepGraph, is_tangent, output_node, tensors_of
+from .capture import RNG_STATE_BYTES, Op, StepGraph, is_tangent, output_node, storage_bytes, tensors_of
 from .errors import UnsupportedModelError
+from .inplace import MARK, write_over_dying
 from .kernels import kernel_of
 
 aten = torch.ops.aten
+rng_prims: Any = torch._prims.rng_prims
 
 
 @dataclass
@@ -35,11 +36,13 @@ class Halves:
     """The two graphs of a plan.
 
     rng_state_bytes: bytes of the generator states that the backward half replays, on top of the plan's peak.
+    saved: by position in the plan, bytes that a step needs less because it writes over what it reads.
     """
 
     forward: fx.GraphModule
     backward: fx.GraphModule
     rng_state_bytes: int
+    saved: dict[int, int]
 
 
 def run_and_save_rng(
@@ -69,22 +72,12 @@ def run_with_rng(
         torch.set_rng_state(now)
 
 
-def rewrite(step: StepGraph, steps: Sequence[int]) -> Halves:
-    """The forward and backward graph that run `steps` (op indices, one occurrence of the loss among them)."""
-    return _Rewriter(step, steps).run()
+def rewrite(step: StepGraph, steps: Sequence[int], for_compiler: bool = False) -> Halves:
+    """The forward and backward graph that run `steps` (op indices, one occurrence of the loss among them).
 
-
-def boxed(gm: fx.GraphModule) -> Callable[[list[Any]], Any]:
-    """A callable that takes its arguments in a list, empties it, and frees every tensor at its last read."""
-    gm.graph.set_codegen(_BoxedCodeGen())
-    gm.recompile()
-    forward = gm.forward
-
-    def run(args: list[Any]) -> Any:
-        return forward(args)
-
-    run._boxed_call = True  # type: ignore[attr-defined]
-    return run
+    for_compiler: in PyTorch's own operators only, none of which writes over what it reads.
+    """
+    return _Rewriter(step, steps, for_compiler).run()
 
 
 class _Half:
@@ -94,6 +87,8 @@ class _Half:
     made: node of an op, its getitems, placeholders and constants of the joint graph -> node here.
     views: view in the joint graph -> (instance of its storage, node here).
     states: random op -> node here that holds the generator's state from before its first run.
+    root: view or getitem here -> node here that it shows.
+    same: what makes a view -> that view, so that none is made twice of the same instance.
     """
 
     def __init__(self) -> None:
@@ -102,6 +97,8 @@ class _Half:
         self.made: dict[fx.Node, fx.Node] = {}
         self.views: dict[fx.Node, tuple[int, fx.Node]] = {}
         self.states: dict[int, fx.Node] = {}
+        self.root: dict[fx.Node, fx.Node] = {}
+        self.same: dict[Any, fx.Node] = {}
 
     def placeholder(self, node: fx.Node) -> None:
         new = self.graph.placeholder(node.name)
@@ -110,9 +107,11 @@ class _Half:
 
 
 class _Rewriter:
-    def __init__(self, step: StepGraph, steps: Sequence[int]) -> None:
+    def __init__(self, step: StepGraph, steps: Sequence[int], for_compiler: bool) -> None:
         self.step = step
+        self.for_compiler = for_compiler
         self.steps = list(steps)
+        self.position = 0
         self.half = self.forward = _Half()
         self.backward = _Half()
         self.instance = [0] * len(step.values)
@@ -141,13 +140,13 @@ class _Rewriter:
         tangents = [n for n in placeholders if is_tangent(n)]
         for node in placeholders:
             (self.backward if is_tangent(node) else self.forward).placeholder(node)
-        for index in self.steps[:cut]:
-            self._emit(index)
-        outputs = [self._fetch(n) if isinstance(n, fx.Node) else n for n in step.forward_outputs]
+        for position in range(cut):
+            self._emit(position)
+        outputs = [self._result(n) for n in step.forward_outputs]
         self.half = self.backward
-        for index in self.steps[cut + 1 :]:
-            self._emit(index)
-        gradients = [self._fetch(n) if isinstance(n, fx.Node) else n for n in step.backward_outputs]
+        for position in range(cut + 1, len(self.steps)):
+            self._emit(position)
+        gradients = [self._result(n) for n in step.backward_outputs]
         return self._finish(outputs, gradients, tangents)
 
     def _clones_needed(self) -> set[int]:
@@ -165,7 +164,8 @@ class _Rewriter:
                 written[step.ops[clone].outputs[0]] = clone
         return needed
 
-    def _emit(self, index: int) -> None:
+    def _emit(self, position: int) -> None:
+        self.position, index = position, self.steps[position]
         op, half = self.step.ops[index], self.half
         if op.clone_of is not None:
             if index in self.clones:
@@ -183,11 +183,13 @@ class _Rewriter:
             # The write itself goes to the buffer, never to its clone.
             args = (half.inputs[op.overwrites], *fx.map_arg(node.args[1:], self._fetch))
             half.made[node] = self._call(node.target, args, fx.map_arg(node.kwargs, self._fetch), node)
+            half.root[half.made[node]] = half.inputs[op.overwrites]
             return
         args, kwargs = fx.map_arg(node.args, self._fetch), fx.map_arg(node.kwargs, self._fetch)
         half.made[node] = result = self._run_op(index, op, node, args, kwargs)
         for part in self.parts.get(index, ()):
             half.made[part] = self._call(operator.getitem, (result, part.args[1]), {}, part)
+            half.root[half.made[part]] = result
         for value in op.outputs:
             self.instance[value] += 1
 
@@ -196,13 +198,21 @@ class _Rewriter:
             return self._call(node.target, args, kwargs, node)
         device = tensors_of(node.meta["val"])[0].device
         if not self._has_state(index):
-            call = self._call(run_and_save_rng, (node.target, str(device), *args), kwargs, None)
+            call = self._call(*self._saving(node.target, str(device), args), kwargs, None)
             state = self._call(operator.getitem, (call, 0), {}, None)
             with self.fake_mode:
                 state.meta["val"] = torch.empty(RNG_STATE_BYTES[device.type], dtype=torch.uint8)
             self.half.states[index] = state
             return self._call(operator.getitem, (call, 1), {}, node)
-        return self._call(run_with_rng, (self._state(index), node.target, str(device), *args), kwargs, node)
+        state = self._state(index)
+        if self.for_compiler:
+            return self._call(rng_prims.run_with_rng_state, (state, node.target, *args), kwargs, node)
+        return self._call(run_with_rng, (state, node.target, str(device), *args), kwargs, node)
+
+    def _saving(self, target: Any, device: str, args: Any) -> tuple[Any, Any]:
+        if self.for_compiler:
+            return rng_prims.run_and_save_rng_state, (target, *args)
+        return run_and_save_rng, (target, device, *args)
 
     def _has_state(self, index: int) -> bool:
         return index in self.forward.states or index in self.backward.states
@@ -213,12 +223,18 @@ class _Rewriter:
         return self.half.states[index]
 
     def _call(self, target: Any, args: Any, kwargs: Any, origin: fx.Node | None) -> fx.Node:
-        new = self.half.graph.call_function(kernel_of(target), tuple(args), kwargs)
+        callee = target if self.for_compiler else kernel_of(target)
+        new = self.half.graph.call_function(callee, tuple(args), kwargs)
         if origin is not None:
             new.meta = dict(origin.meta)
+        new.meta["remat_position"] = self.position
         return new
 
-    def _fetch(self, node: fx.Node) -> Any:
+    def _result(self, node: Any) -> Any:
+        """What a half returns. Two results may show the same memory, but are never the same tensor."""
+        return self._fetch(node, exact=True) if isinstance(node, fx.Node) else node
+
+    def _fetch(self, node: fx.Node, exact: bool = False) -> Any:
         """The node of the current half that holds what `node` of the joint graph stands for, now."""
         half, step = self.half, self.step
         if node.op == "get_attr":
@@ -236,17 +252,24 @@ class _Rewriter:
                     raise UnsupportedModelError(f"the tuple {node.name} is read as a whole across the loss")
                 half.made[node] = self._save(self.forward.made[node])
             return half.made[node]
-        return self._view(node)
+        if not exact and _shows_the_same(node):
+            return self._fetch(node.all_input_nodes[0])
+        return self._view(node, exact)
 
-    def _view(self, node: fx.Node) -> fx.Node:
+    def _view(self, node: fx.Node, exact: bool) -> fx.Node:
         """A view (or a getitem of a tuple of views), emitted again if its storage has a newer instance."""
         value = self.step.value_of.get(node)
         now = self.instance[value] if value is not None else sum(self.instance[v] for v in self._shown(node))
         known = self.half.views.get(node)
-        if known is not None and known[0] == now:
+        if known is not None and known[0] == now and not exact:
             return known[1]
-        args, kwargs = fx.map_arg(node.args, self._fetch), fx.map_arg(node.kwargs, self._fetch)
-        new = self._call(node.target, args, kwargs, node)
+        args, kwargs = fx.map_arg(_viewed(node), self._fetch), fx.map_arg(node.kwargs, self._fetch)
+        key = repr((node.target, args, kwargs))
+        new = self.half.same.get(key) if not exact else None
+        if new is None:
+            new = self._call(node.target, args, kwargs, node)
+            self.half.root.update((new, base) for base in new.all_input_nodes[:1])
+            self.half.same.setdefault(key, new)
         self.half.views[node] = (now, new)
         return new
 
@@ -297,13 +320,64 @@ class _Rewriter:
             for i, op in enumerate(step.ops)
             if op.random and op.node is not None and self.runs[i] > 1
         )
-        for graph in (self.forward.graph, self.backward.graph):
-            graph.lint()
+        memory: dict[int, int] = {}
+        for half in (self.forward, self.backward):
+            if not self.for_compiler:
+                write_over_dying(half.graph, half.root)
+            half.graph.lint()
+            for node in half.graph.nodes:
+                if node.meta.get(MARK):
+                    memory[node.meta["remat_position"]] = storage_bytes(node.meta["val"])
         return Halves(
             fx.GraphModule(step.gm, self.forward.graph),
             fx.GraphModule(step.gm, self.backward.graph),
             rng_bytes,
+            memory,
         )
+
+
+# Ops that can show all of what they read just as it is.
+_MAY_SHOW_THE_SAME = {
+    aten.view.default,
+    aten._unsafe_view.default,
+    aten.expand.default,
+    aten.slice.Tensor,
+    aten.permute.default,
+    aten.alias.default,
+    aten.detach.default,
+}
+
+
+def _shows_the_same(node: fx.Node) -> bool:
+    if node.target not in _MAY_SHOW_THE_SAME:
+        return False
+    base, shown = node.all_input_nodes[0].meta.get("val"), node.meta.get("val")
+    return (
+        isinstance(base, torch.Tensor)
+        and isinstance(shown, torch.Tensor)
+        and base.shape == shown.shape
+        and base.stride() == shown.stride()
+        and base.storage_offset() == shown.storage_offset()
+        and base.dtype is shown.dtype
+        and (base.is_conj(), base.is_neg()) == (shown.is_conj(), shown.is_neg())
+    )
+
+
+_VIEWS = (aten.view.default, aten._unsafe_view.default)
+
+
+def _viewed(node: fx.Node) -> Any:
+    """The arguments of a view, past other views of something contiguous."""
+    args = node.args
+    while node.target in _VIEWS:
+        base = args[0]
+        if not isinstance(base, fx.Node) or base.target not in _VIEWS:
+            break
+        below = base.args[0]
+        if not isinstance(below, fx.Node) or not below.meta["val"].is_contiguous():
+            break
+        args = (below, *args[1:])
+    return args
 
 
 def _place_first(graph: fx.Graph, order: Sequence[fx.Node]) -> None:

@@ -35,6 +35,7 @@ class Session:
     model: the model, if known: its tensors that a graph does not read are resident all the same.
     loss_workspace, loss_bytes: bytes of a loss outside the model while it is computed, and to the end.
     stale: the plans were made before it was known what is in flight together, or what becomes of the outputs.
+    preparing: calls are those of `fit` itself.
     probing: calls only look for what the loss depends on, without gradients.
     """
 
@@ -61,6 +62,7 @@ class Session:
         self.loss_bytes = 0
         self.stale = False
         self.probing = False
+        self.preparing = False
         self._seen: dict[int, int] = {}
         self._auto_budget: int | None = None
         self._reserve: int | None = None

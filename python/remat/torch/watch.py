@@ -50,6 +50,10 @@ class StepWatch:
     def __init__(self) -> None:
         self.open: Window | None = None
 
+    def is_first(self, report: PlanReport) -> bool:
+        """Is the step that is under way one of this graph alone, so far?"""
+        return self.open is not None and self.open.reports == [report]
+
     def forward(self, report: PlanReport, device: torch.device) -> None:
         """A graph runs forward: the first of a step, or one more of it."""
         if self.open is not None:

@@ -1,0 +1,157 @@
+"""Straight-line Python for an fx graph: one local variable per result, freed at its last read.
+
+What PyTorch generates costs two attribute lookups and two Python calls for each op, and the argument parser
+of its operator objects is slower than that of its functions; a step has thousands of ops and views.
+"""
+
+from __future__ import annotations
+
+import itertools
+import linecache
+import math
+import operator
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import torch
+from torch import fx
+
+from .capture import output_node
+
+aten = torch.ops.aten
+_functions: Any = torch._C._VariableFunctions
+_methods: Any = torch._C.TensorBase
+
+# Functions with the positional arguments of the operator that they call.
+_BINDINGS: dict[Any, Callable[..., Any]] = {
+    aten.view.default: _methods.view,
+    aten._unsafe_view.default: _methods.view,
+    aten.expand.default: _methods.expand,
+    aten.t.default: _functions.t,
+    aten.transpose.int: _functions.transpose,
+    aten.permute.default: _functions.permute,
+    aten.select.int: _functions.select,
+    aten.unsqueeze.default: _functions.unsqueeze,
+    aten.squeeze.dim: _functions.squeeze,
+    aten.detach.default: _functions.detach,
+    aten.split.Tensor: _methods.split,
+    aten.mm.default: _functions.mm,
+    aten.bmm.default: _functions.bmm,
+    aten.addmm.default: _functions.addmm,
+    aten.add.Tensor: _functions.add,
+    aten.sub.Tensor: _functions.sub,
+    aten.mul.Tensor: _functions.mul,
+    aten.add_.Tensor: _methods.add_,
+    aten.mul_.Tensor: _methods.mul_,
+    aten.sum.dim_IntList: _functions.sum,
+    aten.clone.default: _functions.clone,
+    aten.cat.default: _functions.cat,
+    aten.tanh.default: _functions.tanh,
+    aten.relu.default: _functions.relu,
+    aten.native_layer_norm.default: _functions.native_layer_norm,
+}
+_numbers = itertools.count()
+
+
+def boxed(gm: fx.GraphModule) -> Callable[[list[Any]], Any]:
+    """A callable that takes its arguments in a list, empties it, and frees every tensor at its last read."""
+    run = _Source(gm).compiled()
+    run._boxed_call = True
+    return run
+
+
+class _Source:
+    """The text of a function, and the objects that it names.
+
+    Names: `a` and a number for arguments, `v` for results, `k` for what is called, `c` for constants.
+    """
+
+    def __init__(self, gm: fx.GraphModule) -> None:
+        self.gm = gm
+        self.names: dict[fx.Node, str] = {}
+        self.globals: dict[str, Any] = {}
+        self.known: dict[Any, str] = {}
+        self.lines: list[str] = []
+
+    def compiled(self) -> Any:
+        nodes = list(self.gm.graph.nodes)
+        placeholders = [n for n in nodes if n.op == "placeholder"]
+        for i, node in enumerate(placeholders):
+            self.names[node] = f"a{i}"
+        names = [self.names[n] for n in placeholders]
+        if names:
+            self.lines.append(f"{', '.join(names)}, = args; args.clear()")
+        for node, dead in _with_dead(nodes):
+            line = self._line(node)
+            released = [self.names[n] for n in dead if n in self.names and n is not node]
+            released += [self.names[node]] if node in dead and node in self.names else []
+            release = "; " + " = ".join(released) + " = None" if released else ""
+            if line or released:
+                self.lines.append((line + release).removeprefix("; "))
+        returned: Any = output_node(self.gm).args[0]
+        self.lines.append(f"return {self._text(returned)}")
+        return self._function()
+
+    def _function(self) -> Any:
+        name = f"<remat graph {next(_numbers)}>"
+        text = "def run(args):\n" + "".join(f"    {line}\n" for line in self.lines)
+        exec(compile(text, name, "exec"), self.globals)
+        linecache.cache[name] = (len(text), None, text.splitlines(keepends=True), name)
+        return self.globals["run"]
+
+    def _line(self, node: fx.Node) -> str:
+        if node.op == "get_attr":
+            self.names[node] = self._constant(operator.attrgetter(str(node.target))(self.gm))
+            return ""
+        if node.op != "call_function":
+            return ""
+        self.names[node] = name = f"v{len(self.names)}"
+        if node.target is operator.getitem:
+            return f"{name} = {self._text(node.args[0])}[{self._text(node.args[1])}]"
+        arguments = [self._text(a) for a in node.args]
+        arguments += [f"{key}={self._text(value)}" for key, value in node.kwargs.items()]
+        return f"{name} = {self._callee(node.target)}({', '.join(arguments)})"
+
+    def _callee(self, target: Any) -> str:
+        if target not in self.known:
+            self.known[target] = f"k{len(self.known)}"
+            callee = _BINDINGS.get(target)
+            if callee is None:
+                callee = target._op if isinstance(target, torch._ops.OpOverload) else target
+            self.globals[self.known[target]] = callee
+        return self.known[target]
+
+    def _text(self, item: Any) -> str:
+        if isinstance(item, fx.Node):
+            return self.names[item]
+        if item is None or type(item) in (bool, int, str) or (type(item) is float and math.isfinite(item)):
+            return repr(item)
+        if isinstance(item, tuple):
+            return f"({''.join(self._text(each) + ', ' for each in item)})"
+        if isinstance(item, list):
+            return f"[{', '.join(self._text(each) for each in item)}]"
+        if isinstance(item, dict):
+            return "{" + ", ".join(f"{k!r}: {self._text(v)}" for k, v in item.items()) + "}"
+        return self._constant(item)
+
+    def _constant(self, item: Any) -> str:
+        name = f"c{len(self.globals)}"
+        self.globals[name] = item
+        return name
+
+
+def _with_dead(nodes: list[fx.Node]) -> Iterator[tuple[fx.Node, list[fx.Node]]]:
+    """Every node but the output, with the nodes that nothing after it reads, itself among them."""
+    last: dict[fx.Node, fx.Node] = {}
+    for node in nodes:
+        last.setdefault(node, node)
+        for read in node.all_input_nodes:
+            last[read] = node
+    dying: dict[fx.Node, list[fx.Node]] = {}
+    for node, reader in last.items():
+        if node.op != "get_attr":
+            dying.setdefault(reader, []).append(node)
+    # Arguments that nothing reads go first.
+    for node in nodes:
+        if node.op != "output":
+            yield node, dying.get(node, [])

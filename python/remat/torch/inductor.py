@@ -1,0 +1,147 @@
+"""Executor "inductor": forward and backward compiled by Inductor, what is kept and what runs again planned.
+
+Inductor asks a partitioner which results of the forward the backward gets; here the plan answers. Fusion and
+the order within a half are Inductor's own, so that the peak of a plan is no promise: it is looked at in the
+first training step.
+"""
+
+from __future__ import annotations
+
+import copy
+import logging
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from typing import Any
+
+import torch
+from torch import fx
+from torch._inductor.custom_graph_pass import CustomPartitionerFn
+
+from .errors import UnsupportedModelError
+from .measure import AllocatorTrace, trace_allocations
+from .plan_report import PlanReport
+
+log = logging.getLogger("remat.torch")
+
+Partition = Callable[[fx.GraphModule, int], tuple[fx.GraphModule, fx.GraphModule]]
+
+
+class _PlanPartitioner(CustomPartitionerFn):
+    """Cuts a joint graph as a plan says."""
+
+    def __init__(self, partition: Partition) -> None:
+        self._partition = partition
+
+    def __call__(
+        self, gm: fx.GraphModule, joint_inputs: Sequence[object], **kwargs: Any
+    ) -> tuple[fx.GraphModule, fx.GraphModule]:
+        return self._partition(gm, kwargs["num_fwd_outputs"])
+
+    def uuid(self) -> Any | None:
+        return None  # a graph that Inductor finds in its cache may be that of another plan
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> _PlanPartitioner:
+        return self  # Inductor copies its settings
+
+
+def compile_with_inductor(
+    gm: fx.GraphModule, args: Sequence[Any], partition: Partition
+) -> Callable[..., Any]:
+    """A graph of Dynamo, compiled for these inputs.
+
+    partition: from the joint graph and the number of its forward outputs to the two halves.
+    Raises UnsupportedModelError where Inductor itself fails.
+    """
+    from torch._inductor.compile_fx import compile_fx
+    from torch._inductor.exc import InductorError
+
+    settings = {
+        "custom_partitioner_fn": _PlanPartitioner(partition),
+        # The generators of eager mode: only their draws can be drawn again.
+        "fallback_random": True,
+    }
+    own = fx.GraphModule(gm, copy.deepcopy(gm.graph))
+    own.meta = dict(gm.meta)
+    compiler: Any = compile_fx
+    try:
+        run: Callable[..., Any] = compiler(own, list(args), config_patches=settings)
+    except InductorError as error:
+        raise UnsupportedModelError(
+            f'executor="inductor": Inductor cannot compile this step ({error}); executor="boxed" may run it'
+        ) from error
+    return run
+
+
+class FirstStep:
+    """Measures the first training step of a plan and says if it breaks the budget.
+
+    Forward and backward are traced each by itself, as a trace must end in the thread and scope where it
+    began. What the caller does in between counts with the gradients that the backward gets.
+    """
+
+    def __init__(self, report: PlanReport, device: torch.device, tangent_bytes: int) -> None:
+        self.report, self.device, self.tangent_bytes = report, device, tangent_bytes
+        self._top = self._level = self._highest = 0
+        self._held: dict[int, int] = {}
+        self._backward: Any = None
+        self._trace: AllocatorTrace | None = None
+
+    def forward(self, run: Callable[[], Any]) -> Any:
+        """Run the forward."""
+        if self.device.type == "cuda":
+            cuda: Any = torch.cuda
+            self._level = cuda.memory_allocated(self.device)
+            self._highest = cuda.max_memory_allocated(self.device)
+            return run()
+        with _traced_or_not() as trace:
+            result = run()
+        if trace is not None:
+            self._trace = trace
+            self._top, self._level = trace.rise()
+            self._held = trace.left()
+        return result
+
+    def start_backward(self, _: Any) -> None:
+        if self._trace is not None:
+            self._backward = _traced_or_not()
+            self._trace = self._backward.__enter__()
+
+    def done(self) -> None:
+        """The backward is over."""
+        if self.device.type == "cuda":
+            highest = torch.cuda.max_memory_allocated(self.device)
+            if highest > self._highest:
+                self._compare(highest - self._level)
+        elif self._backward is not None:
+            self._backward.__exit__(None, None, None)
+            if self._trace is not None:
+                rise = self._trace.rise(self._held)[0]
+                self._compare(max(self._top, self._level + self.tangent_bytes + rise))
+
+    def _compare(self, rise: int) -> None:
+        report = self.report
+        report.measured_peak = peak = report.predicted_peak - report.rise + rise
+        if peak <= report.budget:
+            log.info("%s: Inductor's first step peaks at %d bytes", report.name, peak)
+            return
+        report.exceeded = peak - report.predicted_peak
+        log.warning(
+            "%s: Inductor's first step peaks at %d bytes, %d above the budget of %d, as it orders ops by "
+            'itself: take a budget lower by as much, or executor="boxed"',
+            report.name,
+            peak,
+            peak - report.budget,
+            report.budget,
+        )
+
+
+@contextmanager
+def _traced_or_not() -> Iterator[AllocatorTrace | None]:
+    """A trace, or None where another profiler is at work (`measure_peak` compares by itself)."""
+    with ExitStack() as stack:
+        trace: AllocatorTrace | None = None
+        try:
+            trace = stack.enter_context(trace_allocations())
+        except RuntimeError:
+            trace = None
+        yield trace

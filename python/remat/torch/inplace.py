@@ -1,0 +1,144 @@
+"""Let ops of a rewritten graph write their result over an argument that nobody reads after them.
+
+Eager mode does it where gradients are summed and where a program assigns to a slice; tracing makes new
+tensors of both. The values are the same bit for bit.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import fx
+
+from .capture import BUILTIN_NAMESPACES, StepGraph
+from .kernels import is_own
+
+aten = torch.ops.aten
+
+# Where an op marks its result, for the memory it saves.
+MARK = "remat_in_place"
+# Where an op of a captured step marks which argument it will write over.
+OVER = "remat_over"
+
+# The op that writes over one of its first `count` arguments.
+_OVER: dict[Any, tuple[Any, int]] = {
+    aten.add.Tensor: (aten.add_.Tensor, 2),
+    aten.sub.Tensor: (aten.sub_.Tensor, 1),
+    aten.mul.Tensor: (aten.mul_.Tensor, 2),
+    aten.mul.Scalar: (aten.mul_.Scalar, 1),
+    aten.div.Tensor: (aten.div_.Tensor, 1),
+    aten.div.Scalar: (aten.div_.Scalar, 1),
+    aten.neg.default: (aten.neg_.default, 1),
+    aten.masked_fill.Scalar: (aten.masked_fill_.Scalar, 1),
+}
+
+
+def write_slice(
+    x: torch.Tensor,
+    source: torch.Tensor,
+    dim: int = 0,
+    start: int | None = None,
+    end: int | None = None,
+    step: int = 1,
+) -> torch.Tensor:
+    """`slice_scatter` over its first argument."""
+    aten.slice.Tensor(x, dim, start, end, step).copy_(source)
+    return x
+
+
+_OVER[aten.slice_scatter.default] = (write_slice, 1)
+
+
+def write_over_dying(graph: fx.Graph, root: dict[fx.Node, fx.Node]) -> None:
+    """Rewrite a graph in place.
+
+    root: for every node that is a view, getitem or the result of writing over another, the node whose result
+    holds its memory; nodes that are not there hold their own.
+    """
+    nodes = list(graph.nodes)
+    last: dict[fx.Node, int] = {}
+    for position, node in enumerate(nodes):
+        for read in node.all_input_nodes:
+            last[_root(root, read)] = position
+    for position, node in enumerate(nodes):
+        if node.op != "call_function" or node.target not in _OVER or not _commutes(node):
+            continue
+        target, count = _OVER[node.target]
+        for i, argument in enumerate(node.args[:count]):
+            if not isinstance(argument, fx.Node) or not _can_hold(argument, node):
+                continue
+            owner = _root(root, argument)
+            others = [n for n in node.all_input_nodes if n is not argument]
+            if (
+                _is_ours(owner)
+                and last[owner] == position
+                and all(_root(root, other) is not owner for other in others)
+            ):
+                rest = [a for j, a in enumerate(node.args) if j != i]
+                node.args, node.target = (argument, *rest), target
+                node.meta[MARK] = True
+                root[node] = owner
+                last[owner] = max(position, last.get(node, position))
+                break
+
+
+def mark_last_readers(step: StepGraph) -> None:
+    """Mark the ops that will write over an argument where nothing runs again, with its position: their costs
+    are those of the ops that do.
+    """
+    last = {value: index for index, op in enumerate(step.ops) for value in op.inputs}
+    lasting = {*step.inputs, *step.kept}
+    for index, op in enumerate(step.ops):
+        node = op.node
+        if node is None or node.target not in _OVER or not _commutes(node):
+            continue
+        for i, argument in enumerate(node.args[: _OVER[node.target][1]]):
+            value = step.value_of.get(argument) if isinstance(argument, fx.Node) else None
+            if value is None or value in lasting or last[value] != index or not _can_hold(argument, node):
+                continue
+            if all(step.value_of.get(n) != value for n in node.all_input_nodes if n is not argument):
+                node.meta[OVER] = i
+                break
+
+
+def over_argument(node: fx.Node) -> tuple[Any, tuple[Any, ...]]:
+    """What a marked op runs, and its arguments."""
+    i = node.meta[OVER]
+    return _OVER[node.target][0], (node.args[i], *(a for j, a in enumerate(node.args) if j != i))
+
+
+def _root(root: dict[fx.Node, fx.Node], node: fx.Node) -> fx.Node:
+    while node in root:
+        node = root[node]
+    return node
+
+
+def _is_ours(owner: fx.Node) -> bool:
+    """Is its memory nobody else's? Who knows what a custom op keeps of what it returns."""
+    target = owner.target
+    if isinstance(target, torch._ops.OpOverload):
+        return owner.op == "call_function" and target.namespace in BUILTIN_NAMESPACES
+    return owner.op == "call_function" and is_own(target)
+
+
+def _commutes(node: fx.Node) -> bool:
+    """Has it no factor (`alpha`), whose argument would be another one if they changed places?"""
+    return not node.kwargs
+
+
+def _can_hold(argument: fx.Node, result: fx.Node) -> bool:
+    """Is the argument a tensor just like the result, each element at a place of its own?"""
+    mine, theirs = argument.meta.get("val"), result.meta.get("val")
+    return (
+        isinstance(mine, torch.Tensor)
+        and isinstance(theirs, torch.Tensor)
+        and mine.dtype is theirs.dtype
+        and mine.device == theirs.device
+        and mine.shape == theirs.shape
+        and mine.stride() == theirs.stride()
+        and not mine.is_conj()
+        and not mine.is_neg()
+        and mine.untyped_storage().nbytes() == theirs.untyped_storage().nbytes()
+        and bool(torch.ops.aten.is_non_overlapping_and_dense(mine))
+    )

@@ -1,0 +1,98 @@
+"""Undo what tracing makes of assignments to slices, before a step is captured.
+
+Eager mode writes a slice of a tensor; in a graph without mutation this becomes copies of the slice and of the
+whole. The values are the same bit for bit, and so is the number of generator draws.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import fx
+
+from .capture import outputs_of
+
+aten = torch.ops.aten
+_SCATTERS = (aten.slice_scatter.default, aten.select_scatter.default)
+_ZEROS = (aten.zeros.default, aten.zeros_like.default, aten.new_zeros.default)
+_EMPTY = (aten.empty.memory_format, aten.empty_strided.default, aten.new_empty_strided.default)
+
+
+def tidy(gm: fx.GraphModule) -> None:
+    """Simplify a joint graph."""
+    returned = {n for n in outputs_of(gm) if isinstance(n, fx.Node)}
+    for node in list(gm.graph.nodes):
+        if node.op != "call_function":
+            continue
+        if node.target in _SCATTERS:
+            _scatter_the_source(node)
+        elif node.target is aten.copy.default:
+            _copy_as_clone(node)
+    for node in gm.graph.find_nodes(op="call_function", target=aten.slice_scatter.default):
+        _pad(gm.graph, node)
+    for node in reversed(list(gm.graph.nodes)):
+        # What these read may have become superfluous too; ops with effects stay.
+        if node.op == "call_function" and not node.users and node not in returned and _is_pure(node):
+            gm.graph.erase_node(node)
+
+
+def _is_pure(node: fx.Node) -> bool:
+    target = node.target
+    return target in (*_SCATTERS, *_ZEROS, *_EMPTY, aten.copy.default, aten.slice.Tensor, aten.select.int)
+
+
+def _like(a: Any, b: Any) -> bool:
+    return bool(
+        isinstance(a, torch.Tensor)
+        and isinstance(b, torch.Tensor)
+        and (a.shape, a.dtype, a.device) == (b.shape, b.dtype, b.device)
+    )
+
+
+def _scatter_the_source(node: fx.Node) -> None:
+    """scatter(x, copy(slice of x, source)) is scatter(x, source)."""
+    copy = node.args[1]
+    if isinstance(copy, fx.Node) and copy.target is aten.copy.default:
+        slot, source = copy.args[:2]
+        assert isinstance(slot, fx.Node)
+        assert isinstance(source, fx.Node)
+        if _like(slot.meta["val"], source.meta["val"]):
+            node.update_arg(1, source)
+
+
+def _copy_as_clone(node: fx.Node) -> None:
+    """copy(memory without content, source) is a clone, where that has the same strides."""
+    into, source = node.args[:2]
+    if not isinstance(into, fx.Node) or not isinstance(source, fx.Node) or into.target not in _EMPTY:
+        return
+    old, new = node.meta["val"], source.meta["val"]
+    if not _like(old, new) or old.stride() != new.stride() or new.is_conj() or new.is_neg():
+        return
+    # The scatter made a tensor of its own, which nobody else looks at but what made the memory.
+    own = source.target in _SCATTERS and all(user in (node, into) for user in source.users)
+    if own and old.untyped_storage().nbytes() == new.untyped_storage().nbytes():
+        node.replace_all_uses_with(source)
+
+
+def _pad(graph: fx.Graph, node: fx.Node) -> None:
+    """slice_scatter into new zeros is `slice_backward`, which makes them itself."""
+    zeros, source, *where = node.args
+    if not isinstance(zeros, fx.Node) or not isinstance(source, fx.Node) or zeros.target not in _ZEROS:
+        return
+    val = node.meta["val"]
+    given = dict(zip(("dim", "start", "end", "step"), where, strict=False)) | node.kwargs
+    dim, step = given.get("dim", 0), given.get("step", 1)
+    start, end = given.get("start"), given.get("end")
+    own = val.is_contiguous() and zeros.meta["val"].is_contiguous()
+    if not own or source.meta["val"].dtype != val.dtype:
+        return
+    size = val.shape[dim]
+    start, end = (0 if start is None else start), (size if end is None else min(end, size))
+    with graph.inserting_before(node):
+        new = graph.call_function(
+            aten.slice_backward.default, (source, list(val.shape), dim, start, end, step)
+        )
+    new.meta = dict(node.meta)
+    node.replace_all_uses_with(new)
+    graph.erase_node(node)
