@@ -197,6 +197,8 @@ def _prepare_untouched(
             call_with(fitted, sample_inputs)
         if not session.report.parts:
             _raise_nothing_planned(model)
+        if session.options.executor == "inductor":
+            return  # what its halves hand over is its own affair; the first step is measured as a whole
         session.count_unplanned(lambda: call_with(fitted, sample_inputs), next(model.parameters()).device)
         if session.stale:
             call_with(fitted, sample_inputs)

@@ -87,6 +87,7 @@ class StepGraph:
     op_of: the op that makes each node that is not a view (an op's own node and its getitems).
     clone_of_buffer: for each placeholder that the step overwrites, the op that clones it for recomputed
     readers.
+    written_over: by op, bytes of its result where that takes the place of an argument if nothing runs again.
     """
 
     gm: fx.GraphModule
@@ -100,6 +101,7 @@ class StepGraph:
     clone_of_buffer: dict[fx.Node, int] = field(default_factory=dict)
     loss: int = -1
     replay: int | None = None
+    written_over: dict[int, int] = field(default_factory=dict)
     name: str = "step"
     use: OutputUse = field(default_factory=lambda: OutputUse())
 

@@ -15,7 +15,7 @@ from .api import Captured, captured_step
 from .costs import write_costs
 from .peak import PeakReport, peak_report
 from .plan_report import ModelReport, PlanReport
-from .planning import plan_step, report_of
+from .planning import keep_all_peak_of, plan_step, report_of
 from .progress import ProgressLine
 
 _Loss = Callable[[Any], torch.Tensor]
@@ -145,7 +145,8 @@ def report(
     if "budget" in options:
         return _of_plan(_plan(captured))
     graph = captured.graph
-    return peak_report(graph, range(graph.num_ops), graph.keep_all_peak + settled.size("reserve"))
+    peak = keep_all_peak_of(captured.step, graph) + settled.size("reserve")
+    return peak_report(graph, range(graph.num_ops), peak, captured.step.written_over)
 
 
 def _plan(captured: Captured) -> PlanReport:

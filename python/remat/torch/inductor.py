@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import copy
 import logging
+import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from typing import Any
@@ -52,9 +53,6 @@ def compile_with_inductor(
     partition: from the joint graph and the number of its forward outputs to the two halves.
     Raises UnsupportedModelError where Inductor itself fails.
     """
-    from torch._inductor.compile_fx import compile_fx
-    from torch._inductor.exc import InductorError
-
     settings = {
         "custom_partitioner_fn": _PlanPartitioner(partition),
         # The generators of eager mode: only their draws can be drawn again.
@@ -62,14 +60,25 @@ def compile_with_inductor(
     }
     own = fx.GraphModule(gm, copy.deepcopy(gm.graph))
     own.meta = dict(gm.meta)
-    compiler: Any = compile_fx
+    compiler, error_of_its_own = _inductor()
     try:
         run: Callable[..., Any] = compiler(own, list(args), config_patches=settings)
-    except InductorError as error:
+    except error_of_its_own as error:
         raise UnsupportedModelError(
             f'executor="inductor": Inductor cannot compile this step ({error}); executor="boxed" may run it'
         ) from error
     return run
+
+
+def _inductor() -> tuple[Any, type[Exception]]:
+    """Inductor's entry point and the kind of its errors."""
+    with warnings.catch_warnings():
+        # It uses parts of PyTorch that warn of their own end.
+        warnings.simplefilter("ignore", DeprecationWarning)
+        from torch._inductor.compile_fx import compile_fx
+        from torch._inductor.exc import InductorError
+        from torch._inductor.fx_passes import joint_graph  # noqa: F401
+    return compile_fx, InductorError
 
 
 class FirstStep:

@@ -88,17 +88,28 @@ def mark_last_readers(step: StepGraph) -> None:
     are those of the ops that do.
     """
     last = {value: index for index, op in enumerate(step.ops) for value in op.inputs}
+    made_by = {value: index for index, op in enumerate(step.ops) for value in op.outputs}
     lasting = {*step.inputs, *step.kept}
+
+    def dies_in_its_half(value: int, index: int) -> bool:
+        made = made_by.get(value, step.loss)
+        producer = step.ops[made].node
+        same_half = (made < step.loss) == (index < step.loss)
+        return last[value] == index and same_half and producer is not None and _is_ours(producer)
+
     for index, op in enumerate(step.ops):
         node = op.node
         if node is None or node.target not in _OVER or not _commutes(node):
             continue
         for i, argument in enumerate(node.args[: _OVER[node.target][1]]):
             value = step.value_of.get(argument) if isinstance(argument, fx.Node) else None
-            if value is None or value in lasting or last[value] != index or not _can_hold(argument, node):
+            if value is None or value in lasting or not dies_in_its_half(value, index):
+                continue
+            if not _can_hold(argument, node):
                 continue
             if all(step.value_of.get(n) != value for n in node.all_input_nodes if n is not argument):
                 node.meta[OVER] = i
+                step.written_over[index] = step.values[op.outputs[0]].bytes
                 break
 
 
@@ -118,6 +129,9 @@ def _is_ours(owner: fx.Node) -> bool:
     """Is its memory nobody else's? Who knows what a custom op keeps of what it returns."""
     target = owner.target
     if isinstance(target, torch._ops.OpOverload):
+        # What writes to an input returns that.
+        if target._schema.is_mutable:
+            return False
         return owner.op == "call_function" and target.namespace in BUILTIN_NAMESPACES
     return owner.op == "call_function" and is_own(target)
 

@@ -62,7 +62,8 @@ def plan_step(
     mine = part_of(step, graph, existing_gradients, copies)
     # Saved generator states count only where something is recomputed; they are no part of the graph.
     fixed = reserve + mine.generator_states
-    budget = remat.parse_bytes(options.budget, keep_all_peak=graph.keep_all_peak + fixed)
+    keep_all_peak = keep_all_peak_of(step, graph)
+    budget = remat.parse_bytes(options.budget, keep_all_peak=keep_all_peak + fixed)
     if options.plan is not None:
         return _given_plan(step, graph, options, budget, reserve)
     if options.group is not None:
@@ -82,7 +83,7 @@ def plan_step(
     def make() -> Found:
         if others or copies > 1:
             return _plan_together(parts, options, budget - reserve, progress)
-        return _plan_alone(graph, options, budget, reserve, fixed, progress)
+        return _plan_alone(graph, keep_all_peak, options, budget, reserve, fixed, progress)
 
     made = make() if options.group is None else _of_first_rank(options.group, make)
     if store is not None:
@@ -172,15 +173,21 @@ def _planned(
     return report, found.steps
 
 
+def keep_all_peak_of(step: StepGraph, graph: remat.Graph) -> int:
+    """What keeping everything needs, where results take the place of arguments that nobody reads again."""
+    return _peak_with_states(step, graph, range(graph.num_ops), step.written_over)
+
+
 def _plan_alone(
     graph: remat.Graph,
+    keep_all_peak: int,
     options: Options,
     budget: int,
     reserve: int,
     fixed: int,
     progress: ProgressLine | None,
 ) -> Found:
-    keep_all = graph.keep_all_peak + reserve <= budget
+    keep_all = keep_all_peak + reserve <= budget
     target = graph.keep_all_peak if keep_all else budget - fixed
     if target <= 0:
         raise remat.InfeasibleError(
@@ -380,7 +387,7 @@ def report_of(step: StepGraph, graph: remat.Graph, plan: remat.Plan, budget: int
         budget=budget,
         reserve=reserve,
         predicted_peak=_peak_with_states(step, graph, steps) + reserve,
-        keep_all_peak=graph.keep_all_peak + reserve,
+        keep_all_peak=keep_all_peak_of(step, graph) + reserve,
         overhead=plan.overhead or 0.0,
         peak_lower_bound=graph.floor + reserve,
         duration_lower_bound=graph.base_duration,

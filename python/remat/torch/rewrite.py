@@ -50,7 +50,7 @@ def run_and_save_rng(
 ) -> tuple[torch.Tensor, Any]:
     """Run a random op; also the generator's state from before it."""
     state = torch.cuda.get_rng_state(device) if device.startswith("cuda") else torch.get_rng_state()
-    return state, target(*args, **kwargs)
+    return state, kernel_of(target)(*args, **kwargs)
 
 
 def run_with_rng(
@@ -61,13 +61,13 @@ def run_with_rng(
         now = torch.cuda.get_rng_state(device)
         torch.cuda.set_rng_state(state, device)
         try:
-            return target(*args, **kwargs)
+            return kernel_of(target)(*args, **kwargs)
         finally:
             torch.cuda.set_rng_state(now, device)
     now = torch.get_rng_state()
     torch.set_rng_state(state)
     try:
-        return target(*args, **kwargs)
+        return kernel_of(target)(*args, **kwargs)
     finally:
         torch.set_rng_state(now)
 

@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch import fx
 
-from .capture import outputs_of
+from .capture import BUILTIN_NAMESPACES, is_mutable, outputs_of, tensors_of
 
 aten = torch.ops.aten
 _SCATTERS = (aten.slice_scatter.default, aten.select_scatter.default)
@@ -22,13 +22,14 @@ _EMPTY = (aten.empty.memory_format, aten.empty_strided.default, aten.new_empty_s
 def tidy(gm: fx.GraphModule) -> None:
     """Simplify a joint graph."""
     returned = {n for n in outputs_of(gm) if isinstance(n, fx.Node)}
+    storages = {t.untyped_storage()._cdata for n in returned for t in tensors_of(n.meta.get("val"))}
     for node in list(gm.graph.nodes):
         if node.op != "call_function":
             continue
         if node.target in _SCATTERS:
             _scatter_the_source(node)
         elif node.target is aten.copy.default:
-            _copy_as_clone(node)
+            _leave_out_copy(node, storages)
     for node in gm.graph.find_nodes(op="call_function", target=aten.slice_scatter.default):
         _pad(gm.graph, node)
     for node in reversed(list(gm.graph.nodes)):
@@ -61,18 +62,31 @@ def _scatter_the_source(node: fx.Node) -> None:
             node.update_arg(1, source)
 
 
-def _copy_as_clone(node: fx.Node) -> None:
-    """copy(memory without content, source) is a clone, where that has the same strides."""
+def _leave_out_copy(node: fx.Node, returned: set[int]) -> None:
+    """copy(memory without content, source) is its source, where that has the same strides.
+
+    returned: the storages that the graph returns.
+    """
     into, source = node.args[:2]
     if not isinstance(into, fx.Node) or not isinstance(source, fx.Node) or into.target not in _EMPTY:
         return
     old, new = node.meta["val"], source.meta["val"]
     if not _like(old, new) or old.stride() != new.stride() or new.is_conj() or new.is_neg():
         return
-    # The scatter made a tensor of its own, which nobody else looks at but what made the memory.
-    own = source.target in _SCATTERS and all(user in (node, into) for user in source.users)
-    if own and old.untyped_storage().nbytes() == new.untyped_storage().nbytes():
+    # Nothing in the graph writes to the source if an op made it; what is returned must stay its own.
+    mine, theirs = old.untyped_storage(), new.untyped_storage()
+    if _is_fresh(source) and mine._cdata not in returned and mine.nbytes() == theirs.nbytes():
         node.replace_all_uses_with(source)
+
+
+def _is_fresh(node: fx.Node) -> bool:
+    """Is the node's result new memory, made by an op of PyTorch?"""
+    target = node.target
+    if not isinstance(target, torch._ops.OpOverload) or target.namespace not in BUILTIN_NAMESPACES:
+        return False
+    mine = node.meta["val"].untyped_storage()._cdata
+    read = [t for n in node.all_input_nodes for t in tensors_of(n.meta.get("val"))]
+    return not is_mutable(node) and all(t.untyped_storage()._cdata != mine for t in read)
 
 
 def _pad(graph: fx.Graph, node: fx.Node) -> None:

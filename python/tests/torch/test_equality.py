@@ -81,7 +81,9 @@ def test_segment_plans_run_with_the_peak_that_the_simulator_says(eager, name: st
     fitted = fit(model, inputs, 1 << 40, plan=plan, accumulate=False)
     assert eager(c).differences(train(fitted, inputs)) == []
     model.zero_grad()
-    assert step_peak(fitted, inputs) == pytest.approx(plan.peak, rel=0.005)
+    # The simulator does not know which results take the place of an argument.
+    assert fitted.remat.predicted_peak <= 1.005 * plan.peak
+    assert step_peak(fitted, inputs) == pytest.approx(fitted.remat.predicted_peak, rel=0.005)
 
 
 def test_a_different_seed_gives_different_masks_so_that_equality_means_something() -> None:
