@@ -15,8 +15,9 @@ from .api import Captured, captured_step
 from .costs import write_costs
 from .peak import PeakReport, peak_report
 from .plan_report import ModelReport, PlanReport
-from .planning import keep_all_peak_of, plan_step, report_of
+from .planning import count_saved, keep_all_peak_of, plan_step, report_of
 from .progress import ProgressLine
+from .rewrite import rewrite
 
 _Loss = Callable[[Any], torch.Tensor]
 
@@ -153,14 +154,16 @@ def _plan(captured: Captured) -> PlanReport:
     session = captured.session
     settled = session.settle([], captured.device)
     with ProgressLine() as progress:
-        return plan_step(
+        report, steps = plan_step(
             captured.step,
             captured.graph,
             settled,
             copies=session.calls,
             progress=progress,
             store=session.store,
-        )[0]
+        )
+    count_saved(report, captured.step, captured.graph, steps, rewrite(captured.step, steps).saved)
+    return report
 
 
 def _of_plan(planned: PlanReport) -> PeakReport:
