@@ -58,9 +58,8 @@ def fit(
     if session.options.budget == "auto" and first is not None:
         # Now that nothing of a step is in memory.
         session.settle(tree_leaves(sample_inputs), first.device)
-    fitted = copy.copy(model)
+    fitted = _compiled(model, session)
     fitted.__dict__["remat"] = session.report
-    _compile(fitted, session)
     _prepare(model, fitted, sample_inputs, session, loss)
     return fitted
 
@@ -103,8 +102,7 @@ def captured_step(
     if has_no_memory(model):
         model, sample_inputs = with_fake_tensors(model, sample_inputs)
     session = Session(Options.from_mapping({"budget": "100%", **options}), model, captured)
-    copied = copy.copy(model)
-    _compile(copied, session)
+    copied = _compiled(model, session)
     _prepare(model, copied, sample_inputs, session, loss)
     if not captured:
         _raise_nothing_planned(model)
@@ -119,10 +117,16 @@ def captured_step(
     return Captured(captured[0], graph, session, next(model.parameters()).device)
 
 
-def _compile(model: torch.nn.Module, session: Session) -> None:
-    """Make calls of the module go through the session's backend, as `Module.compile` does."""
-    call = model._call_impl
+def _compiled(model: torch.nn.Module, session: Session) -> torch.nn.Module:
+    """A copy of the module whose calls go through the session's backend, as with `Module.compile`."""
+    if session.sharding is not None:
+        return session.sharding.compiled(lambda call: _compile(call, session))
+    compiled = copy.copy(model)
+    compiled.__dict__["_compiled_call_impl"] = _compile(compiled._call_impl, session)
+    return compiled
 
+
+def _compile(call: Callable[..., Any], session: Session) -> Callable[..., Any]:
     # A frame of our own: Dynamo does not look into calls of PyTorch's own modules (nn.Sequential) otherwise.
     def run(*args: Any, **kwargs: Any) -> Any:
         return call(*args, **kwargs)
@@ -138,7 +142,7 @@ def _compile(model: torch.nn.Module, session: Session) -> None:
         with permissive_tracing():
             return compiled(*args, **kwargs)
 
-    model.__dict__["_compiled_call_impl"] = traced
+    return traced
 
 
 def call_with(model: Callable[..., Any], sample_inputs: Any) -> Any:
@@ -188,20 +192,28 @@ def _prepare_untouched(
     if loss is not None:
         with _untouched(model):
             _look_at_loss(fitted, sample_inputs, session, loss)
+
+    def forward() -> Any:
+        try:
+            return call_with(fitted, sample_inputs)
+        finally:
+            if session.sharding is not None:
+                session.sharding.end_unfinished_step()
+
     with _untouched(model):
-        call_with(fitted, sample_inputs)
+        forward()
         if session.captured is not None:
             return
         if session.stale:
             # There are several graphs: now that all are known, plan them together.
-            call_with(fitted, sample_inputs)
+            forward()
         if not session.report.parts:
             _raise_nothing_planned(model)
         if session.options.executor == "inductor":
             return  # what its halves hand over is its own affair; the first step is measured as a whole
-        session.count_unplanned(lambda: call_with(fitted, sample_inputs), next(model.parameters()).device)
+        session.count_unplanned(forward, next(model.parameters()).device)
         if session.stale:
-            call_with(fitted, sample_inputs)
+            forward()
 
 
 def _raise_nothing_planned(model: torch.nn.Module) -> NoReturn:

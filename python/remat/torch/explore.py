@@ -13,6 +13,7 @@ import remat
 
 from .api import Captured, captured_step
 from .costs import write_costs
+from .parts import part_of
 from .peak import PeakReport, peak_report
 from .plan_report import ModelReport, PlanReport
 from .planning import count_saved, keep_all_peak_of, plan_step, report_of
@@ -156,9 +157,8 @@ def _plan(captured: Captured) -> PlanReport:
     with ProgressLine() as progress:
         report, steps = plan_step(
             captured.step,
-            captured.graph,
+            part_of(captured.step, captured.graph, False, session.calls),
             settled,
-            copies=session.calls,
             progress=progress,
             store=session.store,
         )

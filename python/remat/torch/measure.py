@@ -122,12 +122,14 @@ def tensor_storages(root: Any, device_type: str | None = None) -> dict[int, int]
 def _add_storage(found: dict[int, int], tensor: torch.Tensor, device_type: str | None) -> None:
     if isinstance(tensor, FakeTensor) or tensor.device.type == "meta":
         return
+    # A tensor that is split between ranks: this rank's part of it.
+    local = getattr(tensor, "_local_tensor", tensor)
     if tensor.is_leaf and tensor.grad is not None:
         _add_storage(found, tensor.grad, device_type)
     if device_type is not None and tensor.device.type != device_type:
         return
     try:
-        storage = tensor.untyped_storage()
+        storage = local.untyped_storage()
         address, size = storage.data_ptr(), storage.nbytes()
     except (RuntimeError, NotImplementedError):  # sparse and wrapper tensors have no storage of their own
         return

@@ -2,73 +2,51 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from typing import Any, NoReturn
 
 import torch
 
 import remat
 
-from .capture import RNG_STATE_BYTES, Op, StepGraph, tensors_of
+from .capture import StepGraph
 from .options import Options
+from .parts import Memo, Part, plan_parts, search, seconds_for, state_bytes, without_names
 from .plan_report import PlanReport
 from .progress import ProgressLine
 from .store import Store, digest
 
 
-@dataclass
-class Part:
-    """A graph of the model, as far as planning it together with others needs.
-
-    new_gradients: bytes of gradients that its backward makes and nobody adds to existing ones.
-    copies: how many calls of it are in flight at once.
-    """
-
-    graph: remat.Graph
-    loss: int
-    new_gradients: int
-    generator_states: int
-    copies: int = 1
-
-
-def part_of(step: StepGraph, graph: remat.Graph, existing_gradients: int, copies: int) -> Part:
-    loss = step.ops[step.loss]
-    gradients = sum(step.values[v].bytes for v in step.kept if v not in {*loss.inputs, *loss.outputs})
-    states = sum(_state_bytes(op) for op in step.ops)
-    return Part(graph, step.loss, 0 if existing_gradients else gradients, states, copies)
-
-
 def plan_step(
     step: StepGraph,
-    graph: remat.Graph,
+    part: Part,
     options: Options,
     others: Sequence[Part] = (),
-    copies: int = 1,
-    existing_gradients: int = 0,
     progress: ProgressLine | None = None,
     store: Store | None = None,
+    memo: Memo | None = None,
 ) -> tuple[PlanReport, list[int]]:
     """Plan a step within the budget, or check the plan that was given.
 
-    others, copies: what else is in flight at the same time; then all are planned together, and the report's
-    peaks count the saved tensors of all.
+    part: the step itself, `part_of` it. others: what else is in flight at the same time; then all are planned
+    together, and the report's peaks count the saved tensors of all.
     store: where plans are kept between processes.
+    memo: plans that were made before in this one, for graphs that are in flight together.
 
     Raises InfeasibleError when the budget is proved impossible, NoPlanError when nothing was found.
     """
     reserve = options.size("reserve")
-    mine = part_of(step, graph, existing_gradients, copies)
+    graph = part.graph
     # Saved generator states count only where something is recomputed; they are no part of the graph.
-    fixed = reserve + mine.generator_states
+    fixed = reserve + part.generator_states
     keep_all_peak = keep_all_peak_of(step, graph)
     budget = remat.parse_bytes(options.budget, keep_all_peak=keep_all_peak + fixed)
     if options.plan is not None:
         return _given_plan(step, graph, options, budget, reserve)
     if options.group is not None:
         store = None  # what one rank finds and another does not would leave one of them waiting
-    parts = [mine, *others]
+    parts = [part, *others]
     problem = _problem(parts, options, budget, reserve) if store is not None else {}
     if store is not None:
         found = store.load_plan(problem)
@@ -81,8 +59,8 @@ def plan_step(
         progress.planning(options.time_limit or seconds_for(graph))
 
     def make() -> Found:
-        if others or copies > 1:
-            return _plan_together(parts, options, budget - reserve, progress)
+        if others or part.copies > 1:
+            return Found.of(*plan_parts(parts, options, budget - reserve, progress, memo))
         return _plan_alone(graph, keep_all_peak, options, budget, reserve, fixed, progress)
 
     made = make() if options.group is None else _of_first_rank(options.group, make)
@@ -113,15 +91,6 @@ class Found:
         )
 
 
-def _without_names(graph: remat.Graph) -> dict[str, Any]:
-    """Tracing the same step again may name things differently."""
-    described = graph.to_dict()
-    for named in (described, *described["ops"], *described["values"]):
-        if isinstance(named, dict):
-            named.pop("name", None)
-    return described
-
-
 def _of_first_rank(group: Any, make: Callable[[], Found]) -> Found:
     """What rank 0 of a process group makes, or the error that it meets, on every rank."""
     distributed: Any = torch.distributed
@@ -144,8 +113,9 @@ def _problem(parts: Sequence[Part], options: Options, budget: int, reserve: int)
     effort = ("planner", "order", "time_limit", "work_limit", "seed", "threads")
     return {
         "remat": remat.__version__,
-        "graphs": [digest(_without_names(part.graph)) for part in parts],
+        "graphs": [digest(without_names(part.graph)) for part in parts],
         "parts": [[p.loss, p.new_gradients, p.generator_states, p.copies] for p in parts],
+        "before": [[i for i, other in enumerate(parts) if other.number in p.before] for p in parts],
         "budget": budget,
         "reserve": reserve,
         **{name: getattr(options, name) for name in effort},
@@ -195,114 +165,10 @@ def _plan_alone(
             floor=graph.floor + reserve,
             smallest_known=graph.keep_all_peak + reserve,
         )
-    result = _plan(graph, target, options, progress)
+    result = search(graph, target, options, progress)
     if result.plan is None:
         _raise_no_plan(result, graph, budget, reserve, fixed)
     return Found.of(result)
-
-
-def seconds_for(graph: remat.Graph) -> float:
-    """A time limit by the size of the graph: the search gains little after it (docs/torch.md has numbers)."""
-    return min(20.0, 1.0 + graph.num_ops / 400)
-
-
-def _plan(
-    graph: remat.Graph, target: int, options: Options, progress: ProgressLine | None = None
-) -> remat.PlanResult:
-    limited = options.time_limit is not None or options.work_limit is not None
-    return remat.plan(
-        graph,
-        budget=target,
-        planner=options.planner,
-        order="free" if options.order == "free" else "fixed",
-        time_limit=options.time_limit if limited else seconds_for(graph),
-        work_limit=options.work_limit,
-        seed=options.seed,
-        threads=options.threads,
-        progress=progress.better_plan if progress is not None else None,
-    )
-
-
-# Shares of what keeping everything would hold at the loss, tried for calls that are in flight together.
-_SHARES = (1.0, 0.75, 0.55, 0.4, 0.3, 0.2, 0.13, 0.08)
-
-
-def held_bytes(part: Part, steps: Sequence[int]) -> int:
-    """Bytes alive at the loss boundary besides what is always resident: what a call in flight holds."""
-    memory = remat.simulate(part.graph, steps).memory
-    position = list(steps).index(part.loss)
-    return int(memory[position]) - part.graph.resident - int(part.graph.workspaces[part.loss])
-
-
-def _least_held(part: Part) -> int:
-    """Outputs and their gradients: what every plan holds at the loss."""
-    graph, given = part.graph, set(part.graph.inputs)
-    held = {*graph.op_inputs(part.loss), *graph.op_outputs(part.loss)} - given
-    return sum(int(graph.bytes[value]) for value in held)
-
-
-def _capped(
-    part: Part, cap: int, target: int, options: Options, progress: ProgressLine | None
-) -> remat.PlanResult:
-    """Plan a part so that it holds at most `cap` bytes at the loss: by a workspace there that fills the
-    rest.
-    """
-    description = part.graph.to_dict()
-    loss = description["ops"][part.loss]
-    loss["workspace"] = max(loss.get("workspace", 0), target - cap - part.graph.resident)
-    return _plan(remat.Graph.from_dict(description), target, options, progress)
-
-
-def _plan_together(
-    parts: Sequence[Part], options: Options, limit: int, progress: ProgressLine | None
-) -> Found:
-    """A plan for the first of several parts whose saved tensors are in memory together.
-
-    Each part may hold a share of what it would hold if it kept everything, and its own peak must leave room
-    for what all others hold. The same share for all; of those tried, the one with the least duration.
-    """
-    resident = max(part.graph.resident for part in parts)
-    states = sum(part.copies * part.generator_states for part in parts)
-    whole = [held_bytes(part, range(part.graph.num_ops)) for part in parts]
-    least = [_least_held(part) for part in parts]
-    best: tuple[int, Found] | None = None
-    limit_s = options.time_limit or max(seconds_for(part.graph) for part in parts)
-    if options.work_limit is None:
-        options = replace(options, time_limit=limit_s / (2 * len(parts)))
-    start = time.perf_counter()
-    for share in _SHARES:
-        caps = [max(int(share * size), low) for size, low in zip(whole, least, strict=True)]
-        total = sum(part.copies * cap for part, cap in zip(parts, caps, strict=True))
-        results, besides = [], []
-        for i, part in enumerate(parts):
-            gradients = sum(p.new_gradients for j, p in enumerate(parts) if j != i or p.copies > 1)
-            beside = total - caps[i] + gradients + states + resident - part.graph.resident
-            room = limit - beside
-            result = _capped(part, caps[i], room, options, progress) if room > 0 else None
-            if result is None or result.plan is None:
-                break
-            results.append(result)
-            besides.append(beside)
-        else:
-            duration = sum(part.copies * (r.duration or 0) for part, r in zip(parts, results, strict=True))
-            if best is None or duration < best[0]:
-                best = duration, Found.of(results[0], besides[0])
-            elif duration > best[0]:
-                break
-        if best is not None and options.work_limit is None and time.perf_counter() - start > limit_s:
-            break
-    if best is None:
-        floor = max(part.graph.floor for part in parts)
-        together = sum(part.copies * size for part, size in zip(parts, whole, strict=True))
-        gradients = sum(part.new_gradients for part in parts)
-        known = max(p.graph.keep_all_peak - p.graph.resident for p in parts) + together + resident + gradients
-        raise remat.NoPlanError(
-            f"no plans for {sum(p.copies for p in parts)} calls in flight together within {limit} bytes were "
-            f"found; none goes below {floor}; smallest budget known to work: {known}",
-            floor=floor,
-            smallest_known=known,
-        )
-    return best[1]
 
 
 def _raise_no_plan(
@@ -331,12 +197,6 @@ def _raise_no_plan(
     )
 
 
-def _state_bytes(op: Op) -> int:
-    if not op.random or op.node is None:
-        return 0
-    return RNG_STATE_BYTES[tensors_of(op.node.meta["val"])[0].device.type]
-
-
 def _peak_with_states(
     step: StepGraph, graph: remat.Graph, steps: Sequence[int], saved: Mapping[int, int] | None = None
 ) -> int:
@@ -353,7 +213,7 @@ def _peak_with_states(
         if step.ops[index].random:
             runs.setdefault(index, []).append(position)
     for index, positions in runs.items():
-        size = _state_bytes(step.ops[index])
+        size = state_bytes(step.ops[index])
         for again in positions[1:]:
             memory[again] += size
         for position in range(positions[0], positions[-1] + 1) if len(positions) > 1 else ():

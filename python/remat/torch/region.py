@@ -28,10 +28,12 @@ from .fake import without_keeping
 from .inductor import FirstStep, Partition, compile_with_inductor
 from .inplace import mark_last_readers
 from .kernels import correct_sizes, eager_kernels
+from .measure import tensor_storages
 from .origins import name_inputs
 from .outputs import Replay, Usage, Watch, cut_off, differentiable_outputs, watch_tangents
+from .parts import held_bytes, part_of
 from .plan_report import PlanReport
-from .planning import count_saved, held_bytes, part_of, plan_step
+from .planning import count_saved, plan_step
 from .profile import run_alone
 from .progress import ProgressLine
 from .rewrite import rewrite
@@ -83,6 +85,8 @@ class Region:
         self.__name__ = f"remat_region_{number}"
         # Regions whose saved tensors are in memory together with those of this one.
         self.mates: set[int] = set()
+        # Those of them that hold tensors already when this one starts.
+        self.before: set[int] = set()
         self.differentiable = differentiable_outputs(gm)
         self.outputs = len(outputs_of(gm))
         self.usage = Usage.stated(session.options.outputs, self.outputs)
@@ -242,6 +246,9 @@ class Region:
     def _existing_gradients(self, args: Sequence[Any]) -> int:
         """Bytes of the gradients that this step will add to."""
         leaves = [a for a in args if isinstance(a, torch.Tensor) and a.requires_grad and a.is_leaf]
+        if (sharding := self.session.sharding) is not None:
+            # Gradients of the others are added to shards, which are counted.
+            leaves = [leaf for leaf in leaves if not sharding.manages(leaf)]
         accumulate = self.session.options.accumulate
         if accumulate is None:
             return sum(storage_bytes(a.grad) for a in leaves if a.grad is not None)
@@ -328,15 +335,21 @@ class Region:
             distinct = session.costs.fill(step, progress.profiling)
             profiled = time.perf_counter()
             graph = remat.Graph.from_dict(step.to_dict())
-            session.parts[self.number] = part_of(step, graph, existing, session.calls)
+            counted = existing > 0 or session.sharding is not None
+            part = part_of(step, graph, counted, session.calls, self.number, self.before)
+            known = session.parts.get(self.number)
+            if self.mates and (known is None or known.key != part.key):
+                session.stale = True  # the others were planned beside something else
+            session.parts[self.number] = part
             others = [session.parts[number] for number in sorted(self.mates) if number in session.parts]
-            report, steps = plan_step(
-                step, graph, options, others, session.calls, existing, progress, session.store
-            )
+            report, steps = plan_step(step, part, options, others, progress, session.store, session.memo)
         report.distinct_ops = distinct
         report.existing_gradients = existing
         # What eager code leaves counts as resident in the plan, but comes while the step runs.
         report.rise += session.unplanned
+        if session.sharding is not None:
+            inside = tensor_storages([a for a in args if isinstance(a, torch.Tensor)])
+            report.rise += session.sharding.rise(inside)
         variant.report = report
         halves = rewrite(step, steps, for_compiler)
         count_saved(report, step, graph, steps, halves.saved)

@@ -15,10 +15,11 @@ from .budget import auto_budget, optimizer_state_bytes
 from .capture import StepGraph
 from .measure import bytes_left, tensor_storages
 from .options import Options
+from .parts import Memo, Part
 from .plan_report import ModelReport
-from .planning import Part
 from .region import Region
 from .shapes import ShapeTable, compiled_frame, warn_at_recompile_limit
+from .sharding import Sharding
 from .store import Store
 from .watch import StepWatch
 
@@ -37,6 +38,7 @@ class Session:
     stale: the plans were made before it was known what is in flight together, or what becomes of the outputs.
     preparing: calls are those of `fit` itself.
     probing: calls only look for what the loss depends on, without gradients.
+    sharding: the model's parameters are split between ranks.
     """
 
     def __init__(
@@ -45,6 +47,9 @@ class Session:
         model: torch.nn.Module | None = None,
         captured: list[StepGraph] | None = None,
     ) -> None:
+        self.sharding = Sharding.of(model) if model is not None else None
+        if self.sharding is not None and options.group is None:
+            options = replace(options, group=self.sharding.process_group)
         self.options = options
         self.model = model
         self.captured = captured
@@ -56,6 +61,7 @@ class Session:
         self.report = ModelReport()
         self.regions: list[Region] = []
         self.parts: dict[int, Part] = {}
+        self.memo: Memo = {}
         self.calls = options.calls
         self.unplanned = 0
         self.loss_workspace = options.size("loss_workspace")
@@ -81,6 +87,8 @@ class Session:
     def outside(self, args: Sequence[Any]) -> int:
         """Bytes of parameters and their gradients that a graph with these inputs does not read."""
         inside = tensor_storages([a for a in args if isinstance(a, torch.Tensor)])
+        if self.sharding is not None:
+            return self.unplanned + self.sharding.outside(inside)
         if self.model is not None:
             known = tensor_storages(self.model)
         else:
@@ -114,7 +122,7 @@ class Session:
         planned for.
         """
         own, mates = self._in_flight(region)
-        if own >= self.calls or not mates <= region.mates:
+        if own >= self.calls or not mates <= region.mates or not (own or mates <= region.before):
             gc.collect()  # what only waits to be collected will see no backward
             own, mates = self._in_flight(region)
         if own >= self.calls:
@@ -127,7 +135,8 @@ class Session:
             self.calls = own + 1
             self.stale = True
         if not mates <= region.mates:
-            log.warning(
+            log.log(
+                logging.WARNING if self.sharding is None else logging.DEBUG,
                 "a graph break: graphs %s of the model are in flight together, each planned by itself within "
                 "the common budget, nothing recomputed across the break (TORCH_LOGS=graph_breaks says where)",
                 ", ".join(str(n) for n in sorted({region.number, *mates, *region.mates})),
@@ -135,6 +144,9 @@ class Session:
             region.mates |= mates
             for number in mates:
                 self.regions[number].mates.add(region.number)
+            self.stale = True
+        if not own and not mates <= region.before:
+            region.before |= mates
             self.stale = True
         if self.stale and not own and not mates:
             self.stale = False

@@ -20,6 +20,7 @@ from models import case
 from remat.torch import store as store_module
 from remat.torch.api import captured_step
 from remat.torch.options import Options
+from remat.torch.parts import part_of
 from remat.torch.planning import plan_step
 from remat.torch.profile import Cost
 from remat.torch.store import Store
@@ -106,14 +107,14 @@ def captured():
 def plan_anew(captured, folder: Path):
     """The report of planning a captured step as a new process would."""
     options = Options(budget="80%", work_limit=100_000)
-    return plan_step(captured.step, captured.graph, options, store=Store(folder))[0]
+    part = part_of(captured.step, captured.graph)
+    return plan_step(captured.step, part, options, store=Store(folder))[0]
 
 
 def test_calls_in_flight_together_are_planned_once_for_all_starts(tmp_path, captured) -> None:
     options = Options(budget=int(2.2 * captured.graph.keep_all_peak), time_limit=2.0)
-    first, second = (
-        plan_step(captured.step, captured.graph, options, copies=2, store=Store(tmp_path)) for _ in range(2)
-    )
+    part = part_of(captured.step, captured.graph, copies=2)
+    first, second = (plan_step(captured.step, part, options, store=Store(tmp_path)) for _ in range(2))
     assert (first[0].stored, second[0].stored) == (False, True)
     assert second[1] == first[1]
     assert second[0].predicted_peak == first[0].predicted_peak > captured.graph.keep_all_peak
