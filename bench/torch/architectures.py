@@ -1,263 +1,340 @@
 #!/usr/bin/env python3
 """Every architecture of the tests' zoo, planned at several budgets: bits, bytes and times against eager mode.
 
-    python bench/torch/architectures.py [--models gpt2,unet] [--budgets 100,75,50,least] [--size large]
-    python bench/torch/architectures.py --others     checkpointing by layer, activation_memory_budget beside
-    python bench/torch/architectures.py --growth 200 memory of the process over so many steps
+    python bench/torch/architectures.py --out DIR [--models gpt2,unet] [--budgets 100,75,50,least] [--jobs 2]
+    python bench/torch/architectures.py --out DIR --others      what PyTorch has beside, and us at its peaks
+    python bench/torch/architectures.py --out DIR --growth 200  memory of the process over so many steps
+    python bench/torch/architectures.py --out DIR --all         all three
+    python bench/torch/architectures.py --out DIR --device cuda --dtype bfloat16
 
-Budgets are percent of the measured eager peak; `least` is the plan with the
-least peak that is found in 10 s.
-Per row: measured and predicted peak, is the budget kept, ratio of the median step times (planned steps
-alternate with eager ones) beside the predicted ratio, seconds of capture, profiling and planning, and whether
-loss, gradients and buffers equal eager mode bit for bit.
+Each model runs in a process of its own. DIR holds a file for each model and table: what is there is not run
+again. The tables are printed, and written to DIR/report.md.
+
+Budgets are percent of the measured eager peak; `least` is the plan with the least peak that is found in 10 s.
+Times are medians of steps that take turns: processor time on the CPU, elapsed time on CUDA.
 """
 
 from __future__ import annotations
 
 import argparse
-import copy
+import json
 import os
-import re
 import statistics
+import subprocess
 import sys
+import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")
 
 import remat
-import remat.torch
 import torch
-from torch import nn
-from torch.utils.checkpoint import checkpoint
-
-sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "python" / "tests" / "torch"))
+from subjects import (
+    Setting,
+    Subject,
+    alternate,
+    checkpointed,
+    copied,
+    distance,
+    fitted,
+    least_plan,
+    min_cut,
+    resident_bytes,
+)
 from zoo import ZOO, Zoo, animal
 
-State = tuple[torch.Tensor, list[torch.Tensor], list[torch.Tensor]]
+Row = dict[str, Any]
+SHARES = (1.0, 0.7, 0.5, 0.3, 0.1)
 
 
-class Subject:
-    """A model with its inputs and loss, in eager mode or planned."""
-
-    def __init__(self, z: Zoo, model: nn.Module, inputs: Any, run: Callable[..., Any] | None = None) -> None:
-        self.z, self.model, self.inputs = z, model, inputs
-        self.run = run or model
-
-    def step(self) -> torch.Tensor:
-        inputs = self.inputs
-        outputs = self.run(**inputs) if isinstance(inputs, dict) else self.run(*inputs)
-        loss = self.z.loss(outputs)
-        del outputs
-        loss.backward()
-        return loss.detach()
-
-    def peak(self) -> int:
-        self.model.zero_grad()
-        values = list(self.inputs.values()) if isinstance(self.inputs, dict) else list(self.inputs)
-        return remat.torch.measure_peak(self.step, resident=[self.model, values])
-
-    def state(self) -> State:
-        """Loss, gradients and buffers after a step from a fixed seed."""
-        torch.manual_seed(3)
-        self.model.zero_grad()
-        loss = self.step()
-        gradients = [p.grad.clone() for p in self.model.parameters() if p.grad is not None]
-        return loss, gradients, [b.clone() for b in self.model.buffers()]
-
-    def seconds(self) -> float:
-        self.model.zero_grad()
-        # Processor time: other load on the machine counts little.
-        start = time.process_time()
-        self.step()
-        return time.process_time() - start
-
-
-def equal(a: State, b: State) -> bool:
-    mine, theirs = [a[0], *a[1], *a[2]], [b[0], *b[1], *b[2]]
-    return len(mine) == len(theirs) and all(x.equal(y) for x, y in zip(mine, theirs, strict=True))
-
-
-def alternate(a: Subject, b: Subject, steps: int) -> float:
-    """Median time of a step of b over that of a."""
-    times: tuple[list[float], list[float]] = ([], [])
-    for _ in range(steps):
-        for side, subject in enumerate((a, b)):
-            times[side].append(subject.seconds())
-    return statistics.median(times[1]) / statistics.median(times[0])
-
-
-def planned(z: Zoo, model: nn.Module, inputs: Any, budget: str, eager_peak: int) -> nn.Module:
-    options = {"loss": z.loss, "outputs": "dropped", "accumulate": False}
-    if budget != "least":
-        return remat.torch.fit(model, inputs, int(eager_peak * float(budget) / 100), **options)
-    graph = remat.torch.capture(model, inputs, **options)
-    plan = remat.plan(graph, objective="peak").plan
-    return remat.torch.fit(model, inputs, 1 << 50, plan=plan, **options)
-
-
-HEAD = (
-    f"{'model':11} {'budget':>6} {'eager MB':>9} {'real MB':>9} {'predicted':>9} {'error':>7} {'kept':>4} "
-    f"{'time x':>7} {'predicted':>9} {'equal':>5} {'plan s':>7}"
-)
-
-
-def row(z: Zoo, budget: str, size: str, steps: int) -> tuple[str, dict[str, float] | None]:
-    model, inputs = z.build(size)
-    eager = Subject(z, copy.deepcopy(model), inputs)
-    start_peak = eager.peak()
+def budgets_table(z: Zoo, setting: Setting, budgets: Sequence[str]) -> list[Row]:
+    """One row for each budget."""
+    model, inputs = setting.build(z)
+    eager = Subject(z, copied(model), inputs)
+    first = eager.peak()
     eager.model.load_state_dict(model.state_dict())
     expected = eager.state()
-    eager_peak = max(start_peak, eager.peak())
-    torch._dynamo.reset()
-    before = time.perf_counter()
-    try:
-        fitted = planned(z, model, inputs, budget, eager_peak)
-    except remat.NoPlanError as error:
-        return f"{z.name:11} {budget:>6} {eager_peak / 1e6:9.2f} no plan: {error}", None
-    planning = time.perf_counter() - before
-    subject = Subject(z, fitted, inputs)
-    same = equal(expected, subject.state())
-    peak = subject.peak()
-    report = fitted.remat
-    ratio = alternate(eager, subject, steps)
-    error = report.predicted_peak / peak - 1
-    numbers = {
-        "error": abs(error),
-        "kept": float(peak <= min(report.budget, report.predicted_peak)),
-        "equal": float(same),
-        "ratio": ratio,
-        "off": abs(ratio - 1 - report.overhead),
-        "planning": planning,
-    }
-    kept = "yes" if numbers["kept"] else "NO"
-    text = (
-        f"{z.name:11} {budget:>6} {eager_peak / 1e6:9.2f} {peak / 1e6:9.2f} "
-        f"{report.predicted_peak / 1e6:9.2f} {100 * error:+6.3f}% {kept:>4} "
-        f"{ratio:7.3f} {1 + report.overhead:9.3f} {'yes' if same else 'NO':>5} {planning:7.1f}"
-    )
-    return text, numbers
+    again = not expected.differs(_fresh(z, model, inputs).state())
+    eager_peak = max(first, eager.peak())
+    rows: list[Row] = []
+    for budget in budgets:
+        row: Row = {"model": z.name, "budget": budget, "eager_peak": eager_peak, "deterministic": again}
+        start = time.perf_counter()
+        try:
+            if budget == "least":
+                plan = least_plan(z, copied(model), inputs, setting)
+                subject = fitted(z, copied(model), inputs, 1 << 60, setting, plan)
+            else:
+                limit = int(eager_peak * float(budget) / 100)
+                subject = fitted(z, copied(model), inputs, limit, setting)
+        except remat.NoPlanError as error:
+            rows.append({**row, "no_plan": str(error)})
+            continue
+        row["planning_s"] = time.perf_counter() - start
+        report: Any = subject.model.remat
+        row["equal"] = not expected.differs(subject.state())
+        row["peak"] = subject.peak()
+        row["predicted"] = report.predicted_peak
+        row["kept"] = row["peak"] <= min(report.budget, report.predicted_peak)
+        row["ops"] = report.parts[0].ops
+        row["overhead"] = report.overhead
+        eager_s, planned_s = alternate([eager, subject], setting.steps)
+        rows.append({**row, "eager_s": eager_s, "ratio": planned_s / eager_s})
+    return rows
 
 
-def checkpointed(z: Zoo, model: nn.Module) -> nn.Module:
-    """The model with `torch.utils.checkpoint` around each layer."""
-    pattern = re.compile(z.layers)
-    for name, module in model.named_modules():
-        if z.layers and pattern.fullmatch(name):
-            forward = module.forward
-
-            def run(*args: Any, forward: Any = forward, **kwargs: Any) -> Any:
-                return checkpoint(forward, *args, use_reentrant=False, **kwargs)
-
-            module.forward = run
-    return model
+def _fresh(z: Zoo, model: Any, inputs: Any) -> Subject:
+    return Subject(z, copied(model), inputs)
 
 
-def min_cut(z: Zoo, model: nn.Module, inputs: Any, share: float) -> Subject:
-    """The model under PyTorch's own `activation_memory_budget`."""
-    torch._dynamo.reset()
-    config: Any = torch._functorch.config
-    run: Any = torch.compile(model, backend="aot_eager_decomp_partition", dynamic=False)
-    subject = Subject(z, model, inputs, run)
-    with config.patch(activation_memory_budget=share):
-        subject.step()
-    return subject
-
-
-def others(z: Zoo, size: str, steps: int) -> None:
-    """What users have today, and our plan within the peak that it needs."""
-    model, inputs = z.build(size)
-    eager = Subject(z, copy.deepcopy(model), inputs)
+def others_table(z: Zoo, setting: Setting) -> list[Row]:
+    """What users have today, one row each, and our plan within the peak that it needs. With dropout only its
+    gradients are looked at: what is wrong need not be fast.
+    """
+    model, inputs = setting.build(z)
+    eager = _fresh(z, model, inputs)
     expected, eager_peak = eager.state(), eager.peak()
     ways: list[tuple[str, Callable[[], Subject]]] = []
     if z.layers:
-        ways.append(("checkpoint", lambda: Subject(z, checkpointed(z, copy.deepcopy(model)), inputs)))
-    for share in (1.0, 0.7, 0.5, 0.3, 0.1):
-        ways.append(
-            (f"memory_budget {share}", lambda share=share: min_cut(z, copy.deepcopy(model), inputs, share))
-        )
+        ways.append(("checkpoint by layer", lambda: checkpointed(z, copied(model), inputs)))
+    for share in (1.0, 0.5, 0.1) if z.dropout else SHARES:
+        make = lambda share=share: min_cut(z, copied(model), inputs, share)  # noqa: E731
+        ways.append((f"memory budget {share}", make))
+    rows: list[Row] = []
+    known: dict[int, Row] = {}
     for name, make in ways:
-        subject = make()
-        peak, same = subject.peak(), equal(expected, subject.state())
-        ratio = alternate(eager, subject, steps)
-        torch._dynamo.reset()
+        row: Row = {"model": z.name, "way": name, "eager_peak": eager_peak, "dropout": z.dropout}
         try:
-            fitted = remat.torch.fit(
-                copy.deepcopy(model), inputs, peak, loss=z.loss, outputs="dropped", accumulate=False
-            )
-        except remat.NoPlanError as error:
-            print(f"{z.name:11} {name:18} {peak / 1e6:9.2f} {ratio:7.3f} no plan: {error}", flush=True)
+            theirs = make()
+            theirs.model.load_state_dict(model.state_dict())
+            state = theirs.state()
+            row |= {"peak": theirs.peak(), "differs": expected.differs(state)}
+            row["off"] = distance(state, expected)
+        except Exception as error:
+            rows.append({**row, "failed": f"{type(error).__name__}: {str(error).splitlines()[0]}"})
             continue
-        ours = Subject(z, fitted, inputs)
-        ours.step()
-        print(
-            f"{z.name:11} {name:18} {eager_peak / 1e6:9.2f} {peak / 1e6:9.2f} {ratio:7.3f} "
-            f"{'yes' if same else 'no':>5} | {ours.peak() / 1e6:9.2f} {alternate(eager, ours, steps):7.3f} "
-            f"{1 + fitted.remat.overhead:9.3f}",
-            flush=True,
-        )
+        if z.dropout:
+            rows.append(row)
+            continue
+        # Before ours is compiled: that makes Dynamo forget theirs.
+        eager_s, theirs_s = alternate([eager, theirs], setting.steps)
+        row["ratio"] = theirs_s / eager_s
+        if row["peak"] in known:
+            rows.append({**row, **known[row["peak"]]})
+            continue
+        try:
+            ours = fitted(z, copied(model), inputs, row["peak"], setting)
+        except remat.NoPlanError as error:
+            rows.append({**row, "no_plan": str(error)})
+            continue
+        mine = ours.state()
+        eager_s, ours_s = alternate([eager, ours], setting.steps)
+        compared = {
+            "our_peak": ours.peak(),
+            "our_ratio": ours_s / eager_s,
+            "our_overhead": ours.model.remat.overhead,
+            "our_equal": not expected.differs(mine),
+        }
+        known[row["peak"]] = compared
+        rows.append({**row, **compared})
+    return rows
 
 
-def resident_bytes() -> int:
-    pages = int(Path("/proc/self/statm").read_text().split()[1])
-    return pages * os.sysconf("SC_PAGE_SIZE")
-
-
-def growth(z: Zoo, size: str, steps: int) -> None:
-    model, inputs = z.build(size)
-    eager_peak = Subject(z, copy.deepcopy(model), inputs).peak()
-    subject = Subject(z, planned(z, model, inputs, "60", eager_peak), inputs)
+def growth_table(z: Zoo, setting: Setting, steps: int) -> list[Row]:
+    """Memory of the process after 20 steps of the small model, and after so many more."""
+    setting = replace(setting, size="small")
+    model, inputs = setting.build(z)
+    eager_peak = _fresh(z, model, inputs).peak()
+    subject = fitted(z, model, inputs, int(0.75 * eager_peak), setting)
     for _ in range(20):
         subject.seconds()
     start = resident_bytes()
     for _ in range(steps):
         subject.seconds()
-    print(f"{z.name:11} {(resident_bytes() - start) / 1e6:+.2f} MB over {steps} steps", flush=True)
+    return [{"model": z.name, "steps": steps, "grown": resident_bytes() - start, "eager_peak": eager_peak}]
 
 
-def main() -> int:
+def _mb(value: Any) -> str:
+    return f"{value / 1e6:.2f}"
+
+
+def _yes(value: Any) -> str:
+    return "yes" if value else "NO"
+
+
+def _table(head: str, rows: list[list[str]]) -> list[str]:
+    columns = head.split("|")
+    lines = ["| " + " | ".join(columns) + " |", "|" + "---|" * len(columns)]
+    return lines + ["| " + " | ".join(row) + " |" for row in rows]
+
+
+def write_budgets(rows: list[Row]) -> list[str]:
+    lines = []
+    for r in rows:
+        start = [r["model"], str(r.get("ops", "")), r["budget"], _mb(r["eager_peak"])]
+        if "no_plan" in r:
+            lines.append([*start, *["no plan"] * 8])
+            continue
+        error = r["predicted"] / r["peak"] - 1
+        lines.append(
+            start
+            + [
+                _yes(r["equal"]),
+                _mb(r["predicted"]),
+                _mb(r["peak"]),
+                f"{100 * error:+.3f} %",
+                _yes(r["kept"]),
+                f"{1 + r['overhead']:.3f}",
+                f"{r['ratio']:.3f}",
+                f"{r['planning_s']:.1f}",
+            ]
+        )
+    head = "model|ops|budget %|eager MB|equal|predicted MB|measured MB|error|kept|predicted time|time|plan s"
+    good = [r for r in rows if "no_plan" not in r]
+    text = _table(head, lines)
+    if good:
+        errors = [abs(r["predicted"] / r["peak"] - 1) for r in good]
+        whole = [r["ratio"] for r in good if r["overhead"] == 0]
+        off = [abs(r["ratio"] - 1 - r["overhead"]) for r in good if r["overhead"] > 0]
+        text += [
+            "",
+            f"{len(good)} rows: equal {sum(r['equal'] for r in good)}, kept {sum(r['kept'] for r in good)}; "
+            f"prediction error of the peak: median {100 * statistics.median(errors):.3f} %, largest "
+            f"{100 * max(errors):.3f} %. "
+            + (f"Time with nothing recomputed: median {statistics.median(whole):.3f}. " if whole else "")
+            + (f"Distance from the predicted time: median {statistics.median(off):.3f}." if off else ""),
+        ]
+    unsure = sorted({r["model"] for r in rows if not r["deterministic"]})
+    return [*text, *([f"Eager mode itself differs from run to run: {', '.join(unsure)}."] if unsure else [])]
+
+
+def write_others(rows: list[Row]) -> list[str]:
+    lines = []
+    for r in rows:
+        start = [r["model"], r["way"], _mb(r["eager_peak"])]
+        if "failed" in r:
+            lines.append([*start, r["failed"], *[""] * 8])
+            continue
+        lines.append(
+            start
+            + [
+                _mb(r["peak"]),
+                f"{r['differs']} differ" if r["differs"] else "yes",
+                f"{r['off']:.1e}",
+                f"{r['ratio']:.3f}" if "ratio" in r else "",
+                *(
+                    ["no plan" if "no_plan" in r else ""] * 5
+                    if "our_ratio" not in r
+                    else [
+                        _mb(r["our_peak"]),
+                        _yes(r["our_equal"]),
+                        f"{r['our_ratio']:.3f}",
+                        f"{1 + r['our_overhead']:.3f}",
+                        _yes(r["our_ratio"] <= r["ratio"]),
+                    ]
+                ),
+            ]
+        )
+    head = (
+        "model|way|eager MB|its MB|equal|off by|its time|our MB|our equal|our time|our predicted time|as fast"
+    )
+    good = [r for r in rows if "our_ratio" in r]
+    faster = sum(r["our_ratio"] <= r["ratio"] for r in good)
+    close = sum(r["our_ratio"] <= 1.02 * r["ratio"] for r in good)
+    return [*_table(head, lines), "", f"At least as fast: {faster} of {len(good)}; within 2 %: {close}."]
+
+
+def write_growth(rows: list[Row]) -> list[str]:
+    return _table(
+        "model|steps|grown MB|step's peak MB",
+        [[r["model"], str(r["steps"]), f"{r['grown'] / 1e6:+.2f}", _mb(r["eager_peak"])] for r in rows],
+    )
+
+
+WRITERS = {"budgets": write_budgets, "others": write_others, "growth": write_growth}
+
+
+def run_one(given: argparse.Namespace, kind: str, name: str) -> list[Row]:
+    torch.set_num_threads(given.threads)
+    with tempfile.TemporaryDirectory() as cache:
+        setting = Setting(given.size, given.device, given.dtype, given.steps, cache)
+        z = animal(name)
+        if kind == "budgets":
+            return budgets_table(z, setting, given.budgets.split(","))
+        return others_table(z, setting) if kind == "others" else growth_table(z, setting, given.growth)
+
+
+def run_apart(given: argparse.Namespace, out: Path, kind: str, name: str) -> None:
+    """Run a model in a process of its own, unless its file is there."""
+    path = out / f"{kind}-{name}.json"
+    if path.exists():
+        return
+    start = time.perf_counter()
+    command = [sys.executable, __file__, *sys.argv[1:], "--child", f"{kind}:{name}"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    last = done.stdout.strip().splitlines()[-1:] or [""]
+    if done.returncode or not last[0].startswith("["):
+        print(f"{kind} {name}: failed\n{done.stderr[-700:]}", file=sys.stderr, flush=True)
+        return
+    path.write_text(last[0])
+    print(f"{kind} {name}: {time.perf_counter() - start:.0f} s", file=sys.stderr, flush=True)
+
+
+def parse() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--models", default=",".join(z.name for z in ZOO))
     parser.add_argument("--budgets", default="100,75,50,least")
     parser.add_argument("--size", choices=("small", "large"), default="large")
-    parser.add_argument("--steps", type=int, default=9)
+    parser.add_argument("--steps", type=int, default=5)
     parser.add_argument("--threads", type=int, default=1)
+    parser.add_argument("--jobs", type=int, default=1, help="models at once")
+    parser.add_argument("--device", default="cpu")
+    parser.add_argument("--dtype", choices=("float32", "bfloat16", "float16"), default="float32")
     parser.add_argument("--others", action="store_true")
     parser.add_argument("--growth", type=int, default=0)
+    parser.add_argument("--all", action="store_true")
+    parser.add_argument("--out", type=Path, default=None)
+    parser.add_argument("--child", default="", help=argparse.SUPPRESS)
     given = parser.parse_args()
-    torch.set_num_threads(given.threads)
-    chosen = [animal(name) for name in given.models.split(",")]
-    if given.growth:
-        for z in chosen:
-            growth(z, given.size, given.growth)
+    if given.all and not given.growth:
+        given.growth = 200
+    return given
+
+
+def main() -> int:
+    given = parse()
+    if given.child:
+        kind, _, name = given.child.partition(":")
+        print(json.dumps(run_one(given, kind, name)))
         return 0
-    if given.others:
-        print(
-            f"{'model':11} {'way':18} {'eager MB':>9} {'real MB':>9} {'time x':>7} {'equal':>5} | "
-            f"{'ours MB':>9} {'time x':>7} {'predicted':>9}"
-        )
-        for z in chosen:
-            if not z.dropout:
-                others(z, given.size, given.steps)
-        return 0
-    print(HEAD, flush=True)
-    found = []
-    for z in chosen:
-        for budget in given.budgets.split(","):
-            text, numbers = row(z, budget, given.size, given.steps)
-            print(text, flush=True)
-            if numbers is not None:
-                found.append(numbers)
-    middle = {key: statistics.median(n[key] for n in found) for key in found[0]}
-    print(
-        f"{len(found)} rows: equal {sum(n['equal'] for n in found):.0f}, kept "
-        f"{sum(n['kept'] for n in found):.0f}; median prediction error {100 * middle['error']:.3f} %, worst "
-        f"{100 * max(n['error'] for n in found):.3f} %; median distance of the time ratio from the predicted "
-        f"one {100 * middle['off']:.1f} points; planning {middle['planning']:.1f} s"
-    )
-    return 0 if all(n["equal"] and n["kept"] for n in found) else 1
+    kinds = ["budgets"] if given.all or not (given.others or given.growth) else []
+    kinds += ["others"] * (given.all or given.others) + ["growth"] * (given.growth > 0)
+    out: Path = given.out or Path(tempfile.mkdtemp(prefix="remat-architectures-"))
+    out.mkdir(parents=True, exist_ok=True)
+    models = given.models.split(",")
+    with ThreadPoolExecutor(given.jobs) as pool:
+        list(pool.map(lambda job: run_apart(given, out, *job), [(k, m) for k in kinds for m in models]))
+    lines = [
+        f"PyTorch {torch.__version__}, {given.device}, {given.dtype}, {given.threads} threads, "
+        f"{given.jobs} models at once"
+    ]
+    good = True
+    for kind in kinds:
+        rows: list[Row] = []
+        for model in models:
+            path = out / f"{kind}-{model}.json"
+            good = good and path.exists()
+            rows += json.loads(path.read_text()) if path.exists() else []
+        lines += ["", f"## {kind}", "", *WRITERS[kind](rows)]
+        good = good and all(r.get("equal", True) and r.get("kept", True) for r in rows if kind == "budgets")
+    (out / "report.md").write_text("\n".join(lines) + "\n")
+    print("\n".join(lines))
+    return 0 if good else 1
 
 
 if __name__ == "__main__":

@@ -417,7 +417,7 @@ ZOO = (
         UNet,
         pictures,
         {"width": 8, "depth": 2, **_PICTURE},
-        {"width": 16, "depth": 3, "batch": 8, "side": 64},
+        {"width": 16, "depth": 3, "batch": 16, "side": 64},
         layers=r"(down|up)\.\d+",
     ),
     Zoo(
@@ -433,7 +433,7 @@ ZOO = (
         Mixer,
         pictures,
         {"layers": 2, "width": 32, "batch": 8, "side": 32},
-        {"layers": 8, "width": 192, "batch": 32, "side": 48},
+        {"layers": 8, "width": 192, "batch": 16, "side": 48},
         layers=r"layers\.\d+",
     ),
     Zoo(
@@ -441,7 +441,7 @@ ZOO = (
         FNO,
         fields,
         {"layers": 4, "width": 16, "modes": 8, "dimensions": 1, "batch": 16, "side": 128},
-        {"layers": 4, "width": 64, "modes": 16, "dimensions": 1, "batch": 32, "side": 512},
+        {"layers": 4, "width": 64, "modes": 16, "dimensions": 1, "batch": 64, "side": 512},
         layers=r"layers\.\d+",
     ),
     Zoo(
@@ -449,7 +449,7 @@ ZOO = (
         FNO,
         fields,
         {"layers": 4, "width": 8, "modes": 3, "dimensions": 3, "batch": 2, "side": 12},
-        {"layers": 4, "width": 16, "modes": 4, "dimensions": 3, "batch": 4, "side": 24},
+        {"layers": 4, "width": 16, "modes": 4, "dimensions": 3, "batch": 8, "side": 24},
         layers=r"layers\.\d+",
     ),
     Zoo(
@@ -457,7 +457,7 @@ ZOO = (
         Recurrent,
         words,
         {"layers": 2, "width": 16, "batch": 4, "length": 12},
-        {"layers": 2, "width": 128, "batch": 16, "length": 32},
+        {"layers": 2, "width": 256, "batch": 32, "length": 64},
         dropout=True,
         budget=0.85,
     ),
