@@ -6,6 +6,7 @@ import copy
 from typing import Any
 
 import pytest
+import remat
 import remat.torch
 import torch
 from torch import nn
@@ -66,3 +67,18 @@ def test_recurrent_layers_need_what_is_predicted_at_their_own_peak() -> None:
     assert "mkldnn_rnn_layer_backward" in report.kind
     step_peak(recurrent, fitted, inputs)
     assert step_peak(recurrent, fitted, inputs) == report.peak
+
+
+@pytest.mark.parametrize("name", ["gpt2", "resnet", "vit", "fno1d"])
+def test_the_plan_with_the_least_peak_trains_as_in_eager_mode(name: str) -> None:
+    z = animal(name)
+    model, inputs = z.build()
+    expected = train(z, copy.deepcopy(model), inputs, steps=1)
+    eager_peak = step_peak(z, copy.deepcopy(model), inputs)
+    options = {"loss": z.loss, "outputs": "dropped", "accumulate": False}
+    graph = remat.torch.capture(model, inputs, **options)
+    least = remat.plan(graph, objective="peak", time_limit=1.0).plan
+    fitted = remat.torch.fit(model, inputs, 1 << 50, plan=least, **options)
+    assert expected.differences(train(z, fitted, inputs, steps=1)) == []
+    measured = step_peak(z, fitted, inputs)
+    assert measured <= fitted.remat.predicted_peak < 0.75 * eager_peak
