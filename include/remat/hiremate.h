@@ -98,8 +98,13 @@ struct Option {
   std::vector<OpId> forward;   ///< every forward op of the group at least once; no backward op
   std::vector<OpId> backward;  ///< every backward op of the group; forward ops run again
   std::string solver;
+  /// A staged option: forward ops that run again between the two parts, whenever the level above wants the
+  /// outputs of the group, which they all make. The backward part follows at once or later and finds what
+  /// they made. Empty: the option has no such stage.
+  std::vector<OpId> refresh = {};
+  bool staged() const { return !refresh.empty(); }
   friend bool operator==(const Option& a, const Option& b) {
-    return a.forward == b.forward && a.backward == b.backward;
+    return a.forward == b.forward && a.backward == b.backward && a.refresh == b.refresh;
   }
 };
 
@@ -145,7 +150,7 @@ struct Settings {
   std::int64_t most_top = 24;       ///< M_t: members of the root
   std::int64_t most_lower = 8;      ///< M_l: members of other groups
   double alpha = 0.5;               ///< of the score, eq. (1)
-  std::int64_t budgets = 6;         ///< O: budgets per group below the root
+  std::int64_t budgets = 24;        ///< O: budgets per group below the root
   std::int64_t most_options = 120;  ///< N_o: options of all members of a level together
   double gap = 1e-3;                ///< of H-ILP, as a share of one run of the group
   bool polish = true;               ///< recomputations that the budget has room for are dropped at the end

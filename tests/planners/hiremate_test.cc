@@ -6,6 +6,7 @@
 #include <atomic>
 
 #include "helpers/graphs.h"
+#include "lp/highs.h"
 #include "planners/hiremate/canonical.h"
 #include "planners/hiremate/greedy_runs.h"
 #include "planners/hiremate/hierarchy.h"
@@ -211,33 +212,53 @@ TEST(Canonical, FindsRepeatedBlocksAndTranslatesTheirOptions) {
   EXPECT_LT(2 * summary.distinct, summary.groups);
 }
 
-/// What H-ILP's model says about memory is what the simulator says, or more.
-TEST(HIlp, RootPlansOfRandomGraphsKeepTheirBudget) {
+/// What a solution of H-ILP says about memory and duration is what the simulator says: the plan that comes
+/// out of the model's optimum keeps the budget, with the lower solvers' options, staged ones among them.
+void expect_root_plans_within_budget(const std::string& lower, int rounds, int* staged) {
   Random random(5);
-  int found = 0;
-  for (int round = 0; round < 15; ++round) {
-    const Graph graph = random_training(random, static_cast<int>(random.between(2, 12)));
+  int solved = 0;
+  for (int round = 0; round < rounds; ++round) {
+    const Graph graph = random_training(random, static_cast<int>(random.between(4, 16)));
     const TrainingGraph training = training_graph(graph);
     Settings settings = small(6, 4);
-    settings.lower = settings.top = {h_ilp(settings)};
+    settings.lower = {solver_named(lower, settings)};
     const Partition partition = partition_with(training, *h_partition(settings));
     Hierarchy hierarchy(training, partition, settings);
     Limits limits;
     hierarchy.solve(limits);
     const Level& root = hierarchy.root();
-    const LevelGraph level = level_graph(root, true);
-    const Bytes budget(keep_all_peak(graph).count() * 8 / 10);
-    for (const Option& option : settings.top.front()->options(root, {{budget, std::nullopt}}, limits)) {
-      check_option(root, option);
-      if (option.solver != "h_ilp") continue;
-      std::vector<OpId> steps = option.forward;
-      steps.insert(steps.end(), option.backward.begin(), option.backward.end());
-      const Plan plan{IndexVector<StepId, OpId>(steps)};
-      ASSERT_FALSE(validate(graph, plan, OrderMode::kFree));
-      found += simulate(graph, plan).peak <= budget;
+    for (const Member& member : root.members) {
+      for (const Option& option : member.options) *staged += option.staged();
     }
+    const Bytes budget(keep_all_peak(graph).count() * 8 / 10);
+    const LevelGraph level = level_graph(root, true);
+    HilpSpec spec;
+    spec.peak = static_cast<double>((budget - graph.resident).count());
+    const HilpModel model(level, spec);
+    const lp::Solution solution = lp::solve(model.model(), lp::Settings(), limits);
+    if (!solution.x) continue;
+    ++solved;
+    const Option option = option_of(root, level, model.runs_of(*solution.x));
+    check_option(root, option);
+    std::vector<OpId> steps = option.forward;
+    steps.insert(steps.end(), option.backward.begin(), option.backward.end());
+    const Plan plan{IndexVector<StepId, OpId>(steps)};
+    ASSERT_FALSE(validate(graph, plan, OrderMode::kFree));
+    ASSERT_LE(simulate(graph, plan).peak, budget) << "round " << round;
   }
-  EXPECT_GT(found, 7);
+  EXPECT_GT(2 * solved, rounds);
+}
+
+TEST(HIlp, SolutionsOfRandomGraphsKeepTheirBudget) {
+  int staged = 0;
+  expect_root_plans_within_budget("h_ilp", 20, &staged);
+  EXPECT_EQ(staged, 0);
+}
+
+TEST(HIlp, SolutionsWithStagedOptionsKeepTheirBudget) {
+  int staged = 0;
+  expect_root_plans_within_budget("retention", 60, &staged);
+  EXPECT_GT(staged, 60);
 }
 
 TEST(HIlp, IsAsGoodAsCheckmateOnOneLevel) {
@@ -311,17 +332,48 @@ TEST(Framework, RefusesGraphsWithoutABackwardPass) {
   EXPECT_THROW(make_plan({&graph, Bytes(3)}, "hiremate", {}, limits), UsageError);
 }
 
-TEST(Framework, GivesTheSamePlanForAnyNumberOfThreads) {
-  const Graph graph = model("fno");
-  const Problem problem{&graph, Bytes(keep_all_peak(graph).count() * 7 / 10)};
-  const auto run = [&](int threads) {
+TEST(Framework, GivesTheSamePlanAgainForAnyNumberOfThreads) {
+  for (const char* name : {"fno", "mlp_mixer", "unet"}) {
+    const Graph graph = model(name);
+    const Problem problem{&graph, Bytes(keep_all_peak(graph).count() * 7 / 10)};
+    for (const char* preset : {"hiremate", "h_ilp"}) {
+      const auto run = [&](int threads) {
+        Limits limits;
+        limits.set_work(20'000'000);
+        return make_plan(problem, "hiremate",
+                         {.seed = 1,
+                          .threads = threads,
+                          .set = {{"most_top", "6"}, {"most_lower", "4"}, {"preset", preset}}},
+                         limits);
+      };
+      const PlanResult one = run(1);
+      ASSERT_TRUE(one.plan);
+      EXPECT_EQ(one.plan, run(1).plan) << name << ' ' << preset;
+      EXPECT_EQ(one.plan, run(2).plan) << name << ' ' << preset;
+    }
+  }
+}
+
+/// Presets on training graphs of reasonable size: a plan within the budget that runs something again.
+TEST(Presets, MakePlans) {
+  const auto expect_plan = [](const Graph& graph, const char* preset, int percent) {
+    const Problem problem{&graph, Bytes(keep_all_peak(graph).count() * percent / 100)};
     Limits limits;
-    limits.set_work(50'000'000);
-    return make_plan(problem, "hiremate",
-                     {.seed = 1, .threads = threads, .set = {{"most_top", "6"}, {"most_lower", "4"}}},
-                     limits);
+    limits.set_work(30'000'000);
+    const PlanResult result = make_plan(problem, "hiremate", {.set = {{"preset", preset}}}, limits);
+    ASSERT_TRUE(has_plan(result)) << graph.name << ' ' << preset;
+    EXPECT_GT(result.plan->steps.size(), graph.num_ops()) << graph.name << ' ' << preset;
+    EXPECT_EQ(result.planner.rfind("hiremate:", 0), 0u);
   };
-  EXPECT_EQ(run(1).plan, run(2).plan);
+  TrainingOptions options;
+  options.model = "resnet";
+  options.settings.depth = 18;
+  expect_plan(remat::training_graph(options), "rockmate", 80);
+  options.model = "gpt";
+  options.settings.depth = 2;
+  options.settings.vocabulary = 1000;
+  expect_plan(remat::training_graph(options), "checkmate", 80);
+  expect_plan(model("fno"), "published", 80);
 }
 
 TEST(Framework, AnInterruptionGivesTheBestSoFar) {

@@ -106,6 +106,7 @@ Option translated(const Option& option, const std::vector<OpId>& from, const std
   };
   map(option.forward, result.forward);
   map(option.backward, result.backward);
+  map(option.refresh, result.refresh);
   return result;
 }
 

@@ -1,8 +1,12 @@
 #include "planners/hiremate/greedy_runs.h"
 
 #include <algorithm>
+#include <cmath>
 #include <limits>
 #include <map>
+#include <tuple>
+
+#include "remat/random.h"
 
 namespace remat::hiremate {
 namespace {
@@ -16,8 +20,12 @@ struct Policy {
 
 struct Worth {
   double excess = 0;  ///< bytes over the budget, summed over steps
+  double over = 0;    ///< bytes over the budget at the dearest step
   std::int64_t duration = 0;
 };
+
+constexpr int kTrials = 60'000;
+constexpr double kPrice = 1, kHot = 1e-3, kCold = 5e-5;
 
 class Greedy {
  public:
@@ -35,11 +43,12 @@ class Greedy {
     worth_ = worth(policy_);
   }
 
-  std::vector<HilpModel::Run> run() {
+  std::vector<HilpModel::Run> run(std::uint64_t seed) {
     while (worth_.excess > 0 && improve(false)) {
     }
     while (improve(true)) {
     }
+    anneal(Random(seed));
     return runs_of(policy_);
   }
 
@@ -71,7 +80,7 @@ class Greedy {
         if (limits_.reached()) return false;
         changed.option[j] = o;
         if (o != before) consider(changed);
-        if (!graph_.members[j].may_rerun || graph_.members[j].backward_node < 0) continue;
+        if (!graph_.members[j].may_rerun || graph_.members[j].backward_node < 0 || staged(j, o)) continue;
         changed.again[j] = !changed.again[j];
         consider(changed);
         changed.again[j] = !changed.again[j];
@@ -90,6 +99,64 @@ class Greedy {
     return true;
   }
 
+  /// Random changes from what is there, bytes over the budget charged at a price; the best that fits stays.
+  void anneal(Random random) {
+    const auto scale = static_cast<double>(worth_.duration);
+    const double price = kPrice * scale / static_cast<double>(budget_.count());
+    const auto energy = [&](const Worth& w) { return static_cast<double>(w.duration) + price * w.over; };
+    Policy now = policy_;
+    Worth now_worth = worth_;
+    std::vector<std::size_t> droppable;
+    for (std::size_t d = 0; d < graph_.data.size(); ++d) {
+      if (may_drop(d)) droppable.push_back(d);
+    }
+    for (int i = 0; i < kTrials && !limits_.reached(); ++i) {
+      const double heat = scale * kHot * std::pow(kCold / kHot, static_cast<double>(i) / kTrials);
+      const Policy changed = changed_at_random(now, droppable, random);
+      const Worth one = worth(changed);
+      const double more = energy(one) - energy(now_worth);
+      if (more > 0 && random.unit() >= std::exp(-more / heat)) continue;
+      now = changed;
+      now_worth = one;
+      if (std::tuple(one.over, one.duration) < std::tuple(worth_.over, worth_.duration)) {
+        policy_ = now;
+        worth_ = one;
+      }
+    }
+  }
+
+  Policy changed_at_random(const Policy& policy, const std::vector<std::size_t>& droppable, Random& random) {
+    Policy changed = policy;
+    const auto any = [&](const auto& things) {
+      return static_cast<std::size_t>(random.below(static_cast<std::int64_t>(things.size())));
+    };
+    const auto any_option = [&](std::size_t j) { return static_cast<int>(any(graph_.members[j].options)); };
+    const auto kind = random.below(10);
+    if (kind < 3 && !droppable.empty()) {
+      const std::size_t d = droppable[any(droppable)];
+      changed.dropped[d] = !changed.dropped[d];
+      return changed;
+    }
+    const std::size_t j = any(graph_.members);
+    if (kind == 3 && graph_.members[j].may_rerun && graph_.members[j].backward_node >= 0) {
+      changed.again[j] = !changed.again[j];
+      return changed;
+    }
+    changed.option[j] = any_option(j);
+    if (kind < 7) {
+      // What a staged option makes again need not be kept, what others do not make again had better be.
+      const bool drop = staged(j, changed.option[j]);
+      for (std::size_t d : droppable) {
+        if (graph_.data[d].maker == static_cast<int>(j)) changed.dropped[d] = drop;
+      }
+    }
+    if (kind == 9) {
+      const std::size_t other = any(graph_.members);
+      changed.option[other] = any_option(other);
+    }
+    return changed;
+  }
+
   bool may_drop(std::size_t d) const {
     const DataNode& data = graph_.data[d];
     return graph_.is_forward(data.maker) && !data.readers.empty() && data.readers.back() > graph_.turn &&
@@ -105,7 +172,10 @@ class Greedy {
     Worth worth;
     worth.duration = simulate(*level_.training->graph, plan, memory).duration.count();
     for (Bytes bytes : memory) {
-      if (bytes > budget_) worth.excess += static_cast<double>((bytes - budget_).count());
+      if (bytes <= budget_) continue;
+      const auto over = static_cast<double>((bytes - budget_).count());
+      worth.excess += over;
+      worth.over = std::max(worth.over, over);
     }
     limits_.spend(1 + static_cast<std::int64_t>(plan.steps.size()) / 2);
     return worth;
@@ -115,23 +185,28 @@ class Greedy {
     std::vector<HilpModel::Run> runs;
     for (int j = 0; j < graph_.turn; ++j) {
       const auto i = static_cast<std::size_t>(j);
-      const bool saves = !policy.again[i] && has_phantom(j, policy.option[i]);
+      const bool saves = !again(policy, i) && has_phantom(j, policy.option[i]);
       runs.push_back({j, j, saves ? policy.option[i] : unsaved(j)});
     }
     std::vector<bool> there(graph_.data.size());
     for (std::size_t d = 0; d < there.size(); ++d) there[d] = !policy.dropped[d];
     std::vector<bool> done(graph_.members.size(), false);
+    std::vector<bool> turned(graph_.members.size(), false);  // something of it ran again
     for (int t = graph_.turn + 1; t < graph_.num_nodes(); ++t) {
       const int j = graph_.member_of[static_cast<std::size_t>(t)];
       const auto i = static_cast<std::size_t>(j);
       std::map<int, int> phase;  // option by node
-      if (policy.again[i] && has_phantom(j, policy.option[i]))
+      if (again(policy, i) && has_phantom(j, policy.option[i])) {
         require_run(policy, j, policy.option[i], done, there, phase);
+      } else if (staged(i, policy.option[i]) && !turned[i]) {
+        require_run(policy, j, unsaved(j) + 1 + policy.option[i], done, there, phase);
+      }
       const RunShape& backward =
           graph_.members[i].options[static_cast<std::size_t>(policy.option[i])].backward;
       for (int d : backward.reads) require(policy, d, done, there, phase);
       for (const auto& [node, option] : phase) {
         runs.push_back({t, node, option});
+        turned[static_cast<std::size_t>(node)] = true;
         for (std::size_t d = 0; d < there.size(); ++d) there[d] = there[d] || graph_.data[d].maker == node;
       }
       runs.push_back({t, t, policy.option[i]});
@@ -140,6 +215,12 @@ class Greedy {
     return runs;
   }
 
+  bool staged(std::size_t j, int option) const {
+    return graph_.members[j].options[static_cast<std::size_t>(option)].staged;
+  }
+  bool again(const Policy& policy, std::size_t j) const {
+    return policy.again[j] && !staged(j, policy.option[j]);
+  }
   bool has_phantom(int j, int option) const {
     const MemberShape& member = graph_.members[static_cast<std::size_t>(j)];
     return member.backward_node >= 0 && member.options[static_cast<std::size_t>(option)].saved > 0;
@@ -155,7 +236,7 @@ class Greedy {
     const auto i = static_cast<std::size_t>(maker);
     const MemberShape& member = graph_.members[i];
     const auto o = static_cast<std::size_t>(policy.option[i]);
-    const bool saved = !policy.again[i] && !done[i] && has_phantom(maker, policy.option[i]);
+    const bool saved = !again(policy, i) && !done[i] && has_phantom(maker, policy.option[i]);
     const bool refresh = saved && !member.options[o].refresh_steps.empty();
     require_run(policy, maker, refresh ? unsaved(maker) + 1 + policy.option[i] : unsaved(maker), done, there,
                 phase);
@@ -201,8 +282,8 @@ Option option_of(const Level& level, const LevelGraph& graph, const std::vector<
 }
 
 std::vector<HilpModel::Run> greedy_runs(const Level& level, const LevelGraph& graph, Bytes budget,
-                                        Limits& limits) {
-  return Greedy(level, graph, budget, limits).run();
+                                        std::uint64_t seed, Limits& limits) {
+  return Greedy(level, graph, budget, limits).run(seed);
 }
 
 }  // namespace remat::hiremate

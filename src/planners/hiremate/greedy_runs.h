@@ -18,6 +18,6 @@ Option option_of(const Level& level, const LevelGraph& graph, const std::vector<
 /// reference simulator; then takes back what the budget has room for. Runs, also where they are over the
 /// budget. Only for the root. O(changes * moves * steps).
 std::vector<HilpModel::Run> greedy_runs(const Level& level, const LevelGraph& graph, Bytes budget,
-                                        Limits& limits);
+                                        std::uint64_t seed, Limits& limits);
 
 }  // namespace remat::hiremate

@@ -12,8 +12,9 @@ namespace {
 constexpr std::size_t kMostMembers = 64;
 // A unit of work is about a hundred nanoseconds.
 constexpr std::int64_t kLowerWork = 5'000'000;
-constexpr std::int64_t kTopWork = 200'000'000;
+constexpr std::int64_t kTopWork = 12'000'000;
 constexpr double kGreedyShare = 0.3;
+constexpr std::int64_t kGreedyWork = 90'000'000;
 
 class HIlp final : public LevelSolver {
  public:
@@ -33,7 +34,8 @@ class HIlp final : public LevelSolver {
     std::vector<HilpModel::Run> best;
     if (level.is_root && !ladder.empty()) {
       Limits part(limits, kGreedyShare);
-      best = greedy_runs(level, graph, ladder.front().peak, part);
+      part.set_work(std::min(part.work_left().value_or(kGreedyWork), kGreedyWork));
+      best = greedy_runs(level, graph, ladder.front().peak, settings_.seed, part);
       found.push_back(option_of(level, graph, best));
     }
     for (std::size_t i = 0; i < ladder.size() && !limits.reached(); ++i) {

@@ -79,6 +79,19 @@ bool HilpModel::saves(int node, int option) const {
          m.options[static_cast<std::size_t>(option)].saved > 0;
 }
 
+/// The member's option that an option of the node, other than "saves nothing", belongs to.
+std::size_t HilpModel::option_index(int node, int option) const {
+  const std::size_t n = member(node).options.size();
+  const auto o = static_cast<std::size_t>(option);
+  return o > n ? o - n - 1 : o;
+}
+
+/// Is it the refresh of a staged option?
+bool HilpModel::staged(int node, int option) const {
+  return level_.is_forward(node) && static_cast<std::size_t>(option) > member(node).options.size() &&
+         member(node).options[option_index(node, option)].staged;
+}
+
 bool HilpModel::refreshes(int node, int option) const {
   if (!level_.is_forward(node)) return false;
   const MemberShape& m = member(node);
@@ -128,6 +141,12 @@ void HilpModel::add_runs() {
         // A forward run that is to save nothing serves options without a phantom too.
         const bool unsaved = forward && static_cast<std::size_t>(o) == member(k).options.size();
         const bool late = forward && !spec_.all_phases && member(k).backward_node < t;
+        if (k != level_.turn && !unsaved && member(k).options[option_index(k, o)].staged) {
+          // Begun by the first run, turned by a later one; not where anything may run in any phase.
+          const bool first = saves(k, o) && k == t, turned = staged(k, o) && t > level_.turn;
+          if (!spec_.all_phases && (!forward || (!late && (first || turned)))) usable.push_back(o);
+          continue;
+        }
         const bool refresh = refreshes(k, o) && k < t;
         if (!forward || unsaved || (!late && (saves(k, o) || refresh))) usable.push_back(o);
       }
@@ -178,15 +197,23 @@ void HilpModel::add_held() {
 void HilpModel::add_saved() {
   const int n = level_.num_nodes();
   saved_.assign(num_nodes() + 1, std::vector<std::vector<Literal>>(level_.members.size()));
+  after_ = saved_;
   for (int j = 0; j < static_cast<int>(level_.members.size()); ++j) {
     const MemberShape& m = level_.members[static_cast<std::size_t>(j)];
-    for (int t = 0; t <= n; ++t) saved(t, j).resize(m.options.size());
+    for (int t = 0; t <= n; ++t) {
+      saved(t, j).resize(m.options.size());
+      after(t, j).resize(m.options.size());
+    }
     for (int o = 0; o < static_cast<int>(m.options.size()); ++o) {
       if (!saves(j, o)) continue;
       const auto i = static_cast<std::size_t>(o);
       for (int t = j + 1; t <= (spec_.all_phases ? n : m.backward_node); ++t) {
         const int before = t - 1;
-        if (before == j) {
+        if (m.options[i].staged) {
+          // Before the turn nothing changes; after it the phase before may have turned it into the other.
+          saved(t, j)[i] = t <= level_.turn + 1 ? run(j, j)[i] : binary();
+          if (t > level_.turn + 1) after(t, j)[i] = binary();
+        } else if (before == j) {
           saved(t, j)[i] = run(j, j)[i];
         } else if (!may_run(before, j) && !(before >= m.backward_node && may_run(before, m.backward_node))) {
           saved(t, j)[i] = saved(before, j)[i];
@@ -198,6 +225,7 @@ void HilpModel::add_saved() {
     for (int t = j + 1; t <= n; ++t) {
       Row sum;
       for (const Literal& literal : saved(t, j)) sum.add(literal, 1);
+      for (const Literal& literal : after(t, j)) sum.add(literal, 1);
       sum.at_most(model_, 1);  // (6)
     }
   }
@@ -243,6 +271,10 @@ void HilpModel::add_phantoms(int t) {
     for (int o = 0; o < static_cast<int>(m.options.size()); ++o) {
       if (!saves(j, o)) continue;
       const auto i = static_cast<std::size_t>(o);
+      if (m.options[i].staged) {
+        add_stages(t, j, o);
+        continue;
+      }
       if (const std::size_t again = m.options.size() + 1 + i; refreshes(j, static_cast<int>(again))) {
         Row refresh;
         refresh.add(run(t, j)[again], 1);
@@ -273,6 +305,26 @@ void HilpModel::add_phantoms(int t) {
       there.at_least(model_, 0);
     }
   }
+}
+
+/// The phantom node of a staged option becomes the other one by the refresh, and that one serves the
+/// backward part.
+void HilpModel::add_stages(int t, int j, int o) {
+  const MemberShape& m = level_.members[static_cast<std::size_t>(j)];
+  const auto i = static_cast<std::size_t>(o);
+  if (t <= level_.turn || t > m.backward_node) return;
+  const Literal refresh = run(t, j)[m.options.size() + 1 + i];
+  const bool last = t == m.backward_node;
+  Row before;
+  before.add(saved(t, j)[i], 1);
+  before.add(refresh, -1);
+  if (!last) before.add(saved(t + 1, j)[i], -1);
+  before.equals(model_, 0);
+  Row later;
+  later.add(after(t, j)[i], 1);
+  later.add(refresh, 1);
+  later.add(last ? run(t, m.backward_node)[i] : after(t + 1, j)[i], -1);
+  later.equals(model_, 0);
 }
 
 void HilpModel::add_alive(int t) {
@@ -334,8 +386,10 @@ void HilpModel::add_memory(int t) {
   }
   for (int j = 0; j < static_cast<int>(level_.members.size()); ++j) {
     const MemberShape& m = level_.members[static_cast<std::size_t>(j)];
-    for (std::size_t o = 0; o < m.options.size(); ++o)
+    for (std::size_t o = 0; o < m.options.size(); ++o) {
       usage.add(saved(t, j)[o], static_cast<double>(m.options[o].saved) * memory_scale_);
+      usage.add(after(t, j)[o], static_cast<double>(m.options[o].saved_after) * memory_scale_);
+    }
   }
   if (t == level_.turn + 1 && spec_.saved) usage.at_most(model_, *spec_.saved * memory_scale_);
   for (int k = 0; k <= t; ++k) {
@@ -384,6 +438,13 @@ void HilpModel::finish_phase(int t, int k, Row& usage) {
       const double bytes = static_cast<double>(m.options[o].saved) * memory_scale_;
       if (level_.is_forward(k)) {
         if (saves(k, static_cast<int>(o))) usage.add(run(t, k)[o], bytes);
+        if (m.options[o].staged) {
+          const auto more = static_cast<double>(m.options[o].saved_after - m.options[o].saved);
+          usage.add(run(t, k)[m.options.size() + 1 + o], more * memory_scale_);
+        }
+      } else if (m.options[o].staged) {
+        const auto after = static_cast<double>(m.options[o].saved_after);
+        usage.add(run(t, k)[o], -after * memory_scale_);
       } else {
         usage.add(run(t, j)[o], -bytes);
         usage.add(saved(t, j)[o], -bytes);
@@ -454,18 +515,23 @@ std::vector<double> HilpModel::start_from(const std::vector<Run>& runs) const {
     }
   }
   for (int j = 0; j < static_cast<int>(level_.members.size()); ++j) {
-    std::vector<bool> is_saved(level_.members[static_cast<std::size_t>(j)].options.size(), false);
+    const MemberShape& m = level_.members[static_cast<std::size_t>(j)];
+    std::vector<bool> is_saved(m.options.size(), false), is_after(m.options.size(), false);
     for (int t = j; t < n; ++t) {
-      for (std::size_t o = 0; o < is_saved.size(); ++o) {
-        if (t > j) {
-          const Literal literal = saved_[static_cast<std::size_t>(t)][static_cast<std::size_t>(j)][o];
-          set(literal, is_saved[o] ? 1 : 0);
-        }
+      for (std::size_t o = 0; o < is_saved.size() && t > j; ++o) {
+        set(saved_[static_cast<std::size_t>(t)][static_cast<std::size_t>(j)][o], is_saved[o] ? 1 : 0);
+        set(after_[static_cast<std::size_t>(t)][static_cast<std::size_t>(j)][o], is_after[o] ? 1 : 0);
       }
       const int o = ran(t, j);
       if (o >= 0 && saves(j, o)) is_saved[static_cast<std::size_t>(o)] = true;
+      if (o >= 0 && staged(j, o)) {
+        is_saved[static_cast<std::size_t>(o) - m.options.size() - 1] = false;
+        is_after[static_cast<std::size_t>(o) - m.options.size() - 1] = true;
+      }
       const int backward = level_.members[static_cast<std::size_t>(j)].backward_node;
-      if (backward >= 0 && backward <= t && ran(t, backward) >= 0) is_saved.assign(is_saved.size(), false);
+      if (backward < 0 || backward > t || ran(t, backward) < 0) continue;
+      is_saved.assign(is_saved.size(), false);
+      is_after.assign(is_after.size(), false);
     }
   }
   return x;

@@ -13,7 +13,30 @@
 
 namespace remat::hiremate {
 
+constexpr double kLeastOptions = 6;
+
 Option keep_all_option(const Level& level) { return {level.forward, level.backward, "keep_all"}; }
+
+namespace {
+
+/// A refresh part makes everything that others read of the forward pass.
+template <class Fail>
+void check_refresh(const Level& level, const Option& option, const Fail& fail) {
+  const Graph& graph = *level.training->graph;
+  std::set<OpId> inside(level.forward.begin(), level.forward.end());
+  inside.insert(level.backward.begin(), level.backward.end());
+  const std::set<OpId> again(option.refresh.begin(), option.refresh.end());
+  for (OpId op : level.forward) {
+    for (ValueId v : graph.outputs[op]) {
+      const bool leaves = std::any_of(graph.readers[v].begin(), graph.readers[v].end(),
+                                      [&](OpId reader) { return !inside.contains(reader); });
+      if (leaves && !graph.kept[v] && !again.contains(op))
+        fail("does not make " + describe(graph, v) + " again in its refresh part");
+    }
+  }
+}
+
+}  // namespace
 
 void check_option(const Level& level, const Option& option) {
   const Graph& graph = *level.training->graph;
@@ -46,10 +69,15 @@ void check_option(const Level& level, const Option& option) {
   for (OpId op : level.forward) {
     if (runs[op] == 0) fail("does not run " + describe(graph, op) + " in its forward part");
   }
+  for (OpId op : option.refresh) {
+    if (!level.training->is_forward(op)) fail("runs " + describe(graph, op) + " in its refresh part");
+    step(op, true);
+  }
   for (OpId op : option.backward) step(op, true);
   for (const auto& [op, count] : runs) {
     if (count == 0) fail("does not run " + describe(graph, op));
   }
+  if (option.staged()) check_refresh(level, option, fail);
 }
 
 Hierarchy::Hierarchy(const TrainingGraph& training, const Partition& partition, const Settings& settings)
@@ -128,7 +156,8 @@ Level Hierarchy::level_of(GroupId group) const {
       const GroupId known = same_[g];
       const double share = static_cast<double>(partition_.groups[g].num_layers) / all;
       const double most = share * static_cast<double>(settings_.most_options);
-      for (const Option& option : spread(pool_[known], static_cast<std::size_t>(std::max(2.0, most + 0.5)))) {
+      for (const Option& option :
+           spread(pool_[known], static_cast<std::size_t>(std::max(kLeastOptions, most + 0.5)))) {
         member.options.push_back(known == g ? option : translated(option, ops_[known], ops_[g]));
       }
     }
@@ -152,11 +181,15 @@ std::vector<LevelBudget> Hierarchy::ladder(const Level& level) const {
     }
   }
   std::vector<LevelBudget> budgets;
-  const std::int64_t rungs = settings_.budgets;
+  // No fewer than the options that may be chosen among them: half of them staged, some of them dominated.
+  const double share = static_cast<double>(partition_.groups[level.group].num_layers) /
+                       static_cast<double>(training_.num_layers());
+  const auto wanted = static_cast<std::int64_t>(share * static_cast<double>(settings_.most_options) / 3);
+  const std::int64_t rungs = std::max(settings_.budgets, wanted);
   for (std::int64_t i = 0; i < rungs; ++i) {
-    const double share = static_cast<double>(i) / static_cast<double>(rungs);
+    const double rung = static_cast<double>(i) / static_cast<double>(rungs);
     const auto between = [&](std::int64_t low, std::int64_t high) {
-      return Bytes(low + static_cast<std::int64_t>(share * static_cast<double>(high - low)));
+      return Bytes(low + static_cast<std::int64_t>(rung * static_cast<double>(high - low)));
     };
     budgets.push_back({Bytes(2 * peak), between(0, all.saved)});
     if (i > 0) budgets.push_back({between(least, peak), std::nullopt});
@@ -170,6 +203,8 @@ void Hierarchy::solve_group(GroupId group, Limits& limits) {
   const auto offer = [&](Option option) {
     check_option(level, option);
     OptionCost cost = cost_of(training_, level.forward, level.backward, option);
+    // Nothing is saved: the same as running the whole forward part again.
+    if (cost.staged && cost.saved == 0) return;
     all.push_back({std::move(option), std::move(cost)});
   };
   offer(keep_all_option(level));

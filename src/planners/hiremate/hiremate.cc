@@ -108,7 +108,7 @@ void solve_root(const LevelSolver& solver, const Level& root, Bytes budget, Flat
 
 Settings with_parts(Settings settings) {
   if (!settings.partitioner) settings.partitioner = h_partition(settings);
-  if (settings.lower.empty()) settings.lower = {h_ilp(settings)};
+  if (settings.lower.empty()) settings.lower = {planner_solver("retention", settings)};
   if (settings.top.empty())
     settings.top = {h_ilp(settings), rk_rotor(), planner_solver("tw_remat", settings)};
   return settings;
@@ -205,10 +205,11 @@ struct Parts {
 };
 
 Parts parts_of(const std::string& preset) {
+  if (preset == "published") return {"h_partition", "h_ilp+rk_rotor+tw_remat", "h_ilp+rk_rotor+tw_remat"};
   if (preset == "h_ilp") return {"h_partition", "h_ilp", "h_ilp"};
   if (preset == "rockmate") return {"sequence", "h_ilp", "rk_rotor"};
   if (preset == "checkmate") return {"single_level", "h_ilp", "checkmate_milp"};
-  return {"h_partition", "h_ilp", "h_ilp+rk_rotor+tw_remat"};
+  return {"h_partition", "retention", "h_ilp+rk_rotor+tw_remat"};
 }
 
 }  // namespace
@@ -219,7 +220,10 @@ Settings settings_of(const PlanOptions& given) {
   settings.threads = given.threads;
   std::string preset = "hiremate";
   OptionReader reader(given, "hiremate");
-  reader.choice("preset", preset, {"hiremate", "h_ilp", "rockmate", "checkmate"});
+  reader.choice("preset", preset, {"hiremate", "published", "h_ilp", "rockmate", "checkmate"});
+  if (preset == "published") settings.polish = false;
+  // H-ILP takes longer for an option than min cuts do.
+  if (preset != "hiremate") settings.budgets = 6;
   Parts parts = parts_of(preset);
   reader.choice("partitioner", parts.partitioner, {"h_partition", "sequence", "single_level"})
       .text("lower", parts.lower)

@@ -19,14 +19,14 @@ int find(const DataIndex& index, ValueId v) {
 /// Follows the instances of one run of steps.
 class RunMeter {
  public:
-  /// `saved`: values that outlive a forward run, or that a backward run finds. `ours`: is the value made by
-  /// the member. `outputs`: data nodes that this run makes.
-  RunMeter(const Graph& graph, const Steps& steps, const std::set<ValueId>& saved, bool saved_before,
-           const DataIndex& data, const std::set<int>& outputs)
+  /// `found`: values of the member that are in memory before the run; `left`: those after it. `outputs`:
+  /// data nodes that this run makes.
+  RunMeter(const Graph& graph, const Steps& steps, const std::set<ValueId>& found,
+           const std::set<ValueId>& left, const DataIndex& data, const std::set<int>& outputs)
       : graph_(graph),
         steps_(steps),
-        saved_(saved),
-        saved_before_(saved_before),
+        found_(found),
+        left_(left),
         data_(data),
         outputs_(outputs),
         change_(steps.size() + 1, 0),
@@ -36,6 +36,9 @@ class RunMeter {
     const auto n = static_cast<int>(steps_.size());
     for (int i = 0; i < n; ++i) step(i);
     for (const auto& [v, life] : lives_) close(v, life, n, true);
+    for (ValueId v : found_) {
+      if (!lives_.contains(v)) add(0, n, graph_.bytes[v].count());
+    }
     std::vector<Moment> moments;
     std::int64_t own = 0;
     std::vector<int> released;
@@ -85,27 +88,41 @@ class RunMeter {
     const int d = find(data_, v);
     const int after_last = life.last + 1;
     if (life.begin < 0) {
-      if (saved_before_ && saved_.contains(v)) {
-        add(0, after_last, bytes);
+      if (found_.contains(v)) {
+        add(0, to_end && left_.contains(v) ? n : after_last, bytes);
       } else if (d >= 0) {
         release(d, after_last);
       }
       return;
     }
-    const bool stays = to_end && (graph_.kept[v] || (!saved_before_ && saved_.contains(v)));
+    const bool stays = to_end && (graph_.kept[v] || left_.contains(v));
     add(life.begin, stays ? n : after_last, bytes);
-    if (!stays && to_end && d >= 0 && outputs_.contains(d)) release(d, after_last);
+    if (!stays && to_end && d >= 0 && outputs_.contains(d)) {
+      made_[d] = bytes;
+      release(d, after_last);
+    }
   }
   void release(int d, int from) {
     if (from < static_cast<int>(steps_.size())) gone_[static_cast<std::size_t>(from)].push_back(d);
   }
 
-  static std::vector<Moment> without_dominated(std::vector<Moment> all) {
+  /// An output that is released may be in memory after the run, and then it is all the same.
+  std::int64_t at_most(const Moment& moment, const Moment& other) const {
+    std::int64_t bytes = moment.own;
+    for (int d : moment.released) {
+      const auto made = made_.find(d);
+      if (made != made_.end() && !std::binary_search(other.released.begin(), other.released.end(), d))
+        bytes += made->second;
+    }
+    return bytes;
+  }
+
+  std::vector<Moment> without_dominated(std::vector<Moment> all) const {
     std::vector<Moment> left;
     for (std::size_t i = 0; i < all.size(); ++i) {
       bool dominated = false;
       for (std::size_t j = 0; j < all.size() && !dominated; ++j) {
-        if (i == j || all[j].own < all[i].own) continue;
+        if (i == j || all[j].own < at_most(all[i], all[j])) continue;
         const bool fewer = std::includes(all[i].released.begin(), all[i].released.end(),
                                          all[j].released.begin(), all[j].released.end());
         const bool same = all[j].own == all[i].own && all[j].released.size() == all[i].released.size();
@@ -118,24 +135,27 @@ class RunMeter {
 
   const Graph& graph_;
   const Steps& steps_;
-  const std::set<ValueId>& saved_;
-  const bool saved_before_;
+  const std::set<ValueId>& found_;
+  const std::set<ValueId>& left_;
   const DataIndex& data_;
   const std::set<int>& outputs_;
   RunShape shape_;
   std::map<ValueId, Life> lives_;
+  std::map<int, std::int64_t> made_;  ///< bytes of the outputs
   std::vector<std::int64_t> change_;
   std::vector<std::vector<int>> gone_;
 };
 
-/// Values that the backward steps read before they make them.
-std::vector<ValueId> read_first(const Graph& graph, const Steps& steps) {
+/// Values that the steps read before they make them.
+std::vector<ValueId> read_first(const Graph& graph, std::initializer_list<const Steps*> parts) {
   std::set<ValueId> made, read;
-  for (OpId op : steps) {
-    for (ValueId v : graph.inputs[op]) {
-      if (!graph.is_graph_input(v) && !made.contains(v)) read.insert(v);
+  for (const Steps* steps : parts) {
+    for (OpId op : *steps) {
+      for (ValueId v : graph.inputs[op]) {
+        if (!graph.is_graph_input(v) && !made.contains(v)) read.insert(v);
+      }
+      for (ValueId v : graph.outputs[op]) made.insert(v);
     }
-    for (ValueId v : graph.outputs[op]) made.insert(v);
   }
   return {read.begin(), read.end()};
 }
@@ -235,23 +255,37 @@ class Builder {
     for (OpId op : member.forward) shape.may_rerun = shape.may_rerun && graph_.recomputable[op];
     const std::set<int> made_forward = outputs_of(member.forward),
                         made_backward = outputs_of(member.backward);
-    shape.unsaved = measure(member.forward, {}, false, made_forward);
+    shape.unsaved = measure(member.forward, {}, {}, made_forward);
     for (const Option& option : member.options) {
-      const std::set<ValueId> saved = saved_by(member, option);
+      const std::set<ValueId> after = saved_by(member, read_first(graph_, {&option.backward}));
       OptionShape one;
-      for (ValueId v : saved) one.saved += graph_.bytes[v].count();
-      one.forward = measure(option.forward, saved, false, made_forward);
+      one.staged = option.staged();
+      const std::set<ValueId> saved =
+          one.staged ? saved_by(member, read_first(graph_, {&option.refresh, &option.backward})) : after;
+      one.saved = bytes_of(saved);
+      one.saved_after = bytes_of(after);
+      one.forward = measure(option.forward, {}, saved, made_forward);
       if (shape.backward_node >= 0) {
-        one.backward = measure(option.backward, saved, true, made_backward);
-        for (Moment& moment : one.backward.moments) moment.own -= one.saved;
+        one.backward = measure(option.backward, after, {}, made_backward);
+        for (Moment& moment : one.backward.moments) moment.own -= one.saved_after;
       }
-      if (one.saved > 0 && shape.may_rerun) {
+      if (one.staged) {
+        one.refresh_steps = option.refresh;
+        one.refresh = measure(option.refresh, saved, after, made_forward);
+        for (Moment& moment : one.refresh.moments) moment.own -= one.saved;
+      } else if (one.saved > 0 && shape.may_rerun) {
         one.refresh_steps = steps_from(member, saved);
         if (one.refresh_steps.size() == member.forward.size()) one.refresh_steps.clear();
-        one.refresh = measure(one.refresh_steps, {}, false, made_forward);
+        one.refresh = measure(one.refresh_steps, {}, {}, made_forward);
       }
       shape.options.push_back(std::move(one));
     }
+  }
+
+  std::int64_t bytes_of(const std::set<ValueId>& values) const {
+    std::int64_t bytes = 0;
+    for (ValueId v : values) bytes += graph_.bytes[v].count();
+    return bytes;
   }
 
   /// Forward steps that make what others read of the member, where `saved` is in memory.
@@ -271,9 +305,9 @@ class Builder {
     return steps;
   }
 
-  RunShape measure(const Steps& steps, const std::set<ValueId>& saved, bool before,
+  RunShape measure(const Steps& steps, const std::set<ValueId>& found, const std::set<ValueId>& left,
                    const std::set<int>& outputs) {
-    RunShape run = RunMeter(graph_, steps, saved, before, index_, outputs).run();
+    RunShape run = RunMeter(graph_, steps, found, left, index_, outputs).run();
     if (!corrections_) flatten_moments(run, result_.data, outputs);
     return run;
   }
@@ -288,10 +322,10 @@ class Builder {
     return outputs;
   }
 
-  /// Values of the member that no other reads, neither kept anyway.
-  std::set<ValueId> saved_by(const Member& member, const Option& option) const {
+  /// Those that the member makes, no other reads, and are not kept anyway.
+  std::set<ValueId> saved_by(const Member& member, const std::vector<ValueId>& values) const {
     std::set<ValueId> saved;
-    for (ValueId v : read_first(graph_, option.backward)) {
+    for (ValueId v : values) {
       if (graph_.kept[v] || find(index_, v) >= 0 || !level_.training->is_forward(graph_.producer[v]))
         continue;
       if (node_of(graph_.producer[v]) >= 0 && node_of(graph_.producer[v]) == node_of(member.forward.front()))
@@ -309,6 +343,7 @@ class Builder {
       reads(static_cast<int>(m), member.unsaved);
       for (const OptionShape& option : member.options) {
         reads(static_cast<int>(m), option.forward);
+        if (option.staged) reads(static_cast<int>(m), option.refresh);
         if (member.backward_node >= 0) reads(member.backward_node, option.backward);
       }
     }
@@ -336,29 +371,39 @@ OptionCost cost_of(const TrainingGraph& training, const std::vector<OpId>& forwa
   const Graph& graph = *training.graph;
   std::set<OpId> ops(forward_ops.begin(), forward_ops.end());
   ops.insert(backward_ops.begin(), backward_ops.end());
+  // Values of the group that only it reads; what else is read is noted.
   OptionCost cost;
-  std::set<ValueId> saved;
-  for (ValueId v : read_first(graph, option.backward)) {
-    const bool leaves = std::any_of(graph.readers[v].begin(), graph.readers[v].end(),
-                                    [&](OpId reader) { return !ops.contains(reader); });
-    if (graph.kept[v]) continue;
-    if (leaves || !ops.contains(graph.producer[v])) {
-      cost.reads.push_back(v);
-    } else {
-      saved.insert(v);
-      cost.saved += graph.bytes[v].count();
+  cost.staged = option.staged();
+  const auto own = [&](const std::vector<ValueId>& values) {
+    std::set<ValueId> found;
+    for (ValueId v : values) {
+      if (graph.kept[v]) continue;
+      const bool leaves = std::any_of(graph.readers[v].begin(), graph.readers[v].end(),
+                                      [&](OpId reader) { return !ops.contains(reader); });
+      if (leaves || !ops.contains(graph.producer[v])) {
+        cost.reads.push_back(v);
+      } else {
+        found.insert(v);
+      }
     }
-  }
+    return found;
+  };
+  const std::set<ValueId> saved = own(read_first(graph, {&option.refresh, &option.backward}));
+  const std::set<ValueId> after = option.staged() ? own(read_first(graph, {&option.backward})) : saved;
+  std::sort(cost.reads.begin(), cost.reads.end());
+  cost.reads.erase(std::unique(cost.reads.begin(), cost.reads.end()), cost.reads.end());
+  for (ValueId v : saved) cost.saved += graph.bytes[v].count();
   const DataIndex none;
-  const auto peak = [&](const Steps& steps, bool before) {
-    RunShape run = RunMeter(graph, steps, saved, before, none, {}).run();
+  const auto peak = [&](const Steps& steps, const std::set<ValueId>& found, const std::set<ValueId>& left) {
+    RunShape run = RunMeter(graph, steps, found, left, none, {}).run();
     cost.duration += run.duration;
     std::int64_t most = 0;
     for (const Moment& moment : run.moments) most = std::max(most, moment.own);
     return most;
   };
-  cost.forward = peak(option.forward, false);
-  cost.backward = peak(option.backward, true);
+  cost.forward = peak(option.forward, {}, saved);
+  if (option.staged()) cost.backward = peak(option.refresh, saved, after);
+  cost.backward = std::max(cost.backward, peak(option.backward, after, {}));
   return cost;
 }
 

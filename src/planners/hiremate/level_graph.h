@@ -45,6 +45,10 @@ struct OptionShape {
   /// costs the whole forward part). Without steps where that saves nothing.
   RunShape refresh;
   std::vector<OpId> refresh_steps;
+  /// The refresh runs exactly once, between the two parts, and turns the phantom node into one of
+  /// `saved_after` bytes, which the backward part reads.
+  bool staged = false;
+  std::int64_t saved_after = 0;
 };
 
 struct MemberShape {
@@ -71,9 +75,10 @@ LevelGraph level_graph(const Level& level, bool corrections);
 /// What an option costs by itself: the yardstick for budgets and for the choice among options.
 struct OptionCost {
   std::int64_t duration = 0;
+  bool staged = false;
   std::int64_t saved = 0;      ///< between forward and backward pass
   std::int64_t forward = 0;    ///< peak of the forward steps, of what the group makes
-  std::int64_t backward = 0;   ///< peak of the backward steps, what is saved included
+  std::int64_t backward = 0;   ///< peak of the steps after the forward part, what is saved included
   std::vector<ValueId> reads;  ///< values from outside and own outputs that the backward steps read
 };
 OptionCost cost_of(const TrainingGraph& training, const std::vector<OpId>& forward_ops,

@@ -10,12 +10,20 @@ namespace {
 
 constexpr std::int64_t kLowerWork = 1'000'000;
 
-/// The ops of a group in the graph's order, with one op between the halves that stands for everything
-/// around the group: it reads what leaves forward and makes the gradients that come in. What comes in from
-/// outside weighs nothing.
+/// What a group is asked for.
+enum class Question {
+  kPeak,    ///< least duration within a budget at every step
+  kSaved,   ///< within a budget between the two parts; what leaves is in memory anyway
+  kStaged,  ///< the same, but what leaves is not kept and made again first
+};
+
+/// The ops of a group in the graph's order, with ops between the halves that stand for everything around the
+/// group: `turn` reads what leaves forward, `around` makes the gradients that come in, `again` (staged) reads
+/// what leaves once more. What comes in from outside weighs nothing.
 class GroupGraph {
  public:
-  explicit GroupGraph(const Level& level) : level_(level), whole_(*level.training->graph) {
+  GroupGraph(const Level& level, Question question)
+      : level_(level), whole_(*level.training->graph), question_(question) {
     ops_ = level.forward;
     ops_.insert(ops_.end(), level.backward.begin(), level.backward.end());
     std::sort(ops_.begin(), ops_.end());
@@ -24,27 +32,34 @@ class GroupGraph {
   }
 
   const Graph& graph() const { return graph_; }
+  /// What the op `around` needs, so that only what is saved is scarce.
+  Bytes workspace() const { return workspace_; }
 
   Option option_of(const Plan& plan) const {
     Option option;
     auto* into = &option.forward;
     for (OpId step : plan.steps) {
       const std::int64_t i = step.index();
-      if (i == num_forward_) {
+      if (i == num_forward_ + 1) {
+        into = question_ == Question::kStaged ? &option.refresh : &option.backward;
+      } else if (i == num_forward_ + 2) {
         into = &option.backward;
-      } else {
-        into->push_back(ops_[static_cast<std::size_t>(i < num_forward_ ? i : i - 1)]);
+      } else if (i != num_forward_) {
+        into->push_back(ops_[static_cast<std::size_t>(i < num_forward_ ? i : i - kAround)]);
       }
     }
     return option;
   }
+
+  /// Is there anything that leaves and could be made again?
+  bool has_outputs() const { return !leaving_.empty(); }
 
  private:
   bool inside(OpId op) const { return std::binary_search(ops_.begin(), ops_.end(), op); }
   /// Index of an op of the group in its graph.
   std::int64_t local(OpId op) const {
     const auto i = std::lower_bound(ops_.begin(), ops_.end(), op) - ops_.begin();
-    return i < num_forward_ ? i : i + 1;
+    return i < num_forward_ ? i : i + kAround;
   }
 
   bool leaves(ValueId v) const {
@@ -57,7 +72,7 @@ class GroupGraph {
     if (!is_new) return known->second;
     const OpId maker = whole_.producer[v];
     const bool ours = maker && inside(maker);
-    known->second = builder_.add_value(ours ? whole_.bytes[v] : Bytes());
+    known->second = builder_.add_value(ours ? weight(v) : Bytes());
     if (ours) {
       const bool gradient = !level_.training->is_forward(maker);
       if (whole_.kept[v] || (gradient && leaves(v))) builder_.add_output(known->second);
@@ -70,20 +85,33 @@ class GroupGraph {
     return known->second;
   }
 
+  /// Staged: what leaves weighs so much that it is not kept; otherwise it is in memory anyway.
+  Bytes weight(ValueId v) const {
+    const bool output = level_.training->is_forward(whole_.producer[v]) && !whole_.kept[v] && leaves(v);
+    if (!output || question_ == Question::kPeak) return whole_.bytes[v];
+    return question_ == Question::kStaged ? whole_.bytes[v] + total_ : Bytes();
+  }
+
   Graph build() {
+    for (OpId op : ops_) {
+      total_ += whole_.workspace[op];
+      for (ValueId v : whole_.outputs[op]) total_ += whole_.bytes[v];
+    }
     for (OpId op : ops_) {
       for (ValueId v : whole_.inputs[op]) value(v);
       for (ValueId v : whole_.outputs[op]) value(v);
     }
+    if (question_ != Question::kPeak)
+      workspace_ = Bytes((2 + static_cast<std::int64_t>(leaving_.size())) * total_.count());
     for (std::size_t i = 0; i < ops_.size(); ++i) {
-      if (static_cast<std::int64_t>(i) == num_forward_) add_turn();
+      if (static_cast<std::int64_t>(i) == num_forward_) add_around();
       add_op(ops_[i]);
     }
-    if (static_cast<std::int64_t>(ops_.size()) == num_forward_) add_turn();
+    if (static_cast<std::int64_t>(ops_.size()) == num_forward_) add_around();
     return builder_.build();
   }
 
-  void add_turn() {
+  void add_around() {
     std::vector<std::int64_t> after;
     for (std::int64_t i = 0; i < num_forward_; ++i) after.push_back(i);
     OpSpec turn;
@@ -91,9 +119,22 @@ class GroupGraph {
     turn.recomputable = false;
     turn.phase = Phase::kLoss;
     turn.inputs = leaving_;
-    turn.outputs = arriving_;
     turn.after = after;
     builder_.add_op(turn);
+    after = {num_forward_};
+    OpSpec around = turn;
+    around.name = "around";
+    around.workspace = workspace_;
+    if (question_ == Question::kStaged) around.inputs = {};
+    around.outputs = arriving_;
+    around.after = after;
+    builder_.add_op(around);
+    after = {num_forward_ + 1};
+    OpSpec again = turn;
+    again.name = "again";
+    if (question_ != Question::kStaged) again.inputs = {};
+    again.after = after;
+    builder_.add_op(again);
   }
 
   void add_op(OpId op) {
@@ -104,7 +145,7 @@ class GroupGraph {
       if (inside(before)) after.push_back(local(before));
     }
     const bool forward = level_.training->is_forward(op);
-    if (!forward) after.push_back(num_forward_);
+    if (!forward) after.push_back(num_forward_ + kAround - 1);
     OpSpec spec;
     spec.name = whole_.op_name[op];
     spec.duration = whole_.duration[op];
@@ -117,8 +158,12 @@ class GroupGraph {
     builder_.add_op(spec);
   }
 
+  static constexpr std::int64_t kAround = 3;  ///< turn, around, again
+
   const Level& level_;
   const Graph& whole_;
+  const Question question_;
+  Bytes total_, workspace_;
   std::vector<OpId> ops_;
   std::int64_t num_forward_ = 0;
   std::map<ValueId, std::int64_t> values_;
@@ -137,27 +182,36 @@ class PlannerSolver final : public LevelSolver {
   std::string name() const override { return planner_; }
 
   bool applicable(const Level& level) const override {
-    const GroupGraph group(level);
+    const GroupGraph group(level, Question::kPeak);
     return !find_planner(planner_).supports({&group.graph(), Bytes(1)});
   }
 
   std::vector<Option> options(const Level& level, const std::vector<LevelBudget>& budgets,
                               Limits& limits) const override {
-    const GroupGraph group(level);
     const Bytes resident = level.is_root ? level.training->graph->resident : Bytes();
     std::vector<Option> found;
-    for (std::size_t i = 0; i < budgets.size() && !limits.reached(); ++i) {
-      if (budgets[i].saved) continue;  // a planner knows one budget
-      Limits part(limits, 1.0 / static_cast<double>(budgets.size() - i));
-      if (!level.is_root) part.set_work(std::min(part.work_left().value_or(kLowerWork), kLowerWork));
-      Problem problem{&group.graph(), budgets[i].peak - resident};
-      const PlanResult result = make_plan(problem, planner_, {settings_.seed, 1, {}}, part);
-      if (result.plan && (has_plan(result) || level.is_root)) found.push_back(group.option_of(*result.plan));
+    for (const Question question : {Question::kPeak, Question::kSaved, Question::kStaged}) {
+      const GroupGraph group(level, question);
+      if (question == Question::kStaged && !group.has_outputs()) continue;
+      for (const LevelBudget& budget : budgets) {
+        if (limits.reached()) return found;
+        if (budget.saved.has_value() == (question == Question::kPeak)) continue;
+        const Bytes bytes = budget.saved ? *budget.saved + group.workspace() : budget.peak - resident;
+        if (auto option = ask(group, bytes, level.is_root, limits)) found.push_back(std::move(*option));
+      }
     }
     return found;
   }
 
  private:
+  std::optional<Option> ask(const GroupGraph& group, Bytes budget, bool is_root, Limits& limits) const {
+    Limits part(limits, is_root ? 1 : 0.25);
+    if (!is_root) part.set_work(std::min(part.work_left().value_or(kLowerWork), kLowerWork));
+    const PlanResult result = make_plan({&group.graph(), budget}, planner_, {settings_.seed, 1, {}}, part);
+    if (!result.plan || (!has_plan(result) && !is_root)) return std::nullopt;
+    return group.option_of(*result.plan);
+  }
+
   std::string planner_;
   Settings settings_;
 };

@@ -12,7 +12,7 @@ auto key(const Costed& c) {
 }
 
 bool no_worse(const OptionCost& a, const OptionCost& b) {
-  return a.duration <= b.duration && a.saved <= b.saved && a.forward <= b.forward &&
+  return a.staged == b.staged && a.duration <= b.duration && a.saved <= b.saved && a.forward <= b.forward &&
          a.backward <= b.backward &&
          std::includes(b.reads.begin(), b.reads.end(), a.reads.begin(), a.reads.end());
 }
@@ -33,6 +33,41 @@ std::vector<Costed> undominated(std::vector<Costed> all) {
   return left;
 }
 
+/// Those on the lower convex hull of (saved, duration), of the staged and of the others: where memory is
+/// scarce between the two parts, no sum of options over members is better than one of these. Every so
+/// many of them where they are too many.
+std::vector<std::size_t> on_hull(const std::vector<Costed>& all, std::size_t most) {
+  std::vector<std::size_t> chosen;
+  for (const bool staged : {false, true}) {
+    std::vector<std::size_t> order, hull;
+    for (std::size_t i = 0; i < all.size(); ++i) {
+      if (all[i].cost.staged == staged) order.push_back(i);
+    }
+    const auto saved = [&](std::size_t i) { return static_cast<double>(all[i].cost.saved); };
+    const auto duration = [&](std::size_t i) { return static_cast<double>(all[i].cost.duration); };
+    std::stable_sort(order.begin(), order.end(), [&](std::size_t a, std::size_t b) {
+      return std::tuple(saved(a), duration(a)) < std::tuple(saved(b), duration(b));
+    });
+    for (std::size_t i : order) {
+      if (!hull.empty() && duration(i) >= duration(hull.back())) continue;
+      while (hull.size() > 1) {
+        const std::size_t a = hull[hull.size() - 2], b = hull.back();
+        if ((duration(a) - duration(b)) * (saved(i) - saved(a)) >
+            (duration(a) - duration(i)) * (saved(b) - saved(a)))
+          break;
+        hull.pop_back();
+      }
+      hull.push_back(i);
+    }
+    const std::size_t share =
+        std::max<std::size_t>(1, staged ? most - std::min(most, chosen.size()) : (most + 1) / 2);
+    const std::size_t take = std::min(share, hull.size());
+    for (std::size_t k = 0; k < take; ++k)
+      chosen.push_back(hull[take < 2 ? hull.size() - 1 : k * (hull.size() - 1) / (take - 1)]);
+  }
+  return chosen;
+}
+
 std::vector<Option> spread(const std::vector<Costed>& all, std::size_t most) {
   double saved = 1, peak = 1, duration = 1;
   for (const Costed& c : all) {
@@ -46,24 +81,10 @@ std::vector<Option> spread(const std::vector<Costed>& all, std::size_t most) {
                                          std::max(b.cost.forward, b.cost.backward)) /
                      peak;
     const double z = static_cast<double>(a.cost.duration - b.cost.duration) / duration;
-    return x * x + y * y + z * z;
+    const double w = a.cost.staged == b.cost.staged ? 0 : 0.5;
+    return x * x + y * y + z * z + w * w;
   };
-  std::vector<std::size_t> chosen;
-  const auto by = [&](auto less) {
-    const auto best = std::min_element(all.begin(), all.end(), less) - all.begin();
-    const auto i = static_cast<std::size_t>(best);
-    if (chosen.size() < most && std::find(chosen.begin(), chosen.end(), i) == chosen.end())
-      chosen.push_back(i);
-  };
-  by([](const Costed& a, const Costed& b) {
-    return std::tuple(a.cost.duration, a.cost.saved) < std::tuple(b.cost.duration, b.cost.saved);
-  });
-  by([](const Costed& a, const Costed& b) {
-    return std::tuple(a.cost.saved, a.cost.duration) < std::tuple(b.cost.saved, b.cost.duration);
-  });
-  by([](const Costed& a, const Costed& b) {
-    return std::tuple(a.cost.backward, a.cost.duration) < std::tuple(b.cost.backward, b.cost.duration);
-  });
+  std::vector<std::size_t> chosen = on_hull(all, most);
   while (chosen.size() < std::min(most, all.size())) {
     std::size_t farthest = all.size();
     double most_apart = -1;
