@@ -40,7 +40,8 @@ std::vector<OpId> ops_of(nb::handle object, const std::string& what) {
 nb::list option_list(const std::vector<Option>& options) {
   nb::list list;
   for (const Option& option : options)
-    list.append(nb::make_tuple(list_of(option.forward), list_of(option.backward)));
+    list.append(
+        nb::make_tuple(list_of(option.forward), list_of(option.backward), list_of(option.refresh)));
   return list;
 }
 
@@ -75,8 +76,8 @@ class PythonSolver final : public hiremate::LevelSolver {
     std::vector<Option> options;
     const nb::object found = (*options_)(level_tuple(level), budget_list(budgets));
     for (nb::handle option : found) {
-      options.push_back(
-          {ops_of(option[0], name_ + ": forward"), ops_of(option[1], name_ + ": backward"), name_});
+      options.push_back({ops_of(option[0], name_ + ": forward"), ops_of(option[1], name_ + ": backward"),
+                         name_, ops_of(option[2], name_ + ": refresh")});
     }
     return options;
   }

@@ -36,10 +36,15 @@ class TrainingGraph:
 @dataclass(frozen=True)
 class Option:
     """One way to run a group: op steps of its forward pass (forward ops only, each at least once) and, later,
-    of its backward pass (each backward op; forward ops again)."""
+    of its backward pass (each backward op; forward ops again).
+
+    With `refresh` the option is a staged one: those forward ops run between the two parts, as soon as
+    anything outside wants the outputs of the group, which they all make again; the backward part finds what
+    they made."""
 
     forward: Sequence[int]
     backward: Sequence[int]
+    refresh: Sequence[int] = ()
 
 
 @dataclass(frozen=True)
@@ -164,8 +169,8 @@ def _solver(graph: Graph, solver: str | LevelSolver) -> Any:
     if isinstance(solver, str):
         return solver
 
-    def options(plain: Any, budgets: list[tuple[int, int | None]]) -> list[tuple[list[int], list[int]]]:
+    def options(plain: Any, budgets: list[tuple[int, int | None]]) -> list[tuple[list[int], ...]]:
         found = solver.options(_level(graph, plain), [LevelBudget(*budget) for budget in budgets])
-        return [(list(option.forward), list(option.backward)) for option in found]
+        return [(list(option.forward), list(option.backward), list(option.refresh)) for option in found]
 
     return (_name(solver), lambda plain: solver.applicable(_level(graph, plain)), options)

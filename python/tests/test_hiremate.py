@@ -67,6 +67,33 @@ def test_parts_in_python_make_a_plan_within_the_budget() -> None:
     assert result.peak <= graph.keep_all_peak * 3 // 4
 
 
+class Staged(Again):
+    """The outputs are made again first, and what was made on the way stays."""
+
+    name = "staged"
+
+    def options(self, level: Level, budgets: list[LevelBudget]) -> list[Option]:
+        return [Option(level.forward, level.backward, refresh=level.forward[1:])]
+
+
+def test_staged_options() -> None:
+    graph = training_chain(12)
+    result = remat.hiremate.plan(
+        graph, "75%", order="free", partitioner=Halves(), lower=[Staged()], top=["h_ilp"], time_limit=20
+    )
+    assert result.plan is not None
+    remat.check(graph, result.plan)
+    assert result.peak is not None
+    assert result.peak <= graph.keep_all_peak * 3 // 4
+
+    class Short(Staged):
+        def options(self, level: Level, budgets: list[LevelBudget]) -> list[Option]:
+            return [Option(level.forward, level.backward, refresh=level.forward[:1])]
+
+    with pytest.raises(remat.UsageError, match="level solver staged: an option does not make .* again"):
+        remat.hiremate.plan(graph, "75%", partitioner=Halves(), lower=[Short()], top=["h_ilp"])
+
+
 def test_an_option_that_is_no_run_names_its_solver() -> None:
     class Forgetful(Again):
         name = "forgetful"

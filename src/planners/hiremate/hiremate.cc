@@ -80,6 +80,7 @@ class Flattened {
 
 Plan plan_of(const Option& option) {
   std::vector<OpId> steps = option.forward;
+  steps.insert(steps.end(), option.refresh.begin(), option.refresh.end());
   steps.insert(steps.end(), option.backward.begin(), option.backward.end());
   return {IndexVector<StepId, OpId>(std::move(steps))};
 }
