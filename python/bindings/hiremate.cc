@@ -40,8 +40,7 @@ std::vector<OpId> ops_of(nb::handle object, const std::string& what) {
 nb::list option_list(const std::vector<Option>& options) {
   nb::list list;
   for (const Option& option : options)
-    list.append(
-        nb::make_tuple(list_of(option.forward), list_of(option.backward), list_of(option.refresh)));
+    list.append(nb::make_tuple(list_of(option.forward), list_of(option.backward), list_of(option.refresh)));
   return list;
 }
 

@@ -339,7 +339,7 @@ TEST(Framework, GivesTheSamePlanAgainForAnyNumberOfThreads) {
     for (const char* preset : {"hiremate", "h_ilp"}) {
       const auto run = [&](int threads) {
         Limits limits;
-        limits.set_work(20'000'000);
+        limits.set_work(4'000'000);
         return make_plan(problem, "hiremate",
                          {.seed = 1,
                           .threads = threads,
