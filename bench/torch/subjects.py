@@ -169,7 +169,11 @@ def fitted(z: Zoo, model: nn.Module, inputs: Any, budget: int, setting: Setting,
 
 
 def checkpointed(z: Zoo, model: nn.Module, inputs: Any) -> Subject:
-    """The model with `torch.utils.checkpoint` around each layer."""
+    """The model with `torch.utils.checkpoint` around each layer; those of `transformers` have a switch for it."""
+    if hasattr(model, "gradient_checkpointing_enable"):
+        switch: Any = model.gradient_checkpointing_enable
+        switch(gradient_checkpointing_kwargs={"use_reentrant": False})
+        return Subject(z, model, inputs)
     pattern = re.compile(z.layers)
     wrapped = 0
     for name, module in model.named_modules():
@@ -212,9 +216,10 @@ def min_cut(z: Zoo, model: nn.Module, inputs: Any, share: float) -> Subject:
 
 
 def resident_bytes() -> int:
-    """Of this process, or of its allocator on CUDA."""
+    """Of this process, and of its tensors on CUDA."""
     pages = int(Path("/proc/self/statm").read_text().split()[1])
-    return pages * os.sysconf("SC_PAGE_SIZE")
+    cuda: Any = torch.cuda
+    return pages * os.sysconf("SC_PAGE_SIZE") + (cuda.memory_allocated() if cuda.is_initialized() else 0)
 
 
 def copied(model: nn.Module) -> nn.Module:
