@@ -139,8 +139,12 @@ def _compile(call: Callable[..., Any], session: Session) -> Callable[..., Any]:
 
     # A new shape may be traced in any call.
     def traced(*args: Any, **kwargs: Any) -> Any:
+        before = session.graph_calls
         with permissive_tracing():
-            return compiled(*args, **kwargs)
+            results = compiled(*args, **kwargs)
+        if session.graph_calls == before and session.graph_calls > 0:
+            session.warn_of_no_plan()
+        return results
 
     return traced
 

@@ -160,10 +160,12 @@ def _plan_alone(
     keep_all = keep_all_peak + reserve <= budget
     target = graph.keep_all_peak if keep_all else budget - fixed
     if target <= 0:
+        floor, known = graph.floor + reserve, keep_all_peak + reserve
         raise remat.InfeasibleError(
-            f"the budget of {budget} bytes leaves nothing after a reserve of {reserve} bytes",
-            floor=graph.floor + reserve,
-            smallest_known=graph.keep_all_peak + reserve,
+            f"the budget of {budget} bytes is impossible for this step: none goes below {floor} bytes, "
+            f"{reserve} of them reserved; smallest budget known to work: {known}",
+            floor=floor,
+            smallest_known=known,
         )
     result = search(graph, target, options, progress)
     if result.plan is None:

@@ -107,6 +107,7 @@ class Region:
 
     def __call__(self, *args: Any) -> Any:
         training = torch.is_grad_enabled()
+        self.session.graph_calls += 1
         if self.session.probing:
             self.returned = self._run(lambda *args: without_keeping(self.gm, args), args)
             return self.returned

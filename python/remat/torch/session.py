@@ -36,6 +36,7 @@ class Session:
     model: the model, if known: its tensors that a graph does not read are resident all the same.
     loss_workspace, loss_bytes: bytes of a loss outside the model while it is computed, and to the end.
     stale: the plans were made before it was known what is in flight together, or what becomes of the outputs.
+    graph_calls: how often a graph of the model was called.
     preparing: calls are those of `fit` itself.
     probing: calls only look for what the loss depends on, without gradients.
     sharding: the model's parameters are split between ranks.
@@ -69,6 +70,8 @@ class Session:
         self.stale = False
         self.probing = False
         self.preparing = False
+        self.graph_calls = 0
+        self._warned_of_no_plan = False
         self._seen: dict[int, int] = {}
         self._auto_budget: int | None = None
         self._reserve: int | None = None
@@ -116,6 +119,15 @@ class Session:
         for region in self.regions:
             if region.frame == frame:
                 region.forget_shapes(shapes)
+
+    def warn_of_no_plan(self) -> None:
+        """A call of the model ran none of its graphs."""
+        if torch.is_grad_enabled() and not self._warned_of_no_plan:
+            self._warned_of_no_plan = True
+            log.warning(
+                "a call of the model ran as in eager mode, without a plan: Dynamo compiled nothing of it, as "
+                "with backward hooks of modules (TORCH_LOGS=graph_breaks says why)"
+            )
 
     def start_call(self, region: Region) -> None:
         """Notice what is in flight together; plan all anew, once nothing is, if that is more than was

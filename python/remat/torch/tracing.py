@@ -14,8 +14,13 @@ def permissive_tracing() -> AbstractContextManager[Any]:
 
     Recurrent layers are refused because unrolling them makes large graphs; that is what a plan needs. Methods
     such as `warning_once`, which libraries add to `logging.Logger`, are left out of what is compiled (they
-    have run, or will run, in a call that is not); all other logging breaks the graph and runs as ever.
+    have run, or will run, in a call that is not); all other logging breaks the graph and runs as ever. Hooks
+    of modules that come later are noticed.
     """
     config: Any = torch._dynamo.config
     once = {method for name, method in vars(logging.Logger).items() if name.endswith("_once")}
-    return config.patch(allow_rnn=True, ignore_logging_functions=config.ignore_logging_functions | once)
+    return config.patch(
+        allow_rnn=True,
+        ignore_logging_functions=config.ignore_logging_functions | once,
+        skip_nnmodule_hook_guards=False,
+    )

@@ -98,7 +98,7 @@ def test_reserve_is_taken_from_the_budget() -> None:
     fitted = fit(model, inputs, keep_all, reserve=keep_all // 10)
     assert fitted.remat.parts[0].recomputed_steps > 0
     assert step_peak(fitted, inputs) <= keep_all - keep_all // 10
-    with pytest.raises(remat.InfeasibleError, match="after a reserve of"):
+    with pytest.raises(remat.InfeasibleError, match="2000 of them reserved"):
         fit(model, inputs, 1000, reserve=2000)
 
 
@@ -376,3 +376,35 @@ def test_torch_compile_finds_the_backend_by_name_without_an_import() -> None:
     )
     assert run.returncode == 0, run.stderr
     assert "did you mean 'budget'" in run.stdout
+
+
+class Loop(nn.Module):
+    """Calls its layers in a loop, which Dynamo does not break a graph in."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layers = nn.ModuleList(nn.Linear(32, 32) for _ in range(4))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        for layer in self.layers:
+            x = torch.tanh(layer(x))
+        return x.square().mean()
+
+
+def test_hooks_of_modules_that_come_after_fit_run_and_a_call_without_a_plan_is_said(caplog) -> None:
+    torch.manual_seed(0)
+    model, inputs = Loop(), (torch.randn(256, 32),)
+    eager = copy.deepcopy(model)
+    fitted = fit(model, inputs, "80%")
+    handles = [m.layers[1].register_forward_hook(lambda *given: 1.5 * given[2]) for m in (eager, fitted)]
+    before = len(fitted.remat.parts)
+    assert train(eager, inputs, 2).differences(train(fitted, inputs, 2)) == []
+    assert len(fitted.remat.parts) > before
+    for handle, each in zip(handles, (eager, fitted), strict=True):
+        handle.remove()
+        each.zero_grad()
+        each.layers[1].register_full_backward_hook(lambda _, down, up: (2 * down[0],))
+    with caplog.at_level(logging.WARNING, "remat.torch"):
+        assert train(eager, inputs, 2).differences(train(fitted, inputs, 2)) == []
+    said = [r.getMessage() for r in caplog.records if "without a plan" in r.getMessage()]
+    assert len(said) == 1
