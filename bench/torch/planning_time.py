@@ -2,10 +2,14 @@
 """What planning costs: a first and a second start with a folder for plans, and a model of 7 B parameters.
 
     python bench/torch/planning_time.py starts [--models gpt,encoder,conv_net,mlp] [--budget 60%]
+    python bench/torch/planning_time.py depth [--layers 12,96] [--widths 256,64] [--budget 60%]
     python bench/torch/planning_time.py llama [--layers 32] [--batch 4] [--sequence 2048] [--budget 75%]
 
 `starts`: each start is a process of its own; the seconds are those that `fit` spends on tracing, on measuring
 ops, and on planning (the reading of the folder included), and the processor time of the whole process.
+
+`depth`: GPT-2 of `transformers`, batch 4, 128 tokens, one size after another in this process: seconds of the
+whole `fit` and of its phases (the rest is Dynamo), and its processor time.
 
 `llama`: LlamaForCausalLM of `transformers` in the sizes of Llama 2 7B, its weights on the device "meta"; one
 training step in float32 is captured, costed by the roofline of an H100, and planned. Seconds by phase, and
@@ -70,6 +74,25 @@ def starts(models: list[str], budget: str) -> None:
                 )
 
 
+def depth(layers: int, width: int, budget: str) -> None:
+    sys.path.insert(0, str(HERE.parents[2] / "python" / "tests" / "torch"))
+    from zoo import gpt2, hf_loss, tokens
+
+    torch.manual_seed(0)
+    torch._dynamo.reset()
+    model, inputs = gpt2(layers, width, 2048), tokens(4, 128, 2048)
+    start, cpu = time.perf_counter(), time.process_time()
+    fitted = remat.torch.fit(model, inputs, budget, loss=hf_loss, outputs="dropped", accumulate=False)
+    wall, cpu = time.perf_counter() - start, time.process_time() - cpu
+    (part,) = fitted.remat.parts
+    phases = ", ".join(f"{name} {seconds:.1f}" for name, seconds in part.seconds.items())
+    print(
+        f"{layers:3} layers of {width}: {part.ops} ops, {part.distinct_ops} distinct, fit {wall:.1f} s "
+        f"({phases}), processor {cpu:.1f} s, overhead {part.overhead:.2%}",
+        flush=True,
+    )
+
+
 def llama(layers: int, batch: int, sequence: int, budget: str, time_limit: float) -> None:
     from transformers import LlamaConfig, LlamaForCausalLM
 
@@ -104,6 +127,10 @@ def main() -> int:
     one = commands.add_parser("start")
     for name in ("model", "budget", "folder"):
         one.add_argument(name)
+    deep = commands.add_parser("depth")
+    deep.add_argument("--layers", default="12,96")
+    deep.add_argument("--widths", default="256,64")
+    deep.add_argument("--budget", default="60%")
     big = commands.add_parser("llama")
     big.add_argument("--layers", type=int, default=32)
     big.add_argument("--batch", type=int, default=4)
@@ -115,6 +142,10 @@ def main() -> int:
         print(json.dumps(one_start(options.model, options.budget, options.folder)))
     elif options.command == "starts":
         starts(options.models.split(","), options.budget)
+    elif options.command == "depth":
+        torch.set_num_threads(1)
+        for layers, width in zip(options.layers.split(","), options.widths.split(","), strict=True):
+            depth(int(layers), int(width), options.budget)
     else:
         llama(options.layers, options.batch, options.sequence, options.budget, options.time_limit)
     return 0

@@ -117,7 +117,7 @@ class _Source:
             self.known[target] = f"k{len(self.known)}"
             callee = _BINDINGS.get(target)
             if callee is None:
-                callee = target._op if isinstance(target, torch._ops.OpOverload) else target
+                callee = target._op if type(target) is torch._ops.OpOverload else target
             self.globals[self.known[target]] = callee
         return self.known[target]
 

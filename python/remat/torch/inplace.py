@@ -6,6 +6,7 @@ tensors of both. The values are the same bit for bit.
 
 from __future__ import annotations
 
+import operator
 from typing import Any
 
 import torch
@@ -30,6 +31,7 @@ _OVER: dict[Any, tuple[Any, int]] = {
     aten.div.Tensor: (aten.div_.Tensor, 1),
     aten.div.Scalar: (aten.div_.Scalar, 1),
     aten.neg.default: (aten.neg_.default, 1),
+    aten.relu.default: (aten.relu_.default, 1),
     aten.masked_fill.Scalar: (aten.masked_fill_.Scalar, 1),
 }
 
@@ -47,7 +49,23 @@ def write_slice(
     return x
 
 
-_OVER[aten.slice_scatter.default] = (write_slice, 1)
+def threshold_backward_over(gradient: torch.Tensor, x: torch.Tensor, threshold: float) -> torch.Tensor:
+    """`threshold_backward` over the gradient."""
+    result: torch.Tensor = aten.threshold_backward.grad_input(gradient, x, threshold, grad_input=gradient)
+    return result
+
+
+def tanh_backward_over(gradient: torch.Tensor, output: torch.Tensor) -> torch.Tensor:
+    """`tanh_backward` over the gradient."""
+    result: torch.Tensor = aten.tanh_backward.grad_input(gradient, output, grad_input=gradient)
+    return result
+
+
+_OVER |= {
+    aten.slice_scatter.default: (write_slice, 1),
+    aten.threshold_backward.default: (threshold_backward_over, 1),
+    aten.tanh_backward.default: (tanh_backward_over, 1),
+}
 
 
 def write_over_dying(graph: fx.Graph, root: dict[fx.Node, fx.Node]) -> None:
@@ -127,6 +145,8 @@ def _root(root: dict[fx.Node, fx.Node], node: fx.Node) -> fx.Node:
 
 def _is_ours(owner: fx.Node) -> bool:
     """Is its memory nobody else's? Who knows what a custom op keeps of what it returns."""
+    if owner.target is operator.getitem and isinstance(owner.args[0], fx.Node):
+        owner = owner.args[0]
     target = owner.target
     if isinstance(target, torch._ops.OpOverload):
         # What writes to an input returns that.

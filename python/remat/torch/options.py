@@ -47,6 +47,8 @@ class Options:
         path of a file that `measure_costs` wrote.
     device: for the roofline, as in `remat generate --device`: a name of `remat.devices()`, or
         "flops=19.5e12,bandwidth=2e12,launch=4e-6". Default "a100".
+    executor: "boxed" runs the ops of eager mode in the plan's order; "inductor" compiles both halves, keeps
+        what the plan keeps, and looks at the peak of the first step.
     cache_dir: a folder that keeps measured costs and plans for later processes.
     """
 

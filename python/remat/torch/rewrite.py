@@ -187,9 +187,13 @@ class _Rewriter:
             return
         args, kwargs = fx.map_arg(node.args, self._fetch), fx.map_arg(node.kwargs, self._fetch)
         half.made[node] = result = self._run_op(index, op, node, args, kwargs)
+        first: dict[int, fx.Node] = {}
         for part in self.parts.get(index, ()):
-            half.made[part] = self._call(operator.getitem, (result, part.args[1]), {}, part)
-            half.root[half.made[part]] = result
+            half.made[part] = new = self._call(operator.getitem, (result, part.args[1]), {}, part)
+            # Parts of a result have memory of their own, unless they show the same value.
+            holder = first.setdefault(self.step.value_of.get(part, -1), new)
+            if holder is not new:
+                half.root[new] = holder
         for value in op.outputs:
             self.instance[value] += 1
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import gc
 import importlib.metadata
 import logging
 import subprocess
@@ -14,6 +15,7 @@ import remat
 import remat.torch
 import torch
 from models import Encoder, case
+from remat.torch.measure import live_storages
 from torch import nn
 from training import fit, step_peak, train
 
@@ -408,3 +410,18 @@ def test_hooks_of_modules_that_come_after_fit_run_and_a_call_without_a_plan_is_s
         assert train(eager, inputs, 2).differences(train(fitted, inputs, 2)) == []
     said = [r.getMessage() for r in caplog.records if "without a plan" in r.getMessage()]
     assert len(said) == 1
+
+
+def test_steps_leave_nothing_behind() -> None:
+    model, inputs = case("encoder").build()
+    fitted = fit(model, inputs, "70%")
+
+    def left() -> tuple[int, int]:
+        gc.collect()
+        return len(gc.get_objects()), sum(live_storages().values())
+
+    train(fitted, inputs, 5)
+    objects, size = left()
+    train(fitted, inputs, 40)
+    assert left()[1] == size
+    assert left()[0] < objects + 40
