@@ -51,11 +51,14 @@ def measure_ops(nodes: Mapping[str, fx.Node], progress: Progress | None = None) 
     progress: called with (measured so far, to measure).
     """
     found: dict[str, Cost] = {}
-    with _undisturbed():
-        for key, node in nodes.items():
-            found[key] = measure_op(node)
-            if progress is not None:
-                progress(len(found), len(nodes))
+    try:
+        with _undisturbed():
+            for key, node in nodes.items():
+                found[key] = measure_op(node)
+                if progress is not None:
+                    progress(len(found), len(nodes))
+    finally:
+        _other_data.cache_clear()
     return found
 
 

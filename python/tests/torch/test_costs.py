@@ -12,6 +12,7 @@ import remat.torch
 import torch
 from models import MLP, case
 from remat.torch.costs import read_costs
+from remat.torch.measure import live_storages
 from remat.torch.roofline import byte_count, flop_count
 from torch import nn
 from torch._subclasses.fake_tensor import FakeTensorMode
@@ -181,3 +182,10 @@ def test_tied_parameters_stay_tied_without_memory() -> None:
         model = Tied()
     real = remat.torch.capture(Tied(), tokens, costs="roofline")
     assert remat.torch.capture(model, tokens, costs="roofline") == real
+
+
+def test_measuring_leaves_no_memory_behind() -> None:
+    model, inputs = case("mlp").build()
+    before = sum(live_storages().values())
+    remat.torch.capture(model, inputs)
+    assert sum(live_storages().values()) == before
