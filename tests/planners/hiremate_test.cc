@@ -370,8 +370,10 @@ TEST(Presets, MakePlans) {
   options.settings.depth = 18;
   expect_plan(remat::training_graph(options), "rockmate", 80);
   options.model = "gpt";
-  options.settings.depth = 2;
+  options.settings.depth = 4;
   options.settings.vocabulary = 1000;
+  expect_plan(remat::training_graph(options), "rockmate", 70);
+  options.settings.depth = 2;
   expect_plan(remat::training_graph(options), "checkmate", 80);
   expect_plan(model("fno"), "published", 80);
 }

@@ -16,8 +16,8 @@ constexpr int kSlots = 400;
 constexpr std::int64_t kMostCells = 40'000'000;
 constexpr double kNever = std::numeric_limits<double>::infinity();
 
-/// A chain: data nodes of one member are read by that member, its neighbours' forward and backward nodes
-/// only.
+/// A chain: data nodes of the forward part of a member are read by that member and the next one only. A
+/// gradient may go to any member before (that of a tied embedding) and is in memory all the way.
 struct Chain {
   std::vector<std::int64_t> link;      ///< bytes between member i and i + 1, forward
   std::vector<std::int64_t> gradient;  ///< the same, backward
@@ -36,13 +36,15 @@ std::optional<Chain> chain_of(const LevelGraph& graph) {
   for (const DataNode& data : graph.data) {
     const int i = graph.member_of[static_cast<std::size_t>(data.maker)];
     if (data.at_end) return std::nullopt;
+    const bool forward = graph.is_forward(data.maker);
+    int last = i;
     for (int reader : data.readers) {
       const int j = graph.member_of[static_cast<std::size_t>(reader)];
-      const bool forward = graph.is_forward(data.maker);
-      if (reader == graph.turn || (j != i && j != (forward ? i + 1 : i - 1))) return std::nullopt;
+      if (reader == graph.turn || (forward ? j != i && j != i + 1 : j > i)) return std::nullopt;
+      last = std::min(last, j);
     }
-    const auto at = static_cast<std::size_t>(graph.is_forward(data.maker) ? i : i - 1);
-    (graph.is_forward(data.maker) ? chain.link : chain.gradient)[at] += data.bytes;
+    if (forward) chain.link[static_cast<std::size_t>(i)] += data.bytes;
+    for (int link = last; link < i; ++link) chain.gradient[static_cast<std::size_t>(link)] += data.bytes;
   }
   return chain;
 }
