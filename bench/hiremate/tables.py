@@ -31,9 +31,11 @@ NETWORKS = {
 SMALL = {
     "ResNet20": "resnet --depth 20 --variant cifar",
     "U-Net": "unet --depth 2 --resolution 128",
-    "2-layer Transformer": "transformer --depth 1 --dropout 0",
+    "1+1 Transformer": "transformer --depth 1 --vocabulary 1000 --dropout 0",
     "MLP-Mixer": "mlp_mixer --depth 3",
-    "3-layer GPT": "gpt --depth 3 --dropout 0",
+    "1-layer GPT": "gpt --depth 1 --vocabulary 1000 --batch 8 --dropout 0",
+    "2-layer GPT": "gpt --depth 2 --vocabulary 1000 --batch 8",
+    "FNO": "fno",
 }
 PUBLISHED = {"polish": "off"}
 PLANNERS = {

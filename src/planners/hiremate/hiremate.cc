@@ -134,7 +134,9 @@ void improve(const Problem& problem, const Settings& settings, Flattened& best, 
   const std::vector<Plan> starts{*best.best()};
   Problem from = problem;
   from.starts = starts;
-  PlanResult result = make_plan(from, "search", {settings.seed, settings.threads, {}}, limits);
+  // From the flattened plan alone: the plans that search makes for itself would take its place.
+  const PlanOptions options{settings.seed, settings.threads, {{"retention", "off"}, {"constructive", "off"}}};
+  PlanResult result = make_plan(from, "search", options, limits);
   if (result.plan) best.offer(std::move(*result.plan), "search");
 }
 
