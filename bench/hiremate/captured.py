@@ -4,8 +4,8 @@
     python bench/hiremate/captured.py [--remat build/remat] [--models gpt24,unet] [--budget 50%]
                                       [--keep FOLDER] [--order fixed] [--time-limit 60s] [--threads 2]
 
-The twelve networks are captured on the device `meta` with roofline times of an A100, which needs neither their
-memory nor a GPU. Columns: as in the table, memory and overhead of `hiremate` as the defaults have it; the
+The twelve networks are captured on the device `meta` with roofline times of an A100, which needs neither
+their memory nor a GPU. Columns: as in the table, memory and overhead of `hiremate` as the defaults have it; the
 overhead of the published method, of tw_remat, search and auto at the same budget, order and time limit.
 """
 
