@@ -195,8 +195,8 @@ def write_budgets(rows: list[Row]) -> list[str]:
             continue
         error = r["predicted"] / r["peak"] - 1
         lines.append(
-            start
-            + [
+            [
+                *start,
                 _yes(r["equal"]),
                 _mb(r["predicted"]),
                 _mb(r["peak"]),
@@ -234,8 +234,8 @@ def write_others(rows: list[Row]) -> list[str]:
             lines.append([*start, r["failed"], *[""] * 8])
             continue
         lines.append(
-            start
-            + [
+            [
+                *start,
                 _mb(r["peak"]),
                 f"{r['differs']} differ" if r["differs"] else "yes",
                 f"{r['off']:.1e}",
@@ -266,8 +266,12 @@ def write_growth(rows: list[Row]) -> list[str]:
     return _table(
         "model|steps|eager grows by MB|planned grows by MB|step's peak MB",
         [
-            [r["model"], str(r["steps"]), *(f"{r[k] / 1e6:+.2f}" for k in ("eager_grown", "grown"))]
-            + [_mb(r["eager_peak"])]
+            [
+                r["model"],
+                str(r["steps"]),
+                *(f"{r[k] / 1000000.0:+.2f}" for k in ("eager_grown", "grown")),
+                _mb(r["eager_peak"]),
+            ]
             for r in rows
         ],
     )

@@ -169,7 +169,7 @@ def fitted(z: Zoo, model: nn.Module, inputs: Any, budget: int, setting: Setting,
 
 
 def checkpointed(z: Zoo, model: nn.Module, inputs: Any) -> Subject:
-    """The model with `torch.utils.checkpoint` around each layer; those of `transformers` have a switch for it."""
+    """The model with `torch.utils.checkpoint` around each layer; `transformers` has a switch for it."""
     if hasattr(model, "gradient_checkpointing_enable"):
         switch: Any = model.gradient_checkpointing_enable
         switch(gradient_checkpointing_kwargs={"use_reentrant": False})
@@ -190,8 +190,8 @@ def checkpointed(z: Zoo, model: nn.Module, inputs: Any) -> Subject:
 
 
 def min_cut(z: Zoo, model: nn.Module, inputs: Any, share: float) -> Subject:
-    """The model under PyTorch's `activation_memory_budget`: its min-cut partitioner, with the kernels of eager
-    mode, and each tensor freed at its last read as by our own executor.
+    """The model under PyTorch's `activation_memory_budget`: its min-cut partitioner, with the kernels of
+    eager mode, and each tensor freed at its last read as by our own executor.
     """
     from functorch.compile import min_cut_rematerialization_partition
     from remat.torch.codegen import boxed

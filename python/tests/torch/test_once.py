@@ -59,7 +59,8 @@ def check_once(model: nn.Module, inputs: tuple[torch.Tensor, ...], part: str, bu
     fitted = fit(model, inputs, budget)
     runs = runs_by_kind(fitted)
     once = {kind: count for kind, count in runs.items() if part in kind}
-    assert once and set(once.values()) == {1}, runs
+    assert once
+    assert set(once.values()) == {1}, runs
     assert max(runs.values()) > 1
     assert expected.differences(train(fitted, inputs)) == []
 

@@ -1,4 +1,4 @@
-"""What training loops do around a step: scaled losses, several losses, frozen and shared parameters, files."""
+"""What training loops do around a step: scaled and several losses, frozen and shared parameters, files."""
 
 from __future__ import annotations
 
