@@ -18,6 +18,9 @@ constexpr double kPartitionShare = 0.2;
 constexpr double kLowerShare = 0.5;
 /// Times that the root is solved again for less where the flattened plan is over the budget.
 constexpr int kMoreRounds = 3;
+constexpr double kRoundShare = 0.8;
+/// Of what is left, for a solver of the root that is followed by others: the first is the one that matters.
+constexpr double kTopShare = 0.75;
 
 /// First runs moved forward to where the graph's order has them; what then came first no longer runs.
 Plan in_graph_order(const Graph& graph, const Plan& plan) {
@@ -93,7 +96,7 @@ void solve_root(const LevelSolver& solver, const Level& root, Bytes budget, Flat
   for (int round = 0; round <= kMoreRounds && !limits.reached(); ++round) {
     Bytes peak;
     bool any = false;
-    Limits part(limits, round == kMoreRounds ? 1 : 0.6);
+    Limits part(limits, round == kMoreRounds ? 1 : kRoundShare);
     for (Option& option : solver.options(root, {{asked, std::nullopt}}, part)) {
       option.solver = solver.name();
       check_option(root, option);
@@ -162,8 +165,8 @@ PlanResult plan(const Problem& problem, const Settings& given, Limits& limits) {
       hierarchy.solve(lower);
     }
     for (std::size_t i = 0; i < settings.top.size() && !limits.reached(); ++i) {
-      const double others = static_cast<double>(settings.top.size() - i - 1);
-      Limits part(limits, settings.search ? 0.5 / (1 + others) : 1 / (1 + others));
+      const double share = i + 1 < settings.top.size() ? kTopShare : 1;
+      Limits part(limits, settings.search ? 0.5 * share : share);
       solve_root(*settings.top[i], hierarchy.root(), problem.budget, best, part);
     }
     improve(problem, settings, best, limits);
