@@ -15,6 +15,7 @@ constexpr double kRetentionShare = 0.2;
 constexpr double kChainShare = 0.2;
 constexpr double kFirstChainShare = 0.5;
 constexpr double kWideGap = 0.01;
+constexpr double kVeryWideGap = 0.3;
 constexpr double kGreedyShare = 0.05;
 constexpr double kTreeShare = 0.6;  // large graphs: most of it erases what its long plans run twice
 constexpr double kEvictShare = 0.25;
@@ -52,7 +53,7 @@ class Schedule {
         plan_with("rotor", kChainShare);
       }
       if (!has_plan(best_)) plan_with("greedy", kGreedyShare);
-      if (!done() && !has_plan(best_)) plan_with("tw_remat", kTreeShare);
+      if (!done() && (!has_plan(best_) || gap(best_) > kVeryWideGap)) plan_with("tw_remat", kTreeShare);
       // Where a plan is at hand the search improves it faster than evict does.
       if (!done() && !has_plan(best_)) plan_with("evict", kEvictShare);
       if (provable()) {
