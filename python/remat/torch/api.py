@@ -208,6 +208,7 @@ def _prepare_untouched(
         forward()
         if session.captured is not None:
             return
+        session.agree()
         if session.stale:
             # There are several graphs: now that all are known, plan them together.
             forward()
@@ -216,6 +217,7 @@ def _prepare_untouched(
         if session.options.executor == "inductor":
             return  # what its halves hand over is its own affair; the first step is measured as a whole
         session.count_unplanned(forward, next(model.parameters()).device)
+        session.agree()
         if session.stale:
             forward()
 

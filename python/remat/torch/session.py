@@ -186,6 +186,18 @@ class Session:
             self.unplanned = excess
             self.stale = True
 
+    def agree(self) -> None:
+        """Ranks that share a plan plan anew together: where one has to, and with room for what the one with
+        the most leaves unplanned. A rank that planned by itself would wait for the others for ever.
+        """
+        if self.options.group is None:
+            return
+        distributed: Any = torch.distributed
+        said: list[Any] = [None] * distributed.get_world_size(self.options.group)
+        distributed.all_gather_object(said, (self.stale, self.unplanned), group=self.options.group)
+        self.stale = any(stale for stale, _ in said)
+        self.unplanned = max(unplanned for _, unplanned in said)
+
     def _in_flight(self, region: Region) -> tuple[int, set[int]]:
         """Calls of this region and numbers of the others that hold tensors for a backward to come."""
         mates = {r.number for r in self.regions if r is not region and r.in_flight()}

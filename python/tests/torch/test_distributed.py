@@ -185,3 +185,19 @@ def test_sharded_training_in_other_ways_equals_eager_mode_too(tmp_path: Path) ->
     """,
         tmp_path,
     )
+
+
+def test_ranks_agree_on_planning_anew(tmp_path: Path) -> None:
+    run_on_two_ranks(
+        """
+    from types import SimpleNamespace
+    from remat.torch.session import Session
+
+    session = SimpleNamespace(
+        options=SimpleNamespace(group=dist.group.WORLD), stale=rank == 1, unplanned=1000 * (1 - rank)
+    )
+    Session.agree(session)
+    assert session.stale and session.unplanned == 1000
+    """,
+        tmp_path,
+    )
