@@ -5,8 +5,8 @@
                                       [--keep FOLDER] [--order fixed] [--time-limit 60s] [--threads 2]
 
 The twelve networks are captured on the device `meta` with roofline times of an A100, which needs neither
-their memory nor a GPU. Columns: as in the table, memory and overhead of `hiremate` as the defaults have it; the
-overhead of the published method, of tw_remat, search and auto at the same budget, order and time limit.
+their memory nor a GPU. Columns: as in the table, memory and overhead of `hiremate` as the defaults have it;
+the overhead of the published method, of tw_remat, search and auto at the same budget, order and time limit.
 """
 
 from __future__ import annotations
