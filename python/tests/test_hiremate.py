@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import remat
 import remat.hiremate
-from remat.hiremate import Level, LevelBudget, Option, TrainingGraph
+from remat.hiremate import Level, LevelBudget, LevelSolver, Option, TrainingGraph
 
 
 def training_chain(layers: int = 8) -> remat.Graph:
@@ -56,15 +56,18 @@ class Again:
         return [Option(level.forward, [*level.forward, *level.backward])]
 
 
-def test_parts_in_python_make_a_plan_within_the_budget() -> None:
-    graph = training_chain()
+def check_plan_of_halves(graph: remat.Graph, solver: LevelSolver) -> None:
     result = remat.hiremate.plan(
-        graph, "75%", order="free", partitioner=Halves(), lower=[Again()], top=["h_ilp"], time_limit=20
+        graph, "75%", order="free", partitioner=Halves(), lower=[solver], top=["h_ilp"], time_limit=20
     )
     assert result.plan is not None
     remat.check(graph, result.plan)
     assert result.peak is not None
     assert result.peak <= graph.keep_all_peak * 3 // 4
+
+
+def test_parts_in_python_make_a_plan_within_the_budget() -> None:
+    check_plan_of_halves(training_chain(), Again())
 
 
 class Staged(Again):
@@ -78,13 +81,7 @@ class Staged(Again):
 
 def test_staged_options() -> None:
     graph = training_chain(12)
-    result = remat.hiremate.plan(
-        graph, "75%", order="free", partitioner=Halves(), lower=[Staged()], top=["h_ilp"], time_limit=20
-    )
-    assert result.plan is not None
-    remat.check(graph, result.plan)
-    assert result.peak is not None
-    assert result.peak <= graph.keep_all_peak * 3 // 4
+    check_plan_of_halves(graph, Staged())
 
     class Short(Staged):
         def options(self, level: Level, budgets: list[LevelBudget]) -> list[Option]:

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <set>
-#include <tuple>
 
 #include "planners/options.h"
 #include "planners/preference.h"
@@ -69,7 +68,7 @@ PlanResult run(const Problem& problem, const PlanOptions& options, Limits& limit
 
   PlanResult result;
   Simulation best;
-  std::int64_t formula_peak = 0;
+  std::vector<std::int32_t> best_part(forward.size(), 0);
   std::set<std::vector<std::int32_t>> tried;
   // Segment budgets from everything down to nothing, each 5/6 of the one before.
   for (std::int64_t segment = total; !limits.spend(1 + static_cast<std::int64_t>(graph.num_ops()) / 4);
@@ -78,12 +77,11 @@ PlanResult run(const Problem& problem, const PlanOptions& options, Limits& limit
     if (tried.insert(part).second) {
       Plan plan = canonical::plan_for_parts(graph, pairing, part);
       Simulation cost = simulate(graph, plan);
-      const std::int64_t formula = canonical::formula_peak(forward, part);
-      if (!liveness) cost.peak = graph.resident + Bytes(formula);
+      if (!liveness) cost.peak = graph.resident + Bytes(canonical::formula_peak(forward, part));
       if (!result.plan || preference(problem, cost) < preference(problem, best)) {
         result.plan = std::move(plan);
         best = cost;
-        formula_peak = formula;
+        best_part = part;
       }
     }
     if (segment == 0) break;
@@ -91,7 +89,7 @@ PlanResult run(const Problem& problem, const PlanOptions& options, Limits& limit
   if (!result.plan) result.plan = keep_all_plan(graph);
   result.counters = {{"articulation_points", std::count(candidate.begin(), candidate.end(), true)},
                      {"cuts_tried", static_cast<std::int64_t>(tried.size())},
-                     {"formula_peak", formula_peak}};
+                     {"formula_peak", canonical::formula_peak(forward, best_part)}};
   if (const auto reason = limits.stopped_by()) result.stopped_by = *reason;
   return result;
 }

@@ -1,11 +1,11 @@
 #include "planners/hiremate/greedy_runs.h"
 
 #include <algorithm>
-#include <cmath>
 #include <limits>
 #include <map>
 #include <tuple>
 
+#include "base/portable_math.h"
 #include "remat/random.h"
 
 namespace remat::hiremate {
@@ -111,11 +111,11 @@ class Greedy {
       if (may_drop(d)) droppable.push_back(d);
     }
     for (int i = 0; i < kTrials && !limits_.reached(); ++i) {
-      const double heat = scale * kHot * std::pow(kCold / kHot, static_cast<double>(i) / kTrials);
+      const double heat = scale * geometric(kHot, kCold, static_cast<double>(i) / kTrials);
       const Policy changed = changed_at_random(now, droppable, random);
       const Worth one = worth(changed);
       const double more = energy(one) - energy(now_worth);
-      if (more > 0 && random.unit() >= std::exp(-more / heat)) continue;
+      if (more > 0 && more >= heat * minus_log(random.unit() + 0x1.0p-54)) continue;
       now = changed;
       now_worth = one;
       if (std::tuple(one.over, one.duration) < std::tuple(worth_.over, worth_.duration)) {

@@ -1,9 +1,8 @@
 #include "planners/search/annealer.h"
 
 #include <algorithm>
-#include <bit>
-#include <cmath>
 
+#include "base/portable_math.h"
 namespace remat::search {
 namespace {
 
@@ -14,21 +13,6 @@ constexpr std::int64_t kPeakSteps = 500;   // objective peak: the budget falls b
 constexpr std::int64_t kTicksPerMove = 5;  // the draw
 constexpr std::int64_t kTicksPerUnit = 10;
 
-/// -ln(u) for u in (0, 1), by basic arithmetic only: the same on every machine, to about 1e-6.
-double minus_log(double u) {
-  const auto bits = std::bit_cast<std::uint64_t>(u);
-  int exponent = static_cast<int>(bits >> 52) - 1022;
-  double m = std::bit_cast<double>((bits & 0xfffffffffffffULL) | 0x3fe0000000000000ULL);  // [0.5, 1)
-  if (m < 0.70710678118654752) {
-    m *= 2;
-    --exponent;
-  }
-  const double t = (m - 1) / (m + 1);
-  const double t2 = t * t;
-  const double series = t * (2 + t2 * (2.0 / 3 + t2 * (2.0 / 5 + t2 * (2.0 / 7 + t2 * (2.0 / 9)))));
-  return -(series + exponent * 0.69314718055994531);
-}
-
 std::vector<Use> all_uses(const TrackerGraph& graph) {
   std::vector<Use> uses;
   for (OpId op : graph.duration.ids()) {
@@ -37,18 +21,6 @@ std::vector<Use> all_uses(const TrackerGraph& graph) {
     }
   }
   return uses;
-}
-
-/// a^(1/n) steps without pow: kept here so that plans do not depend on the C library.
-double geometric(double from, double to, double fraction) {
-  // 2^x by squaring of a short series; x = fraction * log2(to / from).
-  const double ratio = to / from;
-  double log_ratio = -minus_log(ratio < 1 ? ratio : 1 / ratio);
-  if (ratio >= 1) log_ratio = -log_ratio;
-  double x = log_ratio * fraction / 64;
-  double e = 1 + x * (1 + x / 2 * (1 + x / 3 * (1 + x / 4)));
-  for (int i = 0; i < 6; ++i) e *= e;
-  return from * e;
 }
 
 }  // namespace

@@ -1,0 +1,12 @@
+// Logarithms and powers by basic arithmetic only: the same on every machine, where those of C libraries
+// differ in last bits and plans would with them.
+#pragma once
+
+namespace remat {
+
+/// -ln(u) for u in (0, 1], to about 1e-6.
+double minus_log(double u);
+/// from * (to / from)^fraction for positive numbers, to about 1e-6.
+double geometric(double from, double to, double fraction);
+
+}  // namespace remat
