@@ -194,7 +194,7 @@ def min_cut(z: Zoo, model: nn.Module, inputs: Any, share: float) -> Subject:
     eager mode, and each tensor freed at its last read as by our own executor.
     """
     from functorch.compile import min_cut_rematerialization_partition
-    from remat.torch.codegen import boxed
+    from remat.torch.run.codegen import boxed
     from torch._dynamo.backends.common import aot_autograd
 
     def compile_boxed(gm: Any, example_inputs: Any) -> Any:

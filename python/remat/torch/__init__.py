@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from .api import capture, fit
-from .errors import UnsupportedModelError
+from .base.errors import UnsupportedModelError
 from .explore import Sweep, SweepRow, measure_costs, report, sweep
-from .measure import measure_peak
-from .options import Options
-from .peak import PeakReport, PeakRow
-from .plan_report import ModelReport, PlanReport
+from .plan.options import Options
+from .plan.peak import PeakReport, PeakRow
+from .plan.report import ModelReport, PlanReport
+from .session.measure import measure_peak
 
 __all__ = [
     "ModelReport",

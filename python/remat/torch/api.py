@@ -13,14 +13,14 @@ from torch.utils._pytree import tree_leaves, tree_map
 
 import remat
 
-from .capture import StepGraph, cuda_devices, storage_bytes
-from .errors import UnsupportedModelError
-from .fake import has_no_memory, with_fake_tensors
-from .measure import measure_peak, trace_allocations
-from .options import Options
-from .progress import ProgressLine
-from .session import Session
-from .tracing import permissive_tracing
+from .base.errors import UnsupportedModelError
+from .base.progress import ProgressLine
+from .plan.options import Options
+from .session.measure import measure_peak, trace_allocations
+from .session.session import Session
+from .trace.capture import StepGraph, cuda_devices, storage_bytes
+from .trace.fake import has_no_memory, with_fake_tensors
+from .trace.tracing import permissive_tracing
 
 # New shapes are counted and warned about by the session, not by Dynamo.
 _RECOMPILE_LIMIT = 1 << 16

@@ -10,8 +10,8 @@ from torch import fx
 
 import remat
 
-from .options import Options
-from .session import Session
+from .plan.options import Options
+from .session.session import Session
 
 _sessions: WeakValueDictionary[int, Session] = WeakValueDictionary()
 

@@ -12,13 +12,13 @@ import torch
 import remat
 
 from .api import Captured, captured_step
-from .costs import write_costs
-from .parts import part_of
-from .peak import PeakReport, peak_report
-from .plan_report import ModelReport, PlanReport
-from .planning import count_saved, keep_all_peak_of, plan_step, report_of
-from .progress import ProgressLine
-from .rewrite import rewrite
+from .base.progress import ProgressLine
+from .cost.costs import write_costs
+from .plan.parts import part_of
+from .plan.peak import PeakReport, peak_report
+from .plan.planning import count_saved, keep_all_peak_of, plan_step, report_of
+from .plan.report import ModelReport, PlanReport
+from .run.rewrite import rewrite
 
 _Loss = Callable[[Any], torch.Tensor]
 

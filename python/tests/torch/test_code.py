@@ -11,8 +11,8 @@ import pytest
 import remat.torch
 import torch
 from models import MLP
-from remat.torch.codegen import boxed
-from remat.torch.kernels import kernel_of
+from remat.torch.run.codegen import boxed
+from remat.torch.trace.kernels import kernel_of
 from torch import fx, nn
 from training import fit, step_peak, train
 

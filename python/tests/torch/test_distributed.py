@@ -191,7 +191,7 @@ def test_ranks_agree_on_planning_anew(tmp_path: Path) -> None:
     run_on_two_ranks(
         """
     from types import SimpleNamespace
-    from remat.torch.session import Session
+    from remat.torch.session.session import Session
 
     session = SimpleNamespace(
         options=SimpleNamespace(group=dist.group.WORLD), stale=rank == 1, unplanned=1000 * (1 - rank)

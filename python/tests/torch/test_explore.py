@@ -12,7 +12,7 @@ import remat
 import remat.torch
 import torch
 from models import case
-from remat.torch.peak import peak_report
+from remat.torch.plan.peak import peak_report
 from training import fit
 
 ROOFLINE = {"costs": "roofline", "device": "cpu"}

@@ -10,9 +10,9 @@ import pytest
 import remat.torch
 import torch
 from models import MLP, case
-from remat.torch.plan_report import PlanReport
-from remat.torch.progress import ProgressLine
-from remat.torch.watch import StepWatch
+from remat.torch.base.progress import ProgressLine
+from remat.torch.plan.report import PlanReport
+from remat.torch.session.watch import StepWatch
 from training import fit
 
 CUDA = torch.device("cuda", 0)

@@ -17,13 +17,13 @@ import remat
 import remat.torch
 import torch
 from models import case
-from remat.torch import store as store_module
 from remat.torch.api import captured_step
-from remat.torch.options import Options
-from remat.torch.parts import part_of
-from remat.torch.planning import plan_step
-from remat.torch.profile import Cost
-from remat.torch.store import Store
+from remat.torch.cost.profile import Cost
+from remat.torch.plan import store as store_module
+from remat.torch.plan.options import Options
+from remat.torch.plan.parts import part_of
+from remat.torch.plan.planning import plan_step
+from remat.torch.plan.store import Store
 from training import fit, train
 
 HERE = {"torch": "x"}
@@ -47,7 +47,7 @@ def test_a_second_start_measures_and_plans_nothing(tmp_path, monkeypatch) -> Non
         raise AssertionError("this was to come from the folder")
 
     monkeypatch.setattr(remat, "plan", fail)
-    monkeypatch.setattr(remat.torch.profile, "measure_op", fail)
+    monkeypatch.setattr(remat.torch.cost.profile, "measure_op", fail)
     second, inputs = fit_anew(tmp_path)
     assert (first.remat.parts[0].stored, second.remat.parts[0].stored) == (False, True)
     assert second.remat.plan.steps == first.remat.plan.steps

@@ -21,23 +21,23 @@ from torch.utils._python_dispatch import _disable_current_modes
 
 import remat
 
-from .capture import SMALL, OutputUse, capture_step, outputs_of, storage_bytes
-from .choices import apply_choices
-from .codegen import boxed
-from .fake import without_keeping
-from .inductor import FirstStep, Partition, compile_with_inductor
-from .inplace import mark_last_readers
-from .kernels import correct_sizes, eager_kernels
+from ..base.progress import ProgressLine
+from ..cost.profile import run_alone
+from ..plan.parts import held_bytes, part_of
+from ..plan.planning import count_saved, plan_step
+from ..plan.report import PlanReport
+from ..run.codegen import boxed
+from ..run.inductor import FirstStep, Partition, compile_with_inductor
+from ..run.outputs import Replay, Usage, Watch, cut_off, differentiable_outputs, watch_tangents
+from ..run.rewrite import rewrite
+from ..trace.capture import SMALL, OutputUse, capture_step, outputs_of, storage_bytes
+from ..trace.choices import apply_choices
+from ..trace.fake import without_keeping
+from ..trace.inplace import mark_last_readers
+from ..trace.kernels import correct_sizes, eager_kernels
+from ..trace.origins import name_inputs
+from ..trace.tidy import tidy
 from .measure import tensor_storages
-from .origins import name_inputs
-from .outputs import Replay, Usage, Watch, cut_off, differentiable_outputs, watch_tangents
-from .parts import held_bytes, part_of
-from .plan_report import PlanReport
-from .planning import count_saved, plan_step
-from .profile import run_alone
-from .progress import ProgressLine
-from .rewrite import rewrite
-from .tidy import tidy
 
 if TYPE_CHECKING:
     from .session import Session

@@ -10,11 +10,11 @@ import torch
 
 import remat
 
-from .capture import StepGraph
+from ..base.progress import ProgressLine
+from ..trace.capture import StepGraph
 from .options import Options
 from .parts import Memo, Part, plan_parts, search, seconds_for, state_bytes, without_names
-from .plan_report import PlanReport
-from .progress import ProgressLine
+from .report import PlanReport
 from .store import Store, digest
 
 

@@ -16,8 +16,8 @@ from torch import fx
 
 import remat
 
-from .capture import StepGraph
-from .files import write_atomically
+from ..base.files import write_atomically
+from ..trace.capture import StepGraph
 from .profile import Cost, Progress, measure_ops, signature
 from .roofline import roofline
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import remat
 
-from .origins import category_of_input
+from ..trace.origins import category_of_input
 
 _ORDER = (
     "parameters",

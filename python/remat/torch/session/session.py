@@ -11,16 +11,16 @@ from typing import Any
 import torch
 from torch import fx
 
-from .budget import auto_budget, optimizer_state_bytes
-from .capture import StepGraph
+from ..plan.budget import auto_budget, optimizer_state_bytes
+from ..plan.options import Options
+from ..plan.parts import Memo, Part
+from ..plan.report import ModelReport
+from ..plan.store import Store
+from ..trace.capture import StepGraph
 from .measure import bytes_left, tensor_storages
-from .options import Options
-from .parts import Memo, Part
-from .plan_report import ModelReport
 from .region import Region
 from .shapes import ShapeTable, compiled_frame, warn_at_recompile_limit
 from .sharding import Sharding
-from .store import Store
 from .watch import StepWatch
 
 log = logging.getLogger("remat.torch")

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from .plan_report import PlanReport
+from ..plan.report import PlanReport
 
 if TYPE_CHECKING:
     from .measure import AllocatorTrace

@@ -16,7 +16,7 @@ from typing import Any
 import torch
 from torch import fx
 
-from .capture import output_node
+from ..trace.capture import output_node
 
 aten = torch.ops.aten
 _functions: Any = torch._C._VariableFunctions

@@ -19,11 +19,11 @@ import torch
 from torch import fx
 from torch.utils._pytree import tree_map
 
-from .capture import cuda_devices, storage_bytes, tensors_of
-from .errors import UnsupportedModelError
-from .inplace import OVER, over_argument
-from .kernels import kernel_of
-from .measure import trace_allocations
+from ..base.errors import UnsupportedModelError
+from ..session.measure import trace_allocations
+from ..trace.capture import cuda_devices, storage_bytes, tensors_of
+from ..trace.inplace import OVER, over_argument
+from ..trace.kernels import kernel_of
 
 _REPEATS = 3
 # More than the caches that one core has to itself.

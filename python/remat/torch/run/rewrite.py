@@ -22,10 +22,10 @@ from torch._functorch._aot_autograd.descriptors import (
 )
 from torch._guards import detect_fake_mode
 
-from .capture import RNG_STATE_BYTES, Op, StepGraph, is_tangent, output_node, storage_bytes, tensors_of
-from .errors import UnsupportedModelError
-from .inplace import MARK, write_over_dying
-from .kernels import kernel_of
+from ..base.errors import UnsupportedModelError
+from ..trace.capture import RNG_STATE_BYTES, Op, StepGraph, is_tangent, output_node, storage_bytes, tensors_of
+from ..trace.inplace import MARK, write_over_dying
+from ..trace.kernels import kernel_of
 
 aten = torch.ops.aten
 rng_prims: Any = torch._prims.rng_prims

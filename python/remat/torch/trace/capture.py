@@ -20,7 +20,7 @@ from torch import fx
 from torch._functorch import partitioners
 from torch._functorch._aot_autograd.descriptors import PlainAOTOutput
 
-from .errors import UnsupportedModelError
+from ..base.errors import UnsupportedModelError
 
 # Blocks of the CUDA allocator are multiples of this.
 _CUDA_BLOCK = 512

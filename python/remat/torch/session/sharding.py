@@ -22,8 +22,8 @@ from typing import Any
 
 import torch
 
-from .capture import storage_bytes
-from .errors import UnsupportedModelError
+from ..base.errors import UnsupportedModelError
+from ..trace.capture import storage_bytes
 
 
 @dataclass(frozen=True)

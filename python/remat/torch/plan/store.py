@@ -19,9 +19,9 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, TypeVar
 
-from .costs import costs_from_json, costs_to_json
-from .files import write_atomically
-from .profile import Cost
+from ..base.files import write_atomically
+from ..cost.costs import costs_from_json, costs_to_json
+from ..cost.profile import Cost
 
 try:
     import fcntl

@@ -12,9 +12,9 @@ from typing import Any
 
 import remat
 
-from .capture import RNG_STATE_BYTES, Op, StepGraph, tensors_of
+from ..base.progress import ProgressLine
+from ..trace.capture import RNG_STATE_BYTES, Op, StepGraph, tensors_of
 from .options import Options
-from .progress import ProgressLine
 from .store import digest
 
 

@@ -12,7 +12,7 @@ import torch
 
 import remat
 
-from .costs import Costs
+from ..cost.costs import Costs
 from .store import Store
 
 

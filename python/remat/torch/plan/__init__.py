@@ -1,0 +1,1 @@
+"""Which plan a step gets: options, budget, stored plans, reports."""

@@ -1,0 +1,1 @@
+"""What the graphs of one compiled model share, from their first call on."""

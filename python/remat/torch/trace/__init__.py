@@ -1,0 +1,1 @@
+"""From a traced graph of PyTorch to a step graph."""
