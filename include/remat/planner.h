@@ -89,7 +89,7 @@ struct PlannerInfo {
   PlanResult (*run)(const Problem& problem, const PlanOptions& options, Limits& limits);
 };
 
-/// All planners, by name in the order in which `auto` would try them; src/planners/registry.cc is the
+/// All planners, by name in the order in which `auto` would try them; src/registry/registry.cc is the
 /// only file that names them all.
 std::span<const PlannerInfo> planners();
 /// Throws UsageError with the known names.

@@ -1,8 +1,8 @@
 #include <algorithm>
 
 #include "bounds/cut.h"
-#include "bounds/retention.h"
-#include "bounds/stage_solve.h"
+#include "exact/retention_cut.h"
+#include "exact/stage_solve.h"
 #include "remat/bounds.h"
 
 namespace remat {

@@ -1,6 +1,6 @@
 #include <algorithm>
 
-#include "bounds/stage_solve.h"
+#include "exact/stage_solve.h"
 #include "remat/bounds.h"
 
 namespace remat {

@@ -5,7 +5,7 @@
 #include <utility>
 #include <vector>
 
-#include "planners/options.h"
+#include "planning/options.h"
 
 namespace remat::automatic {
 namespace {

@@ -3,9 +3,9 @@
 #include <algorithm>
 #include <tuple>
 
-#include "planners/options.h"
-#include "planners/polish/polish.h"
-#include "planners/preference.h"
+#include "planning/options.h"
+#include "planning/preference.h"
+#include "polish/polish.h"
 #include "remat/random.h"
 
 namespace remat::evict {

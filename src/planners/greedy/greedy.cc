@@ -3,8 +3,8 @@
 #include <algorithm>
 #include <tuple>
 
-#include "planners/options.h"
-#include "planners/polish/polish.h"
+#include "planning/options.h"
+#include "polish/polish.h"
 
 namespace remat::greedy {
 namespace {

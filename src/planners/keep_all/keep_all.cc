@@ -1,6 +1,6 @@
 #include "planners/keep_all/keep_all.h"
 
-#include "planners/options.h"
+#include "planning/options.h"
 
 namespace remat::keep_all {
 namespace {

@@ -3,10 +3,10 @@
 #include <algorithm>
 #include <utility>
 
-#include "bounds/retention.h"
-#include "planners/options.h"
-#include "planners/polish/polish.h"
-#include "planners/preference.h"
+#include "exact/retention_cut.h"
+#include "planning/options.h"
+#include "planning/preference.h"
+#include "polish/polish.h"
 
 namespace remat::retention {
 namespace {

@@ -4,7 +4,7 @@
 #include <array>
 #include <span>
 
-#include "planners/polish/polish.h"
+#include "polish/polish.h"
 
 namespace remat::rotor {
 namespace {

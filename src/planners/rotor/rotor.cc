@@ -2,10 +2,10 @@
 
 #include <algorithm>
 
-#include "planners/options.h"
-#include "planners/polish/polish.h"
-#include "planners/preference.h"
 #include "planners/rotor/chain_view.h"
+#include "planning/options.h"
+#include "planning/preference.h"
+#include "polish/polish.h"
 
 namespace remat::rotor {
 namespace {

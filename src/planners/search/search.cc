@@ -5,10 +5,10 @@
 #include <memory>
 #include <thread>
 
-#include "planners/options.h"
 #include "planners/retention/retention.h"
 #include "planners/search/worker.h"
 #include "planners/tw_remat/tw_remat.h"
+#include "planning/options.h"
 
 namespace remat::search {
 namespace {

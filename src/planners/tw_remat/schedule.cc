@@ -8,8 +8,8 @@
 //   in free order such an op runs as soon as all it reads is held (fixed order sees to it by itself).
 #include <algorithm>
 
-#include "planners/polish/polish.h"
 #include "planners/tw_remat/tw_remat.h"
+#include "polish/polish.h"
 
 namespace remat::tw_remat {
 namespace {

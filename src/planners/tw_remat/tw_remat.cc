@@ -3,9 +3,9 @@
 #include <algorithm>
 #include <map>
 
-#include "planners/options.h"
-#include "planners/polish/polish.h"
-#include "planners/preference.h"
+#include "planning/options.h"
+#include "planning/preference.h"
+#include "polish/polish.h"
 
 namespace remat::tw_remat {
 namespace {

@@ -1,0 +1,92 @@
+#include "baselines/checkmate/checkmate_lp.h"
+
+#include <algorithm>
+
+#include "baselines/checkmate/stage_support.h"
+#include "exact/stage_solve.h"
+#include "planning/options.h"
+
+namespace remat::checkmate_lp {
+namespace {
+
+constexpr std::int64_t kMostColumns = 400'000;
+
+class Rounding {
+ public:
+  Rounding(const Problem& problem, const Options& options) : problem_(problem), options_(options) {}
+
+  void relax(Bytes budget, Limits& limits) {
+    const Graph& graph = *problem_.graph;
+    const StageModel model(
+        graph, {.budget = budget, .rows = StageRows::kGraphOrder, .first = {}, .cutoff = std::nullopt});
+    lp::Settings settings;
+    settings.relax = true;
+    const lp::Solution solution = lp::solve(model.model(), settings, limits);
+    counters_.emplace_back(budget == problem_.budget ? "lp_duration" : "lp_duration_shrunk",
+                           model.duration_of(solution.bound).count());
+    if (!solution.x) return;
+    for (int tenth = 1; tenth <= 9; ++tenth) {
+      const double threshold = options_.threshold > 0 ? options_.threshold : tenth / 10.0;
+      offer(model.plan_of(*solution.x, threshold), threshold);
+      if (options_.threshold > 0) break;
+    }
+  }
+
+  PlanResult result(const Limits& limits) {
+    if (!best_.plan) best_.plan = keep_all_plan(*problem_.graph);
+    if (const auto reason = limits.stopped_by()) best_.stopped_by = *reason;
+    counters_.emplace_back("threshold_percent", threshold_percent_);
+    best_.counters = std::move(counters_);
+    return std::move(best_);
+  }
+
+ private:
+  void offer(Plan plan, double threshold) {
+    PlanResult candidate;
+    candidate.cost = simulate(*problem_.graph, plan);
+    candidate.plan = std::move(plan);
+    if (candidate.cost.peak <= problem_.budget) candidate.status = Status::kFeasible;
+    if (!better(problem_, candidate, best_)) return;
+    best_ = std::move(candidate);
+    threshold_percent_ = static_cast<std::int64_t>(threshold * 100 + 0.5);
+  }
+
+  const Problem& problem_;
+  const Options& options_;
+  PlanResult best_;
+  Counters counters_;
+  std::int64_t threshold_percent_ = 0;
+};
+
+PlanResult run(const Problem& problem, const PlanOptions& given, Limits& limits) {
+  Options options;
+  OptionReader(given, "checkmate_lp")
+      .number("threshold", options.threshold, 0, 1)
+      .flag("shrink", options.shrink)
+      .finish();
+  Rounding rounding(problem, options);
+  rounding.relax(problem.budget, limits);
+  if (options.shrink && !limits.reached()) {
+    const Bytes resident = problem.graph->resident;
+    const std::int64_t beyond = (problem.budget - resident).count();
+    if (beyond >= 10) rounding.relax(resident + Bytes(beyond - beyond / 10), limits);
+  }
+  return rounding.result(limits);
+}
+
+std::optional<std::string> supports(const Problem& problem) {
+  return why_no_stage_model(problem, kMostColumns);
+}
+
+}  // namespace
+
+PlannerInfo info() {
+  return {"checkmate_lp",
+          "the stage model relaxed (HiGHS), held values rounded, reruns made to fit",
+          "none; may miss its budget",
+          "Jain et al. 2020 (Checkmate)",
+          supports,
+          run};
+}
+
+}  // namespace remat::checkmate_lp

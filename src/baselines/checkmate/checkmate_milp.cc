@@ -1,0 +1,148 @@
+#include "baselines/checkmate/checkmate_milp.h"
+
+#include <algorithm>
+
+#include "baselines/checkmate/stage_support.h"
+#include "exact/stage_solve.h"
+#include "planning/options.h"
+
+namespace remat::checkmate_milp {
+namespace {
+
+constexpr std::int64_t kMostColumns = 600'000;
+
+Options read_options(const PlanOptions& given) {
+  Options options;
+  OptionReader(given, "checkmate_milp")
+      .choice("warm_start", options.warm_start, {"search", "tw_remat", "greedy", "none"})
+      .choice("rows", options.rows, {"both", "checkmate"})
+      .number("gap", options.gap, 0, 1)
+      .finish();
+  return options;
+}
+
+/// The best plan so far, and what is proved.
+class Solve {
+ public:
+  Solve(const Problem& problem, const PlanOptions& given, Limits& limits)
+      : problem_(problem),
+        graph_(*problem.graph),
+        options_(read_options(given)),
+        given_(given),
+        limits_(limits),
+        bound_(problem.graph->base_duration) {}
+
+  PlanResult run() {
+    offer(keep_all_plan(graph_));
+    for (const Plan& start : problem_.starts) {
+      if (!validate(graph_, start, problem_.order)) offer(start);
+    }
+    if (options_.warm_start != "none" && !proved()) warm_start();
+    if (options_.rows == "both" && !proved()) solve(StageRows::kAnyOrder);
+    if (!proved()) solve(StageRows::kGraphOrder);
+    return conclude();
+  }
+
+ private:
+  bool fits() const { return best_ && cost_.peak <= problem_.budget; }
+  double beyond(Duration d) const { return static_cast<double>((d - graph_.base_duration).count()); }
+  /// Within the gap of the bound that holds for every plan in fixed order.
+  bool proved() const {
+    return fits() && beyond(cost_.duration) - beyond(bound_) <= options_.gap * beyond(bound_);
+  }
+
+  bool offer(Plan plan) {
+    const Simulation cost = simulate(graph_, plan);
+    const auto key = [&](const Simulation& s) {
+      const bool over = s.peak > problem_.budget;
+      return std::tuple(over, over ? s.peak : Bytes(), s.duration);
+    };
+    if (best_ && key(cost) >= key(cost_)) return false;
+    best_ = std::move(plan);
+    cost_ = cost;
+    limits_.report(
+        {"checkmate_milp", limits_.seconds(), cost.peak, cost.duration, cost.peak <= problem_.budget});
+    return true;
+  }
+
+  /// A plan by another planner, within a tenth of the limits, a second, and as much work as a second has.
+  void warm_start() {
+    constexpr std::int64_t kMostWork = 10'000'000;
+    Limits share(limits_, 0.1);
+    if (const auto left = share.seconds_left()) share.set_time(std::min(1.0, *left));
+    share.set_work(std::min(share.work_left().value_or(kMostWork), kMostWork));
+    const PlannerInfo& planner = find_planner(options_.warm_start);
+    if (planner.supports(problem_)) return;
+    PlanResult start = make_plan(problem_, planner.name, {given_.seed, given_.threads, {}}, share);
+    if (start.plan) offer(std::move(*start.plan));
+  }
+
+  void solve(StageRows rows) {
+    StageSpec spec{.budget = problem_.budget, .rows = rows, .first = {}, .cutoff = std::nullopt};
+    if (fits()) spec.cutoff = cost_.duration - Duration(1);
+    if (limits_.reached()) return;
+    const StageModel model(graph_, spec);
+    StageEffort effort;
+    effort.relative_gap = options_.gap;
+    effort.threads = given_.threads;
+    effort.seed = static_cast<std::int64_t>(given_.seed);
+    effort.on_better = [&](const std::vector<double>& x) { offer(model.plan_as_run(x)); };
+    const StageOutcome outcome = solve_stages(graph_, model, spec, effort, limits_);
+    if (outcome.x) {
+      offer(model.plan_as_run(*outcome.x));
+      offer(model.plan_of(*outcome.x));
+    }
+    if (rows == StageRows::kAnyOrder) bound_ = std::max(bound_, outcome.bound);
+    if (rows == StageRows::kGraphOrder) {
+      counters_.emplace_back("model_solved", outcome.settled);
+      counters_.emplace_back("model_bound", outcome.bound.count());
+    }
+    columns_ = std::max(columns_, outcome.columns);
+    fixed_ += outcome.fixed;
+    nodes_ += outcome.nodes;
+    iterations_ += outcome.iterations;
+  }
+
+  PlanResult conclude() {
+    PlanResult result;
+    result.duration_bound = {"stage_milp", bound_};
+    if (proved()) result.status = Status::kOptimal;
+    result.plan = std::move(best_);
+    if (const auto reason = limits_.stopped_by()) result.stopped_by = *reason;
+    counters_.emplace_back("columns", columns_);
+    counters_.emplace_back("fixed", fixed_);
+    counters_.emplace_back("nodes", nodes_);
+    counters_.emplace_back("iterations", iterations_);
+    result.counters = std::move(counters_);
+    return result;
+  }
+  const Problem& problem_;
+  const Graph& graph_;
+  const Options options_;
+  const PlanOptions& given_;
+  Limits& limits_;
+  std::optional<Plan> best_;
+  Simulation cost_;
+  Duration bound_;  ///< of every plan in fixed order
+  Counters counters_;
+  std::int64_t columns_ = 0, fixed_ = 0, nodes_ = 0, iterations_ = 0;
+};
+
+std::optional<std::string> supports(const Problem& problem) {
+  return why_no_stage_model(problem, kMostColumns);
+}
+
+}  // namespace
+
+PlannerInfo info() {
+  return {"checkmate_milp",
+          "the stage model as an integer program (HiGHS), warm-started",
+          "optimal in fixed order where it says so; else a bound",
+          "Jain et al. 2020 (Checkmate)",
+          supports,
+          [](const Problem& problem, const PlanOptions& options, Limits& limits) {
+            return Solve(problem, options, limits).run();
+          }};
+}
+
+}  // namespace remat::checkmate_milp

@@ -1,0 +1,61 @@
+#include "baselines/dtr/dtr.h"
+
+#include "planners/evict/engine.h"
+#include "planning/options.h"
+#include "polish/polish.h"
+
+namespace remat::dtr {
+namespace {
+
+using evict::Policy;
+
+/// The heuristics of the paper's section 4.1, by their names there.
+Policy policy_of(const std::string& heuristic) {
+  Policy policy;
+  policy.age = Policy::Age::kElapsed;
+  policy.demand = Policy::Demand::kOldestFirst;
+  policy.eager = true;
+  policy.cost = Policy::Cost::kNeighborhood;
+  if (heuristic == "local") policy.cost = Policy::Cost::kOwn;
+  if (heuristic == "msps") {
+    policy.cost = Policy::Cost::kClosure;
+    policy.age_power = Policy::Power::kZero;
+  }
+  if (heuristic == "lru" || heuristic == "size") {
+    policy.cost = Policy::Cost::kOwn;
+    policy.cost_power = Policy::Power::kZero;
+    (heuristic == "lru" ? policy.bytes_power : policy.age_power) = Policy::Power::kZero;
+  }
+  return policy;
+}
+
+PlanResult run(const Problem& problem, const PlanOptions& options, Limits& limits) {
+  constexpr std::int64_t kMaxStepsPerOp = 64;
+  const Graph& graph = *problem.graph;
+  std::string heuristic = "dtr";
+  OptionReader(options, "dtr")
+      .choice("heuristic", heuristic, {"dtr", "local", "msps", "lru", "size"})
+      .finish();
+  const Bytes budget = problem.objective == Objective::kPeak ? floor_bound(graph).peak : problem.budget;
+  evict::Outcome outcome = evict::run(graph, budget, policy_of(heuristic),
+                                      kMaxStepsPerOp * static_cast<std::int64_t>(graph.num_ops()), limits);
+  PlanResult result;
+  // A run that thrashes or meets the limits has no whole plan to show but keep-all.
+  result.plan = outcome.complete ? polish::without_unread_steps(graph, outcome.plan) : keep_all_plan(graph);
+  result.counters = {{"evictions", outcome.evictions}, {"thrashed", !outcome.complete}};
+  if (const auto reason = limits.stopped_by()) result.stopped_by = *reason;
+  return result;
+}
+
+}  // namespace
+
+PlannerInfo info() {
+  return {"dtr",
+          "runs the order online and evicts by cost over bytes and staleness when memory is short",
+          "none; may miss its budget (the baseline that does not look ahead)",
+          "Kirisame et al. 2021 (DTR)",
+          [](const Problem&) -> std::optional<std::string> { return std::nullopt; },
+          run};
+}
+
+}  // namespace remat::dtr

@@ -1,0 +1,269 @@
+#include "baselines/hiremate/hiremate.h"
+
+#include <algorithm>
+#include <stdexcept>
+#include <tuple>
+
+#include "baselines/hiremate/hierarchy.h"
+#include "graph/pairing.h"
+#include "planning/options.h"
+#include "polish/polish.h"
+#include "remat/error.h"
+#include "remat/hiremate.h"
+
+namespace remat::hiremate {
+namespace {
+
+constexpr double kPartitionShare = 0.2;
+constexpr double kLowerShare = 0.5;
+/// Times that the root is solved again for less where the flattened plan is over the budget.
+constexpr int kMoreRounds = 3;
+constexpr double kRoundShare = 0.8;
+/// Of what is left, for a solver of the root that is followed by others: the first is the one that matters.
+constexpr double kTopShare = 0.75;
+
+/// First runs moved forward to where the graph's order has them; what then came first no longer runs.
+Plan in_graph_order(const Graph& graph, const Plan& plan) {
+  Plan result;
+  IndexVector<OpId, int> runs(graph.num_ops(), 0);
+  OpId next(0);
+  for (OpId op : plan.steps) {
+    if (runs[op]++ > 0) {
+      result.steps.push_back(op);
+      continue;
+    }
+    for (; next <= op; ++next) result.steps.push_back(next);
+  }
+  return result;
+}
+
+/// The best plan so far.
+class Flattened {
+ public:
+  Flattened(const Problem& problem, const Settings& settings, Limits& limits)
+      : problem_(problem), settings_(settings), limits_(limits) {}
+
+  /// Returns the peak of the plan before polishing.
+  Bytes offer(Plan plan, std::string_view solver) {
+    const Graph& graph = *problem_.graph;
+    if (problem_.order == OrderMode::kFixed) plan = in_graph_order(graph, plan);
+    plan = polish::without_unread_steps(graph, plan);
+    Simulation cost = simulate(graph, plan);
+    const Bytes peak = cost.peak;
+    if (settings_.polish) {
+      plan = polish::buy_back(graph, plan, problem_.budget, limits_);
+      cost = simulate(graph, plan);
+    }
+    limits_.spend(1 + static_cast<std::int64_t>(plan.steps.size()) / 16);
+    if (best_ && key(cost) >= key(cost_)) return peak;
+    best_ = std::move(plan);
+    cost_ = cost;
+    solver_ = solver;
+    limits_.report({"hiremate", limits_.seconds(), cost.peak, cost.duration, fits()});
+    return peak;
+  }
+
+  bool fits() const { return best_ && cost_.peak <= problem_.budget; }
+  const std::optional<Plan>& best() const { return best_; }
+  const std::string& solver() const { return solver_; }
+
+ private:
+  std::tuple<bool, Bytes, Duration, Bytes> key(const Simulation& cost) const {
+    const bool over = cost.peak > problem_.budget;
+    return {over, over ? cost.peak : Bytes(), cost.duration, cost.peak};
+  }
+
+  const Problem& problem_;
+  const Settings& settings_;
+  Limits& limits_;
+  std::optional<Plan> best_;
+  Simulation cost_;
+  std::string solver_;
+};
+
+Plan plan_of(const Option& option) {
+  std::vector<OpId> steps = option.forward;
+  steps.insert(steps.end(), option.refresh.begin(), option.refresh.end());
+  steps.insert(steps.end(), option.backward.begin(), option.backward.end());
+  return {IndexVector<StepId, OpId>(std::move(steps))};
+}
+
+/// Solves the root, for less where the flattened plan turns out to need more than the level showed: first
+/// runs may have moved to the graph's order.
+void solve_root(const LevelSolver& solver, const Level& root, Bytes budget, Flattened& best, Limits& limits) {
+  if (!solver.applicable(root)) return;
+  Bytes asked = budget;
+  for (int round = 0; round <= kMoreRounds && !limits.reached(); ++round) {
+    Bytes peak;
+    bool any = false;
+    Limits part(limits, round == kMoreRounds ? 1 : kRoundShare);
+    for (Option& option : solver.options(root, {{asked, std::nullopt}}, part)) {
+      option.solver = solver.name();
+      check_option(root, option);
+      const Bytes one = best.offer(plan_of(option), solver.name());
+      peak = any ? std::min(peak, one) : one;
+      any = true;
+    }
+    if (!any || peak <= budget) return;
+    asked -= peak - budget;
+    if (asked <= root.training->graph->resident) return;
+  }
+}
+
+Settings with_parts(Settings settings) {
+  if (!settings.partitioner) settings.partitioner = h_partition(settings);
+  if (settings.lower.empty()) settings.lower = {planner_solver("retention", settings)};
+  if (settings.top.empty())
+    settings.top = {h_ilp(settings), rk_rotor(), planner_solver("tw_remat", settings)};
+  return settings;
+}
+
+void require_range(const char* name, std::int64_t value, std::int64_t low) {
+  if (value < low) {
+    throw UsageError(std::string("hiremate: ") + name + " is " + std::to_string(value) +
+                     ", must be at least " + std::to_string(low));
+  }
+}
+
+void check_settings(const Settings& settings) {
+  require_range("most_top", settings.most_top, 2);
+  require_range("most_lower", settings.most_lower, 2);
+  require_range("budgets", settings.budgets, 1);
+  require_range("most_options", settings.most_options, 1);
+}
+
+void improve(const Problem& problem, const Settings& settings, Flattened& best, Limits& limits) {
+  if (!settings.search || !best.best() || limits.reached()) return;
+  const std::vector<Plan> starts{*best.best()};
+  Problem from = problem;
+  from.starts = starts;
+  // From the flattened plan alone: the plans that search makes for itself would take its place.
+  const PlanOptions options{settings.seed, settings.threads, {{"retention", "off"}, {"constructive", "off"}}};
+  PlanResult result = make_plan(from, "search", options, limits);
+  if (result.plan) best.offer(std::move(*result.plan), "search");
+}
+
+}  // namespace
+
+PlanResult plan(const Problem& problem, const Settings& given, Limits& limits) {
+  check_settings(given);
+  if (problem.objective != Objective::kTime) throw UsageError("hiremate has no objective 'peak'");
+  const Settings settings = with_parts(given);
+  const TrainingGraph training = training_graph(*problem.graph);
+  PlanResult result;
+  Flattened best(problem, settings, limits);
+  best.offer(keep_all_plan(*problem.graph), "keep_all");
+  if (!best.fits()) {
+    Limits partition_limits(limits, kPartitionShare);
+    const Partition partition =
+        make_partition(training, settings.partitioner->partition(training, partition_limits));
+    if (const auto wrong = check_partition(training, partition))
+      throw std::logic_error("partition: " + *wrong);
+    Hierarchy hierarchy(training, partition, settings);
+    {
+      Limits lower(limits, kLowerShare);
+      hierarchy.solve(lower);
+    }
+    for (std::size_t i = 0; i < settings.top.size() && !limits.reached(); ++i) {
+      const double share = i + 1 < settings.top.size() ? kTopShare : 1;
+      Limits part(limits, settings.search ? 0.5 * share : share);
+      solve_root(*settings.top[i], hierarchy.root(), problem.budget, best, part);
+    }
+    improve(problem, settings, best, limits);
+    const PartitionSummary summary = summarize(training, partition);
+    result.counters = {{"levels", summary.levels},
+                       {"groups", summary.groups},
+                       {"distinct", summary.distinct},
+                       {"largest", summary.largest},
+                       {"solved", hierarchy.counts().solved},
+                       {"options", hierarchy.counts().options}};
+  }
+  result.plan = best.best();
+  if (best.solver() != "keep_all") result.planner = "hiremate:" + best.solver();
+  result.stopped_by = limits.stopped_by().value_or(StoppedBy::kTarget);
+  return result;
+}
+
+std::shared_ptr<const LevelSolver> solver_named(const std::string& name, const Settings& settings) {
+  if (name == "h_ilp") return h_ilp(settings);
+  if (name == "rk_rotor") return rk_rotor();
+  return planner_solver(name, settings);
+}
+
+namespace {
+
+/// "h_ilp+tw_remat": parts by name, a registered planner where the name is none of the framework's own.
+std::vector<std::shared_ptr<const LevelSolver>> solvers_by_name(const std::string& names,
+                                                                const Settings& settings) {
+  std::vector<std::shared_ptr<const LevelSolver>> solvers;
+  for (std::size_t begin = 0; begin <= names.size();) {
+    const std::size_t end = std::min(names.find('+', begin), names.size());
+    const std::string name = names.substr(begin, end - begin);
+    solvers.push_back(solver_named(name, settings));
+    begin = end + 1;
+  }
+  return solvers;
+}
+
+/// Names of the parts.
+struct Parts {
+  std::string partitioner, lower, top;
+};
+
+Parts parts_of(const std::string& preset) {
+  if (preset == "published") return {"h_partition", "h_ilp+rk_rotor+tw_remat", "h_ilp+rk_rotor+tw_remat"};
+  if (preset == "h_ilp") return {"h_partition", "h_ilp", "h_ilp"};
+  if (preset == "rockmate") return {"sequence", "h_ilp", "rk_rotor"};
+  if (preset == "checkmate") return {"single_level", "h_ilp", "checkmate_milp"};
+  return {"h_partition", "retention", "h_ilp+rk_rotor+tw_remat"};
+}
+
+}  // namespace
+
+Settings settings_of(const PlanOptions& given) {
+  Settings settings;
+  settings.seed = given.seed;
+  settings.threads = given.threads;
+  std::string preset = "hiremate";
+  OptionReader reader(given, "hiremate");
+  reader.choice("preset", preset, {"hiremate", "published", "h_ilp", "rockmate", "checkmate"});
+  if (preset == "published") settings.polish = false;
+  // H-ILP takes longer for an option than min cuts do.
+  if (preset != "hiremate") settings.budgets = 6;
+  Parts parts = parts_of(preset);
+  reader.choice("partitioner", parts.partitioner, {"h_partition", "sequence", "single_level"})
+      .text("lower", parts.lower)
+      .text("top", parts.top)
+      .integer("most_top", settings.most_top, 2, 64)
+      .integer("most_lower", settings.most_lower, 2, 64)
+      .number("alpha", settings.alpha, -10, 10)
+      .integer("budgets", settings.budgets, 1, 100)
+      .integer("most_options", settings.most_options, 1, 10'000)
+      .number("gap", settings.gap, 0, 1)
+      .flag("polish", settings.polish)
+      .flag("search", settings.search)
+      .flag("all_phases", settings.all_phases)
+      .finish();
+  settings.lower = solvers_by_name(parts.lower, settings);
+  settings.top = solvers_by_name(parts.top, settings);
+  if (parts.partitioner == "sequence") settings.partitioner = sequence();
+  if (parts.partitioner == "single_level") settings.partitioner = single_level();
+  return settings;
+}
+
+PlannerInfo info() {
+  return {"hiremate",
+          "groups of groups of layers, options for each, combined by an integer program (H-ILP)",
+          "valid plans; within the budget wherever one was found",
+          "Gusak et al. 2025 (HiREmate)",
+          [](const Problem& problem) -> std::optional<std::string> {
+            if (problem.objective == Objective::kPeak) return "it has no objective 'peak'";
+            if (find_pairing(*problem.graph)) return std::nullopt;
+            return "the graph has no backward pass that phases name or its structure shows";
+          },
+          [](const Problem& problem, const PlanOptions& options, Limits& limits) {
+            return plan(problem, settings_of(options), limits);
+          }};
+}
+
+}  // namespace remat::hiremate

@@ -1,0 +1,93 @@
+#include "baselines/lower_set_dp/canonical.h"
+
+#include <algorithm>
+
+#include "polish/polish.h"
+
+namespace remat::canonical {
+
+ForwardGraph forward_graph(const Graph& graph, const Pairing& pairing) {
+  ForwardGraph result;
+  const auto n = static_cast<std::size_t>(pairing.first_backward.index());
+  result.before.resize(n);
+  result.after.resize(n);
+  for (std::size_t i = 0; i < n; ++i) {
+    const OpId op(static_cast<std::int64_t>(i));
+    for (OpId p : predecessors(graph, op)) {
+      result.before[i].push_back(p.index());
+      result.after[static_cast<std::size_t>(p.index())].push_back(op.index());
+    }
+    std::int64_t bytes = 0;
+    for (ValueId v : graph.outputs[op]) {
+      if (!graph.readers[v].empty()) bytes += graph.bytes[v].count();
+    }
+    result.bytes.push_back(bytes);
+    result.time.push_back(graph.duration[op].count());
+  }
+  return result;
+}
+
+Plan plan_for_parts(const Graph& graph, const Pairing& pairing, const std::vector<std::int32_t>& part) {
+  const auto n = part.size();
+  const std::int32_t last = n == 0 ? 0 : *std::max_element(part.begin(), part.end());
+  const auto part_of = [&](OpId op) { return part[static_cast<std::size_t>(op.index())]; };
+  std::vector<std::vector<OpId>> again(static_cast<std::size_t>(last) + 1);
+  std::vector<bool> dropped(n, false);
+  for (std::size_t i = 0; i < n; ++i) {
+    const OpId op(static_cast<std::int64_t>(i));
+    bool boundary = false;
+    for (ValueId v : graph.outputs[op]) {
+      for (OpId reader : graph.readers[v]) {
+        boundary = boundary || (reader < pairing.first_backward && part_of(reader) != part_of(op));
+      }
+    }
+    if (boundary || !graph.recomputable[op] || part_of(op) == last) continue;
+    dropped[i] = true;
+    again[static_cast<std::size_t>(part_of(op))].push_back(op);
+  }
+  Plan plan;
+  for (OpId op : graph.ops()) {
+    if (op >= pairing.first_backward) {
+      for (ValueId v : graph.inputs[op]) {
+        const OpId maker = graph.producer[v];
+        if (!maker || maker >= pairing.first_backward || !dropped[static_cast<std::size_t>(maker.index())])
+          continue;
+        auto& todo = again[static_cast<std::size_t>(part_of(maker))];
+        for (OpId one : todo) plan.steps.push_back(one);
+        todo.clear();
+      }
+    }
+    plan.steps.push_back(op);
+  }
+  return polish::without_unread_steps(graph, plan);
+}
+
+std::int64_t formula_peak(const ForwardGraph& graph, const std::vector<std::int32_t>& part) {
+  const auto at = [](std::int32_t i) { return static_cast<std::size_t>(i); };
+  const std::int32_t parts = part.empty() ? 0 : 1 + *std::max_element(part.begin(), part.end());
+  std::int64_t most = 0, kept = 0;
+  for (std::int32_t here = 0; here < parts; ++here) {
+    // Nodes of later parts that read this or an earlier one, and what else these read.
+    std::vector<bool> next(graph.size(), false), needed(graph.size(), false);
+    std::int64_t own = 0, boundary = 0, outside = 0;
+    for (std::size_t v = 0; v < graph.size(); ++v) {
+      if (part[v] > here) continue;
+      if (part[v] == here) own += graph.bytes[v];
+      bool leaves = false;
+      for (std::int32_t s : graph.after[v]) {
+        if (part[at(s)] <= here) continue;
+        leaves = next[at(s)] = true;
+        for (std::int32_t p : graph.before[at(s)]) needed[at(p)] = true;
+      }
+      if (leaves && part[v] == here) boundary += graph.bytes[v];
+    }
+    for (std::size_t v = 0; v < graph.size(); ++v) {
+      if (part[v] > here) outside += graph.bytes[v] * (int{next[v]} + int{needed[v]});
+    }
+    most = std::max(most, kept + 2 * own + outside);
+    kept += boundary;
+  }
+  return most;
+}
+
+}  // namespace remat::canonical

@@ -1,0 +1,141 @@
+#include "baselines/lower_set_dp/lower_set_dp.h"
+
+#include <algorithm>
+
+#include "planning/options.h"
+#include "planning/preference.h"
+#include "remat/error.h"
+
+namespace remat::lower_set_dp {
+namespace {
+
+struct Options {
+  std::string family = "auto";   ///< all lower sets (exact), the pruned family, or all where they are few
+  std::string centric = "both";  ///< time, memory, or the better plan of the two
+  bool liveness = true;          ///< trust the simulator; off: the formula has to meet the budget
+  std::int64_t max_sets = 10'000;
+};
+
+/// Levels of time, so that the table stays within some 10^8 updates.
+std::int64_t levels_for(std::size_t sets) {
+  const auto pairs = static_cast<std::int64_t>(sets) * static_cast<std::int64_t>(sets) / 2 + 1;
+  return std::clamp<std::int64_t>(200'000'000 / pairs, 32, 1024);
+}
+
+class Solver {
+ public:
+  Solver(const Problem& problem, const Options& options, const Pairing& pairing, const ForwardGraph& forward,
+         const std::vector<Set>& family, Limits& limits)
+      : problem_(problem),
+        options_(options),
+        graph_(*problem.graph),
+        pairing_(pairing),
+        forward_(forward),
+        limits_(limits),
+        table_(forward, family, levels_for(family.size())) {}
+
+  /// Bisects the budget of the formula: more of it means less recomputation and, as a rule, a higher peak.
+  PlanResult run() {
+    keep(keep_all_plan(graph_), 0);
+    std::int64_t low = 0, high = table_.largest_budget();
+    if (!options_.liveness) {
+      try_budget((problem_.budget - std::min(problem_.budget, graph_.resident)).count());
+    } else {
+      try_budget(high);
+      constexpr int kBisections = 12;
+      for (int i = 0; i < kBisections && low + 1 < high && !limits_.reached(); ++i) {
+        const std::int64_t middle = low + (high - low) / 2;
+        (try_budget(middle) == Outcome::kOver ? high : low) = middle;
+      }
+    }
+    PlanResult result;
+    result.plan = std::move(best_);
+    result.counters = {{"lower_sets", static_cast<std::int64_t>(table_.family().size())},
+                       {"parts", parts_},
+                       {"formula_peak", formula_peak_}};
+    if (const auto reason = limits_.stopped_by()) result.stopped_by = *reason;
+    return result;
+  }
+
+ private:
+  enum class Outcome { kNone, kFits, kOver };
+
+  Outcome try_budget(std::int64_t budget) {
+    const Strategies found = table_.solve(budget, limits_);
+    Outcome outcome = Outcome::kNone;
+    const auto use = [&](const std::optional<Strategy>& strategy, std::string_view which) {
+      if (!strategy || (options_.centric != "both" && options_.centric != which)) return;
+      const std::vector<std::int32_t> part = table_.parts(*strategy);
+      const bool fits =
+          keep(canonical::plan_for_parts(graph_, pairing_, part), canonical::formula_peak(forward_, part),
+               static_cast<std::int64_t>(strategy->sets.size()));
+      outcome = fits || outcome == Outcome::kFits ? Outcome::kFits : Outcome::kOver;
+    };
+    use(found.time_centric, "time");
+    use(found.memory_centric, "memory");
+    return outcome;
+  }
+
+  bool keep(Plan plan, std::int64_t formula_peak, std::int64_t count = 0) {
+    const Simulation cost = simulate(graph_, plan);
+    const bool fits = problem_.objective == Objective::kTime && cost.peak <= problem_.budget;
+    if (!best_ || preference(problem_, cost) < preference(problem_, best_cost_)) {
+      best_ = std::move(plan);
+      best_cost_ = cost;
+      formula_peak_ = formula_peak;
+      parts_ = count;
+    }
+    return fits;
+  }
+
+  const Problem& problem_;
+  const Options& options_;
+  const Graph& graph_;
+  const Pairing& pairing_;
+  const ForwardGraph& forward_;
+  Limits& limits_;
+  Table table_;
+  std::optional<Plan> best_;
+  Simulation best_cost_;
+  std::int64_t formula_peak_ = 0, parts_ = 0;
+};
+
+PlanResult run(const Problem& problem, const PlanOptions& given, Limits& limits) {
+  Options options;
+  OptionReader(given, "lower_set_dp")
+      .choice("family", options.family, {"auto", "all", "pruned"})
+      .choice("centric", options.centric, {"time", "memory", "both"})
+      .flag("liveness", options.liveness)
+      .integer("max_sets", options.max_sets, 2, 100'000)
+      .finish();
+  const Pairing pairing = *find_pairing(*problem.graph);
+  const ForwardGraph forward = canonical::forward_graph(*problem.graph, pairing);
+  std::optional<std::vector<Set>> family;
+  if (options.family != "pruned") {
+    family = all_lower_sets(forward, static_cast<std::size_t>(options.max_sets), limits);
+    if (!family && options.family == "all" && !limits.stopped_by()) {
+      throw UsageError("planner lower_set_dp: the " + std::to_string(forward.size()) +
+                       " forward ops have more than " + std::to_string(options.max_sets) +
+                       " lower sets (max_sets); family=pruned takes " + std::to_string(forward.size() + 2));
+    }
+  }
+  if (!family) family = pruned_lower_sets(forward);
+  return Solver(problem, options, pairing, forward, *family, limits).run();
+}
+
+}  // namespace
+
+PlannerInfo info() {
+  return {"lower_set_dp",
+          "dynamic programming over lower sets of the forward graph",
+          "least recomputation among canonical strategies, by its own memory formula, where all lower sets "
+          "are taken",
+          "Kusumoto et al. 2019",
+          [](const Problem& problem) -> std::optional<std::string> {
+            if (find_pairing(*problem.graph)) return std::nullopt;
+            return "the graph has no backward pass that phases name or its structure shows";
+          },
+          run};
+}
+
+}  // namespace remat::lower_set_dp

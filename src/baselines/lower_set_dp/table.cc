@@ -1,0 +1,182 @@
+#include <algorithm>
+#include <bit>
+#include <limits>
+#include <set>
+
+#include "baselines/lower_set_dp/lower_set_dp.h"
+
+namespace remat::lower_set_dp {
+namespace {
+
+constexpr std::int64_t kInfinite = std::numeric_limits<std::int64_t>::max() / 4;
+
+std::size_t at(std::int32_t i) { return static_cast<std::size_t>(i); }
+bool has(const Set& set, std::size_t v) { return (set[v / 64] >> (v % 64)) & 1; }
+void add(Set& set, std::size_t v) { set[v / 64] |= std::uint64_t{1} << (v % 64); }
+std::size_t words(const ForwardGraph& graph) { return graph.size() / 64 + 1; }
+
+int count(const Set& set) {
+  int sum = 0;
+  for (std::uint64_t word : set) sum += std::popcount(word);
+  return sum;
+}
+
+bool is_subset(const Set& small, const Set& big) {
+  for (std::size_t i = 0; i < small.size(); ++i) {
+    if (small[i] & ~big[i]) return false;
+  }
+  return true;
+}
+
+void sort_by_size(std::vector<Set>& family) {
+  std::sort(family.begin(), family.end(), [](const Set& a, const Set& b) {
+    const int x = count(a), y = count(b);
+    return x != y ? x < y : a < b;
+  });
+  family.erase(std::unique(family.begin(), family.end()), family.end());
+}
+
+}  // namespace
+
+std::optional<std::vector<Set>> all_lower_sets(const ForwardGraph& graph, std::size_t most, Limits& limits) {
+  std::vector<Set> family{Set(words(graph), 0)};
+  std::set<Set> seen{family.front()};
+  for (std::size_t i = 0; i < family.size(); ++i) {
+    if (limits.spend(1 + static_cast<std::int64_t>(graph.size()) / 8)) return std::nullopt;
+    for (std::size_t v = 0; v < graph.size(); ++v) {
+      const auto& before = graph.before[v];
+      if (has(family[i], v)) continue;
+      if (!std::all_of(before.begin(), before.end(), [&](std::int32_t p) { return has(family[i], at(p)); }))
+        continue;
+      Set larger = family[i];
+      add(larger, v);
+      if (!seen.insert(larger).second) continue;
+      if (seen.size() > most) return std::nullopt;
+      family.push_back(std::move(larger));
+    }
+  }
+  sort_by_size(family);
+  return family;
+}
+
+std::vector<Set> pruned_lower_sets(const ForwardGraph& graph) {
+  std::vector<Set> family{Set(words(graph), 0)};
+  Set whole = family.front();
+  for (std::size_t v = 0; v < graph.size(); ++v) {
+    Set set(words(graph), 0);
+    for (std::int32_t p : graph.before[v]) {
+      // Set p + 1 of the family is node p with its ancestors.
+      for (std::size_t w = 0; w < set.size(); ++w) set[w] |= family[at(p) + 1][w];
+    }
+    add(set, v);
+    add(whole, v);
+    family.push_back(std::move(set));
+  }
+  family.push_back(std::move(whole));
+  sort_by_size(family);
+  return family;
+}
+
+Table::Table(const ForwardGraph& graph, std::vector<Set> family, std::int64_t levels)
+    : family_(std::move(family)), node_bytes_(graph.bytes) {
+  std::int64_t total = 0;
+  for (std::int64_t time : graph.time) total += time;
+  unit_ = total <= levels ? 1 : total / levels + 1;
+  for (std::int64_t time : graph.time) node_time_.push_back((time + unit_ - 1) / unit_);
+  for (std::int64_t time : node_time_) levels_ += static_cast<std::int32_t>(time);
+  for (const Set& set : family_) {
+    std::int64_t bytes = 0, time = 0;
+    std::vector<std::int32_t> boundary;
+    Set next(set.size(), 0), needed(set.size(), 0);
+    for (std::size_t v = 0; v < graph.size(); ++v) {
+      if (!has(set, v)) continue;
+      bytes += graph.bytes[v];
+      time += node_time_[v];
+      bool leaves = false;
+      for (std::int32_t s : graph.after[v]) {
+        if (has(set, at(s))) continue;
+        leaves = true;
+        add(next, at(s));
+        for (std::int32_t p : graph.before[at(s)]) add(needed, at(p));
+      }
+      if (leaves) boundary.push_back(static_cast<std::int32_t>(v));
+    }
+    std::int64_t outside = 0;
+    for (std::size_t v = 0; v < graph.size(); ++v) {
+      if (!has(set, v)) outside += graph.bytes[v] * (int{has(next, v)} + int{has(needed, v)});
+    }
+    set_bytes_.push_back(bytes);
+    set_time_.push_back(time);
+    outside_.push_back(outside);
+    boundary_.push_back(std::move(boundary));
+  }
+}
+
+std::vector<std::int32_t> Table::parts(const Strategy& strategy) const {
+  std::vector<std::int32_t> part(node_bytes_.size(), -1);
+  for (std::size_t i = 0; i < strategy.sets.size(); ++i) {
+    const Set& set = family_[at(strategy.sets[i])];
+    for (std::size_t v = 0; v < part.size(); ++v) {
+      if (part[v] < 0 && has(set, v)) part[v] = static_cast<std::int32_t>(i);
+    }
+  }
+  return part;
+}
+
+std::int64_t Table::largest_budget() const { return 2 * set_bytes_.back(); }
+
+Strategies Table::solve(std::int64_t budget, Limits& limits) const {
+  const std::size_t width = static_cast<std::size_t>(levels_) + 1;
+  std::vector<std::int64_t> least(family_.size() * width, kInfinite);
+  std::vector<std::pair<std::int32_t, std::int32_t>> from(family_.size() * width, {-1, -1});
+  least[0] = 0;
+  // Levels of each set that can be reached, so that short rows cost little.
+  std::vector<std::int32_t> top(family_.size(), -1);
+  top[0] = 0;
+  for (std::size_t l = 0; l < family_.size(); ++l) {
+    if (top[l] < 0) continue;
+    if (limits.spend(1 + static_cast<std::int64_t>(family_.size() - l) * (2 + top[l] / 16) / 8)) return {};
+    const std::int64_t* row = &least[l * width];
+    for (std::size_t m = l + 1; m < family_.size(); ++m) {
+      const std::int64_t fixed = 2 * (set_bytes_[m] - set_bytes_[l]) + outside_[m];
+      if (fixed > budget || !is_subset(family_[l], family_[m])) continue;
+      std::int64_t kept = 0, time = set_time_[m] - set_time_[l];
+      for (std::int32_t v : boundary_[m]) {
+        if (has(family_[l], at(v))) continue;
+        kept += node_bytes_[at(v)];
+        time -= node_time_[at(v)];
+      }
+      for (std::int32_t t = 0; t <= top[l]; ++t) {
+        if (row[t] + fixed > budget) continue;
+        const std::size_t to = m * width + at(t) + static_cast<std::size_t>(time);
+        if (least[to] <= row[t] + kept) continue;
+        least[to] = row[t] + kept;
+        from[to] = {static_cast<std::int32_t>(l), t};
+        top[m] = std::max(top[m], t + static_cast<std::int32_t>(time));
+      }
+    }
+  }
+  Strategies result;
+  const std::size_t whole = (family_.size() - 1) * width;
+  for (std::int32_t t = 0; t <= levels_; ++t) {
+    if (least[whole + at(t)] >= kInfinite) continue;
+    if (!result.time_centric) result.time_centric = trace(from, t);
+    result.memory_centric = trace(from, t);
+  }
+  return result;
+}
+
+Strategy Table::trace(const std::vector<std::pair<std::int32_t, std::int32_t>>& from,
+                      std::int32_t level) const {
+  const std::size_t width = static_cast<std::size_t>(levels_) + 1;
+  Strategy result{{}, level * unit_};
+  std::pair<std::int32_t, std::int32_t> here{static_cast<std::int32_t>(family_.size()) - 1, level};
+  while (here.first > 0) {
+    result.sets.push_back(here.first);
+    here = from[at(here.first) * width + at(here.second)];
+  }
+  std::reverse(result.sets.begin(), result.sets.end());
+  return result;
+}
+
+}  // namespace remat::lower_set_dp

@@ -1,0 +1,320 @@
+#include "baselines/moccasin/moccasin.h"
+
+#include <algorithm>
+#include <stdexcept>
+
+#include "baselines/moccasin/neighbourhood.h"
+#include "cpsat/library.h"
+#include "cpsat/solver.h"
+#include "exact/interval_model.h"
+#include "planning/options.h"
+
+namespace remat::moccasin {
+namespace {
+
+constexpr std::size_t kMostOps = 3000;
+
+/// Size of the next neighbourhood: larger where the last was solved in time and held nothing better,
+/// smaller where it was not solved in time.
+class AdaptiveSize {
+ public:
+  std::size_t get() const { return static_cast<std::size_t>(size_); }
+  void learn(bool improved, bool solved) {
+    failures_ = improved ? 0 : failures_ + 1;
+    if (solved && !improved) size_ = std::min(kMost, size_ + size_ / 8);
+    if (!solved) size_ = std::max(kLeast, size_ - size_ / 6);
+  }
+  int failures() const { return failures_; }
+
+ private:
+  static constexpr std::int64_t kLeast = 8, kMost = 400;
+  std::int64_t size_ = 24;
+  int failures_ = 0;
+};
+
+class Search {
+ public:
+  Search(const Problem& problem, const Options& options, const PlanOptions& common, Limits& limits)
+      : graph_(*problem.graph),
+        problem_(problem),
+        options_(options),
+        common_(common),
+        limits_(limits),
+        random_(common.seed) {
+    const bool stages =
+        options.form == "stage" || (options.form == "auto" && problem.order == OrderMode::kFixed);
+    shape_ =
+        make_shape(graph_, problem.order, stages ? Form::kStage : Form::kEvents, static_cast<int>(options.c));
+    take(keep_all_plan(graph_));
+  }
+
+  PlanResult run() {
+    if (problem_.objective == Objective::kTime && result_.cost.peak <= problem_.budget)
+      return std::move(result_);
+    collect_starts();
+    admit(graph_, *result_.plan, shape_);
+    Bytes budget = problem_.budget;
+    if (problem_.objective == Objective::kPeak)
+      budget = problem_.peak_bound ? problem_.peak_bound->peak : graph_.resident;
+    bool fits = result_.cost.peak <= budget || lower_peak(budget) || minimize_peak(budget);
+    if (problem_.objective == Objective::kPeak) {
+      budget = result_.cost.peak;
+      fits = true;
+    }
+    if (fits) {
+      save_reruns(budget);
+      minimize_duration(budget);
+    }
+    finish();
+    return std::move(result_);
+  }
+
+ private:
+  /// Keeps the plan where it is better than the one so far.
+  bool take(const Plan& plan) {
+    PlanResult candidate = result_;
+    candidate.plan = plan;
+    candidate.cost = simulate(graph_, plan);
+    if (!better(problem_, ranked(candidate), ranked(result_))) return false;
+    result_ = std::move(candidate);
+    return true;
+  }
+  /// `better` wants to know which plans fit.
+  PlanResult ranked(PlanResult result) const {
+    const bool fits = problem_.objective == Objective::kPeak || result.cost.peak <= problem_.budget;
+    result.status = result.plan && fits ? Status::kFeasible : Status::kUnknown;
+    return result;
+  }
+
+  /// Other planners' plans, in the shape of the model.
+  void collect_starts() {
+    for (const Plan& start : problem_.starts) take(shaped(graph_, shape_, start));
+    if (options_.warm_start == "none") return;
+    Limits share(limits_, 0.3);
+    PlanOptions options;
+    options.seed = common_.seed;
+    options.threads = common_.threads;
+    const PlanResult warm = make_plan(problem_, options_.warm_start, options, share);
+    if (!warm.plan) return;
+    take(shaped(graph_, shape_, *warm.plan));
+    count("warm_start_peak", warm.cost.peak.count());
+    count("warm_start_duration", warm.cost.duration.count());
+  }
+
+  cpsat::Parameters parameters(Goal goal) const {
+    cpsat::Parameters p;
+    p.from_below = goal == Goal::kPeak;
+    p.threads = common_.threads;
+    p.seed = common_.seed;
+    p.presolve = options_.presolve;
+    p.linearization = options_.linearization ? 1 : 0;
+    return p;
+  }
+
+  cpsat::Response call(const Formulation& formulation, const cpsat::Parameters& parameters) {
+    cpsat::Response response = cpsat::solve(formulation.model(), parameters, limits_);
+    if (response.status == cpsat::Status::kModelInvalid) {
+      throw std::logic_error("moccasin made a model that CP-SAT refuses: " + response.message);
+    }
+    return response;
+  }
+
+  cpsat::Response solve(Formulation& formulation, const std::string& phase) {
+    formulation.hint(*result_.plan);
+    const double before = limits_.seconds();
+    cpsat::Response response =
+        call(formulation, parameters(phase == "phase1" ? Goal::kPeak : Goal::kDuration));
+    count(phase + "_variables", formulation.model().num_variables());
+    count(phase + "_constraints", formulation.model().num_constraints());
+    count(phase + "_solutions", std::ssize(response.improvements));
+    count(phase + "_milliseconds", static_cast<std::int64_t>(1e3 * (limits_.seconds() - before)));
+    for (const cpsat::Improvement& one : response.improvements) {
+      point(phase, before + one.seconds, formulation.real_objective(one.objective));
+    }
+    if (response.has_solution() && take(formulation.plan(response.solution))) report();
+    return response;
+  }
+
+  /// Solve progress (figure 5 of the paper): a counter `phase2_at_1234_ms` holds the duration after so long.
+  void point(const std::string& phase, double seconds, std::int64_t objective) {
+    count(phase + "_at_" + std::to_string(static_cast<std::int64_t>(1e3 * seconds)) + "_ms", objective);
+  }
+
+  void record(const std::string& phase) {
+    point(phase, limits_.seconds(),
+          phase == "phase1" ? result_.cost.peak.count() : result_.cost.duration.count());
+    report();
+  }
+  void report() {
+    const bool fits = problem_.objective == Objective::kPeak || result_.cost.peak <= problem_.budget;
+    limits_.report({"moccasin", limits_.seconds(), result_.cost.peak, result_.cost.duration, fits});
+  }
+
+  bool may_search_neighbourhoods(const AdaptiveSize& size) {
+    const auto reruns = std::count(shape_.rerun_useful.begin(), shape_.rerun_useful.end(), true);
+    return options_.neighbourhoods && shape_.form == Form::kStage && !limits_.reached() &&
+           size.failures() < std::max<std::int64_t>(8, reruns / 5);
+  }
+
+  cpsat::Parameters neighbourhood_parameters(Goal goal) {
+    cpsat::Parameters p = parameters(goal);
+    p.threads = 1;
+    p.seed = random_.next();
+    p.deterministic_seconds = 0.05;
+    p.seconds = 2.0;
+    return p;
+  }
+
+  /// Phase 1, one over-budget window of stages after the other: no stage over the budget gets worse, the
+  /// fullest gets better.
+  bool lower_peak(Bytes budget) {
+    AdaptiveSize size;
+    Plan plan = *result_.plan;
+    std::int64_t solves = 0, steps = 0;
+    for (; may_search_neighbourhoods(size); ++solves) {
+      const Neighbourhoods near(graph_, shape_, plan);
+      Window window;
+      window.ceilings = near.levels();
+      const auto top = std::max_element(window.ceilings.begin(), window.ceilings.end());
+      const Bytes highest = *top;
+      if (highest <= budget) break;
+      const std::int64_t stage = top - window.ceilings.begin();
+      const std::int64_t width = std::int64_t{1} << random_.below(7);
+      window.first = std::max<std::int64_t>(0, stage - width);
+      window.end = std::min<std::int64_t>(std::ssize(window.ceilings), stage + width + 1);
+      for (Bytes& ceiling : window.ceilings) ceiling = std::max(ceiling, budget);
+      const Shape shape = near.freed(near.around(stage, size.get(), random_));
+      Formulation formulation(graph_, shape, Goal::kPeak, budget, highest, &window);
+      formulation.hint(plan);
+      const cpsat::Response response = call(formulation, neighbourhood_parameters(Goal::kPeak));
+      bool improved = false;
+      if (response.has_solution()) {
+        const Plan next = formulation.plan(response.solution);
+        improved = excess(next, budget) < excess(plan, budget);
+        if (improved) plan = next, ++steps;
+      }
+      size.learn(improved, response.status == cpsat::Status::kOptimal);
+      if (take(plan)) record("phase1");
+    }
+    count("phase1_neighbourhoods", solves);
+    count("phase1_steps", steps);
+    return result_.cost.peak <= budget;
+  }
+
+  /// What the fullest steps of each stage have over the budget, added up.
+  std::int64_t excess(const Plan& plan, Bytes budget) const {
+    const Neighbourhoods near(graph_, shape_, plan);
+    std::int64_t sum = 0;
+    for (Bytes level : near.levels()) sum += std::max<std::int64_t>(0, (level - budget).count());
+    return sum;
+  }
+
+  /// Phase 2 around one rerun of the best plan after the other.
+  void save_reruns(Bytes budget) {
+    AdaptiveSize size;
+    std::int64_t solves = 0, steps = 0;
+    for (; may_search_neighbourhoods(size); ++solves) {
+      const Neighbourhoods near(graph_, shape_, *result_.plan);
+      if (!near.has_reruns()) break;
+      const Shape shape = near.freed(near.around_some_rerun(size.get(), random_));
+      Formulation formulation(graph_, shape, Goal::kDuration, budget, budget);
+      formulation.hint(*result_.plan);
+      const cpsat::Response response = call(formulation, neighbourhood_parameters(Goal::kDuration));
+      const bool improved = response.has_solution() && take(formulation.plan(response.solution));
+      if (improved) record("phase2"), ++steps;
+      size.learn(improved, response.status == cpsat::Status::kOptimal);
+    }
+    count("phase2_neighbourhoods", solves);
+    count("phase2_steps", steps);
+    count("phase2_neighbourhood_duration", result_.cost.duration.count());
+  }
+
+  /// Phase 1: true where a plan within the budget came out.
+  bool minimize_peak(Bytes budget) {
+    Formulation formulation(graph_, shape_, Goal::kPeak, budget, result_.cost.peak);
+    const cpsat::Response response = solve(formulation, "phase1");
+    const bool fits = result_.cost.peak <= budget;
+    finished_ = response.status == cpsat::Status::kOptimal;
+    if (problem_.objective == Objective::kTime && !fits && finished_ && formulation.exact_bytes()) {
+      count("model_infeasible", 1);
+      if (!least_duration_outside(graph_, shape_)) result_.status = Status::kInfeasible;
+    }
+    return fits;
+  }
+
+  /// Phase 2.
+  void minimize_duration(Bytes budget) {
+    Formulation formulation(graph_, shape_, Goal::kDuration, budget, budget);
+    const cpsat::Response response = solve(formulation, "phase2");
+    finished_ = response.status == cpsat::Status::kOptimal;
+    if (!formulation.exact_bytes() || !response.bound || problem_.objective == Objective::kPeak) return;
+    Duration bound(formulation.real_objective(*response.bound));
+    count("model_bound", bound.count());
+    count("model_optimal", finished_ && formulation.exact_durations());
+    // Plans outside the model count too, from the least that they take.
+    if (const auto outside = least_duration_outside(graph_, shape_)) bound = std::min(bound, *outside);
+    if (bound > graph_.base_duration) result_.duration_bound = {"retention_intervals", bound};
+  }
+
+  void finish() {
+    if (result_.status == Status::kInfeasible) {
+      result_.stopped_by = StoppedBy::kProof;
+    } else if (!finished_) {
+      limits_.reached();
+      const auto at_work = limits_.has_work_limit() ? StoppedBy::kWork : StoppedBy::kTime;
+      result_.stopped_by = limits_.stopped_by().value_or(at_work);
+    }
+  }
+
+  void count(std::string name, std::int64_t value) { result_.counters.emplace_back(std::move(name), value); }
+
+  const Graph& graph_;
+  const Problem& problem_;
+  const Options& options_;
+  const PlanOptions& common_;
+  Limits& limits_;
+  Shape shape_;
+  PlanResult result_;
+  Random random_;
+  bool finished_ = false;  ///< the last solve ended with a proof
+};
+
+std::optional<std::string> supports(const Problem& problem) {
+  if (const auto reason = cpsat::unavailable()) return reason;
+  if (problem.graph->num_ops() > kMostOps) {
+    return "it takes at most " + std::to_string(kMostOps) + " ops, and the graph has " +
+           std::to_string(problem.graph->num_ops());
+  }
+  return std::nullopt;
+}
+
+PlanResult run(const Problem& problem, const PlanOptions& common, Limits& limits) {
+  Options options;
+  OptionReader(common, "moccasin")
+      .integer("c", options.c, 1, 64)
+      .choice("form", options.form, {"auto", "stage", "events"})
+      .choice("warm_start", options.warm_start, {"none", "greedy", "tw_remat", "search"})
+      .flag("presolve", options.presolve)
+      .flag("linearization", options.linearization)
+      .flag("neighbourhoods", options.neighbourhoods)
+      .finish();
+  return plan(problem, options, common, limits);
+}
+
+}  // namespace
+
+PlanResult plan(const Problem& problem, const Options& options, const PlanOptions& common, Limits& limits) {
+  return Search(problem, options, common, limits).run();
+}
+
+PlannerInfo info() {
+  return {"moccasin",
+          "retention intervals solved by constraint programming (needs OR-tools)",
+          "given time, the least duration with at most c runs of each op; optimal only where that covers "
+          "every plan",
+          "Bartan et al. 2023 (MOCCASIN)",
+          supports,
+          run};
+}
+
+}  // namespace remat::moccasin

@@ -1,0 +1,219 @@
+#include "exact/stage_model.h"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <numeric>
+
+#include "exact/stage_row.h"
+
+namespace remat {
+
+StageModel::StageModel(const Graph& graph, const StageSpec& spec) : graph_(graph), first_(spec.first) {
+  if (first_.empty()) {
+    for (OpId op : graph.ops()) first_.push_back(op);
+  }
+  const OpId end(static_cast<std::int64_t>(graph.num_ops()));
+  const int full_stages = static_cast<int>(first_.size());
+  first_.push_back(end);
+  stage_of_.assign(graph.num_ops(), 0);
+  for (int s = 0; s < full_stages; ++s) {
+    for (OpId op : IdRange<OpId>(begin_of(s), end_of(s))) stage_of_[op] = s;
+  }
+  may_rerun_.assign(graph.num_ops(), false);
+  bool tail = false;
+  std::int64_t dearest = 1;
+  duration_unit_ = 0;
+  for (OpId op : graph.ops()) {
+    may_rerun_[op] = graph.recomputable[op] && !graph.outputs[op].empty() &&
+                     (!spec.cutoff || graph.base_duration + graph.duration[op] <= *spec.cutoff);
+    if (!may_rerun_[op]) continue;
+    duration_unit_ = std::gcd(duration_unit_, graph.duration[op].count());
+    dearest = std::max(dearest, graph.duration[op].count());
+    for (ValueId v : graph.outputs[op]) tail |= graph.kept[v];
+  }
+  duration_unit_ = std::max<std::int64_t>(1, duration_unit_);
+  if (tail) first_.push_back(end);
+  stages_ = full_stages + tail;
+  cost_scale_ = 1000.0 / static_cast<double>(dearest);
+  memory_scale_ =
+      1000.0 / static_cast<double>(std::max<std::int64_t>(1, (spec.budget - graph.resident).count()));
+  capacity_ = memory(spec.budget - graph.resident);
+  find_uses();
+  add_columns();
+  for (int s = 0; s < stages_; ++s) add_availability(s);
+  for (int s = 0; s < stages_; ++s) add_memory(s, spec.rows);
+}
+
+double StageModel::need(OpId op) const {
+  Bytes sum = graph_.workspace[op];
+  for (ValueId v : graph_.outputs[op]) sum += graph_.bytes[v];
+  for (ValueId v : graph_.inputs[op]) {
+    if (made_by_op(v)) sum += graph_.bytes[v];
+  }
+  return memory(sum);
+}
+
+/// From the last op to the first: a rerun is of use while one of its outputs is.
+void StageModel::find_uses() {
+  last_rerun_.assign(graph_.num_ops(), -1);
+  last_use_.assign(graph_.num_values(), -1);
+  last_first_use_.assign(graph_.num_values(), -1);
+  for (OpId op(static_cast<std::int64_t>(graph_.num_ops()) - 1); op; op = op.prev()) {
+    for (ValueId v : graph_.outputs[op]) {
+      int first_use = graph_.kept[v] ? stages_ : -1;
+      int use = first_use;
+      for (OpId reader : graph_.readers[v]) {
+        first_use = std::max(first_use, stage_of_[reader]);
+        use = std::max({use, stage_of_[reader], last_rerun_[reader]});
+      }
+      last_first_use_[v] = first_use;
+      last_use_[v] = use;
+      if (may_rerun_[op]) last_rerun_[op] = std::max(last_rerun_[op], std::min(use, stages_ - 1));
+    }
+  }
+}
+
+void StageModel::add_columns() {
+  rerun_.assign(static_cast<std::size_t>(stages_) * graph_.num_ops(), -1);
+  held_.assign(static_cast<std::size_t>(stages_ + 1) * graph_.num_values(), Literal());
+  for (OpId op : graph_.ops()) {
+    const int own = stage_of_[op];
+    const bool own_too = end_of(own).index() - begin_of(own).index() > 1;
+    for (int s = own + (own_too ? 0 : 1); s <= last_rerun_[op]; ++s) {
+      const double cost = static_cast<double>(graph_.duration[op].count()) * cost_scale_;
+      rerun_[stage_row(s, op)] = model_.add_column(cost, 0, 1, true);
+    }
+  }
+  for (ValueId v : graph_.values()) {
+    const OpId maker = graph_.producer[v];
+    if (!maker) continue;
+    for (int s = stage_of_[maker] + 1; s <= last_use_[v]; ++s) {
+      const bool at_end = s == stages_;
+      const bool must = !may_rerun_[maker] && s <= last_first_use_[v];
+      held(s, v) = must || at_end ? Literal{-1, 1} : Literal{model_.add_column(0, 0, 1, true), 0};
+    }
+  }
+}
+
+/// What is read or held in a stage was held into it or runs in it.
+void StageModel::add_availability(int stage) {
+  const auto available = [&](Row& row, ValueId v) {
+    row.add(held(stage, v), 1).add(rerun(stage, graph_.producer[v]), 1);
+  };
+  for (ValueId v : graph_.values()) {
+    if (!made_by_op(v) || !before(stage, v) || last_use_[v] < stage) continue;
+    const Literal next = held(stage + 1, v);
+    bool read = next.is_one();
+    for (OpId reader : graph_.readers[v]) {
+      if (reader >= begin_of(stage) && reader < end_of(stage)) {
+        read = true;
+      } else if (reader < begin_of(stage) && rerun_column(stage, reader) >= 0 && !read) {
+        Row row(model_);
+        available(row, v);
+        row.add(rerun_column(stage, reader), -1).at_least(0);
+      }
+    }
+    Row row(model_);
+    available(row, v);
+    if (read) {
+      row.at_least(1);
+    } else if (!next.is_zero()) {
+      row.add(next, -1).at_least(0);
+    }
+  }
+}
+
+Duration StageModel::duration_of(double bound) const {
+  // Half a millionth of the dearest rerun covers the solver's tolerances; sums are multiples of the unit.
+  const double extra =
+      (bound - 5e-4 - std::fabs(bound) * 1e-7) / cost_scale_ / static_cast<double>(duration_unit_);
+  if (!(extra > 0)) return graph_.base_duration;
+  return graph_.base_duration + Duration(static_cast<std::int64_t>(std::ceil(extra)) * duration_unit_);
+}
+
+std::vector<double> StageModel::start_from(const Plan& plan) const {
+  std::vector<double> x(static_cast<std::size_t>(model_.num_columns()),
+                        std::numeric_limits<double>::quiet_NaN());
+  for (lp::Column c : rerun_) {
+    if (c >= 0) x[static_cast<std::size_t>(c)] = 0;
+  }
+  for (const Literal& l : held_) {
+    if (l.column >= 0) x[static_cast<std::size_t>(l.column)] = 0;
+  }
+  IndexVector<StepId, int> stage_at(plan.steps.size());
+  IndexVector<OpId, bool> ran(graph_.num_ops(), false);
+  int stage = 0;
+  for (StepId step : plan.steps.ids()) {
+    const OpId op = plan.steps[step];
+    stage_at[step] = stage;
+    if (ran[op]) {
+      if (const lp::Column c = rerun_column(stage, op); c >= 0) x[static_cast<std::size_t>(c)] = 1;
+    }
+    ran[op] = true;
+    while (stage + 1 < stages_ && ran[end_of(stage).prev()]) ++stage;
+  }
+  for (const InstanceLife& life : instance_lives(graph_, plan)) {
+    for (int s = stage_at[life.first] + 1; s <= stage_at[life.end.prev()]; ++s) {
+      if (const lp::Column c = held_column(s, life.value); c >= 0) x[static_cast<std::size_t>(c)] = 1;
+    }
+  }
+  return x;
+}
+
+Plan StageModel::plan_of(const std::vector<double>& x, double threshold) const {
+  const auto is_held = [&](int stage, ValueId v) {
+    if (!may_rerun_[graph_.producer[v]])
+      return stage_of_[graph_.producer[v]] < stage && stage <= last_use_[v];
+    const Literal& l = held_[value_row(stage, v)];
+    return l.column < 0 ? l.constant == 1 : x[static_cast<std::size_t>(l.column)] >= threshold;
+  };
+  Plan plan;
+  for (int s = 0; s < stages_; ++s) {
+    std::vector<ValueId> wanted;
+    for (OpId op : IdRange<OpId>(begin_of(s), end_of(s))) {
+      wanted.insert(wanted.end(), graph_.inputs[op].begin(), graph_.inputs[op].end());
+    }
+    for (ValueId v : graph_.values()) {
+      if (made_by_op(v) && is_held(s + 1, v)) wanted.push_back(v);
+    }
+    IndexVector<OpId, bool> reruns(graph_.num_ops(), false);
+    while (!wanted.empty()) {
+      const ValueId v = wanted.back();
+      wanted.pop_back();
+      if (!made_by_op(v) || !before(s, v) || is_held(s, v) || reruns[graph_.producer[v]]) continue;
+      reruns[graph_.producer[v]] = true;
+      const auto inputs = graph_.inputs[graph_.producer[v]];
+      wanted.insert(wanted.end(), inputs.begin(), inputs.end());
+    }
+    for (OpId op : IdRange<OpId>(OpId(0), begin_of(s))) {
+      if (reruns[op]) plan.steps.push_back(op);
+    }
+    for (OpId op : IdRange<OpId>(begin_of(s), end_of(s))) plan.steps.push_back(op);
+  }
+  return plan;
+}
+
+Plan StageModel::plan_as_run(const std::vector<double>& x) const {
+  std::vector<OpId> steps;  // from the back, so that readers come first
+  IndexVector<ValueId, bool> wanted(graph_.num_values(), false);
+  for (ValueId v : graph_.graph_outputs) wanted[v] = true;
+  const auto run = [&](OpId op) {
+    steps.push_back(op);
+    for (ValueId v : graph_.outputs[op]) wanted[v] = false;
+    for (ValueId v : graph_.inputs[op]) wanted[v] = true;
+  };
+  for (int s = stages_ - 1; s >= 0; --s) {
+    for (OpId op = end_of(s).prev(); op >= begin_of(s); op = op.prev()) run(op);
+    for (OpId op = begin_of(s).prev(); op; op = op.prev()) {
+      const lp::Column c = rerun_column(s, op);
+      if (c < 0 || x[static_cast<std::size_t>(c)] < 0.5) continue;
+      const auto outputs = graph_.outputs[op];
+      if (std::any_of(outputs.begin(), outputs.end(), [&](ValueId v) { return wanted[v]; })) run(op);
+    }
+  }
+  std::reverse(steps.begin(), steps.end());
+  return {IndexVector<StepId, OpId>(std::move(steps))};
+}
+
+}  // namespace remat

@@ -1,0 +1,41 @@
+// The stage model solved: relaxation, reduced-cost fixing, integer program.
+#pragma once
+
+#include <functional>
+#include <optional>
+
+#include "exact/stage_model.h"
+#include "lp/highs.h"
+#include "remat/bounds.h"
+#include "remat/limits.h"
+
+namespace remat {
+
+struct StageOutcome {
+  Duration bound;        ///< of every plan of the model, never above the cutoff's successor
+  bool settled = false;  ///< no plan of the model is at or below the cutoff, or `x` is the best
+  std::optional<std::vector<double>> x;  ///< best integer solution at or below the cutoff
+  std::int64_t columns = 0, fixed = 0, nodes = 0, iterations = 0;
+};
+
+struct StageEffort {
+  bool integer = true;    ///< after the relaxation, the integer program
+  int fixing_rounds = 2;  ///< relaxations whose reduced costs fix columns
+  double heuristics = 0.05;
+  double relative_gap = 0;
+  int threads = 1;
+  std::int64_t seed = 0;
+  /// Called with each better integer solution of the model.
+  std::function<void(const std::vector<double>&)> on_better = {};
+};
+
+/// Columns that a model with one stage per op has at most.
+std::int64_t full_columns(const Graph& graph);
+
+/// Solves the model of `spec`, whose cutoff is inclusive. Fixing by reduced cost: a column whose other value
+/// raises the relaxation's bound over the cutoff keeps its value; that halves the columns and saves nine
+/// tenths of the time on training graphs.
+StageOutcome solve_stages(const Graph& graph, const StageModel& model, const StageSpec& spec,
+                          const StageEffort& effort, Limits& limits);
+
+}  // namespace remat

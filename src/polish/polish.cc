@@ -1,0 +1,243 @@
+#include "polish/polish.h"
+
+#include <algorithm>
+#include <queue>
+#include <tuple>
+
+#include "polish/range_max.h"
+
+namespace remat::polish {
+
+Plan without_unread_steps(const Graph& graph, const Plan& plan) {
+  IndexVector<OpId, StepId> first(graph.num_ops());
+  for (StepId step : plan.steps.ids()) {
+    if (!first[plan.steps[step]]) first[plan.steps[step]] = step;
+  }
+  std::vector<bool> read(graph.num_values(), false);
+  const auto flag = [&](ValueId v) { return read[static_cast<std::size_t>(v.index())]; };
+  for (ValueId v : graph.graph_outputs) flag(v) = true;
+  std::vector<OpId> kept;
+  for (StepId step(static_cast<std::int64_t>(plan.steps.size()) - 1); step; step = step.prev()) {
+    const OpId op = plan.steps[step];
+    const auto outputs = graph.outputs[op];
+    if (first[op] != step &&
+        std::none_of(outputs.begin(), outputs.end(), [&](ValueId v) { return flag(v); })) {
+      continue;
+    }
+    for (ValueId v : outputs) flag(v) = false;
+    for (ValueId v : graph.inputs[op]) flag(v) = true;
+    kept.push_back(op);
+  }
+  std::reverse(kept.begin(), kept.end());
+  return {IndexVector<StepId, OpId>(std::move(kept))};
+}
+
+namespace {
+
+using Step = std::int32_t;
+
+/// A plan from which steps are erased without renumbering the others. State: which steps are there.
+/// Derived: the steps of each op and the reads of each value as linked lists, and the memory by step.
+class Eraser {
+ public:
+  Eraser(const Graph& graph, const Plan& plan, Bytes budget)
+      : graph_(graph),
+        steps_(plan.steps),
+        length_(static_cast<Step>(plan.steps.size())),
+        there_(plan.steps.size(), true),
+        memory_(simulated(graph, plan)),
+        runs_(graph.num_ops()),
+        reads_(graph.num_values()) {
+    limit_ = std::max(budget.count(), memory_.max(0, plan.steps.size()));
+    for (StepId step : steps_.ids()) {
+      runs_[steps_[step]].push_back(step.index());
+      for (ValueId v : graph.inputs[steps_[step]]) reads_[v].push_back(step.index());
+    }
+  }
+
+  bool is_recomputation(Step s) const { return there_[at(s)] && runs_[op(s)].front() != s; }
+
+  /// Duration that would go with the step: its own and that of recomputations it alone reads, so far as a
+  /// short look finds them.
+  std::int64_t saved(Step s, int depth = 6) const {
+    std::int64_t sum = graph_.duration[op(s)].count();
+    if (depth == 0) return sum;
+    for (ValueId v : graph_.inputs[op(s)]) {
+      if (graph_.is_graph_input(v)) continue;
+      const Step made = instance(v, s);
+      if (is_recomputation(made) && last_read(v, made) == s && only_reader(made, s))
+        sum += saved(made, depth - 1);
+    }
+    return sum;
+  }
+
+  /// Bytes times steps that erasing would add.
+  double held(Step s) const {
+    const Step before = previous_run(s);
+    double sum = 0;
+    for (ValueId v : graph_.outputs[op(s)]) {
+      if (last_read(v, s) < 0) continue;
+      const Step from = std::max(before, last_read(v, before));
+      sum += static_cast<double>(graph_.bytes[v].count()) * static_cast<double>(s - from);
+    }
+    return sum;
+  }
+
+  /// Erases the step where all memory stays within the limit; `freed` gets recomputations that may have
+  /// lost their last reader.
+  bool try_erase(Step s, std::vector<Step>& freed) {
+    undo_.clear();
+    const Step before = previous_run(s);
+    Step from = s;
+    for (ValueId v : graph_.outputs[op(s)]) {
+      const std::int64_t bytes = graph_.bytes[v].count();
+      const Step end = last_read(v, s);
+      const Step old_end = std::max(before, last_read(v, before));
+      change(s, std::max(s, end) + 1, -bytes);
+      if (end >= 0) {
+        change(old_end + 1, end + 1, bytes);
+        from = std::min(from, old_end + 1);
+      }
+    }
+    there_[at(s)] = false;
+    for (ValueId v : graph_.inputs[op(s)]) {
+      if (graph_.is_graph_input(v)) continue;
+      const Step made = instance(v, s);
+      const Step end = std::max(made, last_read(v, made));
+      if (end < s && !is_kept_newest(v, made)) change(end + 1, s + 1, -graph_.bytes[v].count());
+    }
+    change(s, s + 1, kGone);
+    if (memory_.max(at(from), at(length_)) > limit_) {
+      there_[at(s)] = true;
+      for (const auto& [begin, end, amount] : undo_) memory_.add(at(begin), at(end), -amount);
+      return false;
+    }
+    for (ValueId v : graph_.inputs[op(s)]) {
+      if (!graph_.is_graph_input(v)) freed.push_back(instance(v, s));
+    }
+    auto& runs = runs_[op(s)];
+    runs.erase(std::lower_bound(runs.begin(), runs.end(), s));
+    for (ValueId v : graph_.inputs[op(s)]) {
+      auto& reads = reads_[v];
+      reads.erase(std::lower_bound(reads.begin(), reads.end(), s));
+    }
+    return true;
+  }
+
+  bool is_read(Step s) const {
+    const auto outputs = graph_.outputs[op(s)];
+    return std::any_of(outputs.begin(), outputs.end(), [&](ValueId v) { return last_read(v, s) >= 0; });
+  }
+
+  Plan plan() const {
+    Plan result;
+    for (StepId step : steps_.ids()) {
+      if (there_[at(step.index())]) result.steps.push_back(steps_[step]);
+    }
+    return result;
+  }
+
+ private:
+  static constexpr std::int64_t kGone = -(std::int64_t{1} << 61);
+  static std::size_t at(Step s) { return static_cast<std::size_t>(s); }
+  OpId op(Step s) const { return steps_[StepId(s)]; }
+
+  static std::vector<std::int64_t> simulated(const Graph& graph, const Plan& plan) {
+    IndexVector<StepId, Bytes> memory;
+    simulate(graph, plan, memory);
+    std::vector<std::int64_t> counts;
+    counts.reserve(memory.size());
+    for (Bytes bytes : memory) counts.push_back(bytes.count());
+    return counts;
+  }
+  void change(Step begin, Step end, std::int64_t amount) {
+    end = std::min(end, length_);
+    if (begin >= end) return;
+    memory_.add(at(begin), at(end), amount);
+    undo_.emplace_back(begin, end, amount);
+  }
+  Step previous_run(Step s) const {
+    const auto& runs = runs_[op(s)];
+    return *std::prev(std::lower_bound(runs.begin(), runs.end(), s));
+  }
+  Step next_run(Step s) const {
+    const auto& runs = runs_[op(s)];
+    const auto next = std::upper_bound(runs.begin(), runs.end(), s);
+    return next == runs.end() ? length_ : *next;
+  }
+  bool is_kept_newest(ValueId v, Step made) const { return graph_.kept[v] && next_run(made) == length_; }
+  /// Step that made the instance of v that step s reads.
+  Step instance(ValueId v, Step s) const {
+    const auto& runs = runs_[graph_.producer[v]];
+    return *std::prev(std::lower_bound(runs.begin(), runs.end(), s));
+  }
+  /// Last reader of the instance of v made at `made` (the end of the plan for the newest of a kept output),
+  /// or -1 where there is none. A step that is not `there_` does not count.
+  Step last_read(ValueId v, Step made) const {
+    const Step until = next_run(made);
+    if (graph_.kept[v] && until == length_) return length_ - 1;
+    const auto& reads = reads_[v];
+    auto next = std::lower_bound(reads.begin(), reads.end(), until);
+    while (next != reads.begin()) {
+      --next;
+      if (*next <= made) return -1;
+      if (there_[at(*next)]) return *next;
+    }
+    return -1;
+  }
+  /// No output of the step `made` is read at a step other than s.
+  bool only_reader(Step made, Step s) const {
+    const Step until = next_run(made);
+    for (ValueId v : graph_.outputs[op(made)]) {
+      if (is_kept_newest(v, made)) return false;
+      const auto& reads = reads_[v];
+      for (auto r = std::upper_bound(reads.begin(), reads.end(), made); r != reads.end() && *r < until; ++r) {
+        if (*r != s) return false;
+      }
+    }
+    return true;
+  }
+
+  const Graph& graph_;
+  const IndexVector<StepId, OpId>& steps_;
+  Step length_;
+  std::vector<bool> there_;
+  RangeMax memory_;
+  std::int64_t limit_ = 0;
+  IndexVector<OpId, std::vector<Step>> runs_;
+  IndexVector<ValueId, std::vector<Step>> reads_;
+  std::vector<std::tuple<Step, Step, std::int64_t>> undo_;
+};
+
+}  // namespace
+
+Plan buy_back(const Graph& graph, const Plan& plan, Bytes budget, Limits& limits) {
+  const Plan start = without_unread_steps(graph, plan);
+  Eraser eraser(graph, start, budget);
+  const auto length = static_cast<Step>(start.steps.size());
+  limits.spend(1 + length / 4);
+  bool changed = true;
+  for (int round = 0; round < 4 && changed && !limits.reached(); ++round) {
+    changed = false;
+    std::vector<std::pair<double, Step>> wanted;
+    for (Step s = 0; s < length; ++s) {
+      if (!eraser.is_recomputation(s)) continue;
+      wanted.emplace_back(-static_cast<double>(eraser.saved(s)) / (eraser.held(s) + 1.0), s);
+    }
+    std::sort(wanted.begin(), wanted.end());
+    std::vector<Step> freed;
+    for (const auto& [score, candidate] : wanted) {
+      if (limits.spend(16)) break;
+      if (!eraser.is_recomputation(candidate) || !eraser.try_erase(candidate, freed)) continue;
+      changed = true;
+      while (!freed.empty()) {
+        const Step s = freed.back();
+        freed.pop_back();
+        if (eraser.is_recomputation(s) && !eraser.is_read(s)) eraser.try_erase(s, freed);
+      }
+    }
+  }
+  return eraser.plan();
+}
+
+}  // namespace remat::polish

@@ -1,0 +1,44 @@
+// The only file that names every planner.
+#include <array>
+
+#include "baselines/checkmate/checkmate_lp.h"
+#include "baselines/checkmate/checkmate_milp.h"
+#include "baselines/chen/chen.h"
+#include "baselines/dtr/dtr.h"
+#include "baselines/hiremate/hiremate.h"
+#include "baselines/lower_set_dp/lower_set_dp.h"
+#include "baselines/moccasin/moccasin.h"
+#include "baselines/pw_remat/pw_remat.h"
+#include "planners/auto/auto.h"
+#include "planners/evict/evict.h"
+#include "planners/greedy/greedy.h"
+#include "planners/keep_all/keep_all.h"
+#include "planners/retention/retention.h"
+#include "planners/rotor/rotor.h"
+#include "planners/search/search.h"
+#include "planners/tw_remat/tw_remat.h"
+#include "remat/error.h"
+#include "remat/planner.h"
+
+namespace remat {
+
+std::span<const PlannerInfo> planners() {
+  static const std::array kPlanners{
+      keep_all::info(),       greedy::info(),   tw_remat::info(), pw_remat::info(),
+      retention::info(),      evict::info(),    dtr::info(),      chen::info(),
+      lower_set_dp::info(),   rotor::info(),    search::info(),   checkmate_lp::info(),
+      checkmate_milp::info(), moccasin::info(), hiremate::info(), automatic::info(),
+  };
+  return kPlanners;
+}
+
+const PlannerInfo& find_planner(std::string_view name) {
+  std::string known;
+  for (const PlannerInfo& planner : planners()) {
+    if (planner.name == name) return planner;
+    known += (known.empty() ? "" : ", ") + std::string(planner.name);
+  }
+  throw UsageError("unknown planner '" + std::string(name) + "'; known: " + known);
+}
+
+}  // namespace remat

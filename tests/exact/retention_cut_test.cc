@@ -1,0 +1,151 @@
+#include "exact/retention_cut.h"
+
+#include <gtest/gtest.h>
+
+#include "helpers/graphs.h"
+#include "remat/bounds.h"
+#include "remat/io.h"
+
+namespace remat {
+namespace {
+
+constexpr std::int64_t kAmple = 100'000'000;
+
+/// What running `rerun` again costs and holds at the first run of `at` in fixed order.
+struct Cost {
+  Duration extra;
+  Bytes held;
+};
+Cost cost_of(const Graph& g, OpId at, const IndexVector<OpId, bool>& rerun) {
+  Cost cost;
+  const auto inputs = g.inputs[at];
+  for (ValueId v : g.values()) {
+    const OpId maker = g.producer[v];
+    if (!maker || maker >= at || rerun[maker] || std::find(inputs.begin(), inputs.end(), v) != inputs.end())
+      continue;
+    bool wanted = g.kept[v];
+    for (OpId reader : g.readers[v]) wanted |= reader > at || (reader < at && rerun[reader]);
+    if (wanted) cost.held += g.bytes[v];
+  }
+  for (OpId op : g.ops()) {
+    if (rerun[op]) cost.extra += g.duration[op];
+  }
+  return cost;
+}
+
+Bytes need(const Graph& g, OpId at) {
+  Bytes sum = g.resident + g.workspace[at];
+  for (ValueId v : g.outputs[at]) sum += g.bytes[v];
+  for (ValueId v : g.inputs[at]) {
+    if (!g.is_graph_input(v)) sum += g.bytes[v];
+  }
+  return sum;
+}
+
+/// The least extra duration over all sets of reruns that fit, or nothing.
+std::optional<Duration> best_by_hand(const Graph& g, OpId at, Bytes budget) {
+  std::optional<Duration> best;
+  for (unsigned set = 0; set < 1U << at.index(); ++set) {
+    IndexVector<OpId, bool> rerun(g.num_ops(), false);
+    bool allowed = true;
+    for (OpId op : IdRange<OpId>(OpId(0), at)) {
+      rerun[op] = (set >> op.index() & 1) != 0;
+      allowed &= !rerun[op] || g.recomputable[op];
+    }
+    if (!allowed) continue;
+    const Cost cost = cost_of(g, at, rerun);
+    if (need(g, at) + cost.held <= budget && (!best || cost.extra < *best)) best = cost.extra;
+  }
+  return best;
+}
+
+TEST(Retention, BoundsTheBestChoiceOfAMomentAndFindsOneThatFits) {
+  Random random(41);
+  int exact = 0, cases = 0;
+  for (int round = 0; round < 1500; ++round) {
+    const Graph g = testing::random_graph(random, {.min_ops = 3, .max_ops = 9, .max_values = 12});
+    const OpId at(random.below(std::ssize(g.duration.raw())));
+    const Bytes most = simulate(g, keep_all_plan(g)).peak;
+    const Bytes budget(random.between(most.count() / 3, most.count()));
+    const auto truth = best_by_hand(g, at, budget);
+    const RetentionResult found = solve_retention(g, at, budget, OrderMode::kFixed, kAmple);
+    SCOPED_TRACE(::testing::Message() << "graph " << round << " op " << at.index());
+    if (!truth) {
+      ASSERT_FALSE(found.choice);
+      continue;
+    }
+    ASSERT_LE(found.bound, *truth);
+    ASSERT_EQ(retention_bound(g, at, budget, OrderMode::kFixed, kAmple), found.bound);
+    ASSERT_TRUE(found.choice);
+    ASSERT_GE(found.choice->extra, *truth);
+    const Cost cost = cost_of(g, at, found.choice->rerun);
+    ASSERT_EQ(cost.extra, found.choice->extra);
+    ASSERT_EQ(cost.held, found.choice->held);
+    ASSERT_LE(need(g, at) + cost.held, budget);
+    if (*truth == Duration()) continue;
+    ++cases;
+    exact += found.choice->extra == *truth;
+  }
+  EXPECT_GT(cases, 120);
+  EXPECT_GT(exact * 3, cases * 2);
+}
+
+TEST(Retention, PlansRunAgainWhatTheChoiceDropsAndFitAtItsMoment) {
+  Random random(42);
+  int reruns = 0;
+  for (int round = 0; round < 1000; ++round) {
+    const Graph g = testing::random_graph(random, {.min_ops = 3, .max_ops = 12, .max_values = 16});
+    const OpId at(random.below(std::ssize(g.duration.raw())));
+    const Bytes most = simulate(g, keep_all_plan(g)).peak;
+    const Bytes budget(random.between(most.count() / 3, most.count()));
+    const RetentionResult found = solve_retention(g, at, budget, OrderMode::kFixed, kAmple);
+    if (!found.choice) continue;
+    const Plan plan = plan_of(g, *found.choice);
+    SCOPED_TRACE(::testing::Message() << "graph " << round << " op " << at.index());
+    ASSERT_FALSE(validate(g, plan, OrderMode::kFixed)) << validate(g, plan, OrderMode::kFixed)->message;
+    IndexVector<StepId, Bytes> memory;
+    ASSERT_EQ(simulate(g, plan, memory).duration, g.base_duration + found.choice->extra);
+    // Nothing runs again before the moment, so its step is its op.
+    ASSERT_LE(memory[StepId(at.index())], budget);
+    reruns += std::ssize(plan.steps.raw()) > std::ssize(g.duration.raw());
+  }
+  EXPECT_GT(reruns, 120);
+}
+
+// Eight alike layers: the hull jumps from none dropped to all dropped; a finer price drops as many as it
+// takes.
+TEST(Retention, AlikeLayersChangeSidesOneByOne) {
+  const Graph g = testing::training_chain(8, 10, 3);
+  const Simulation keep_all = simulate(g, keep_all_plan(g));
+  const OpId at(keep_all.peak_step.index());
+  for (std::int64_t dropped = 0; dropped < 5; ++dropped) {
+    const Bytes budget(keep_all.peak.count() - 10 * dropped);
+    const RetentionResult found = solve_retention(g, at, budget, OrderMode::kFixed, kAmple);
+    ASSERT_TRUE(found.choice) << dropped;
+    EXPECT_EQ(found.choice->extra, Duration(3 * dropped));
+    EXPECT_EQ(found.bound, Duration(3 * dropped));
+  }
+}
+
+TEST(Retention, StopsWithWhatIsProvedWhereItsTicksRunOut) {
+  const Graph g = testing::training_chain(8, 10, 3);
+  const Bytes half(simulate(g, keep_all_plan(g)).peak.count() / 2);
+  const RetentionResult found = solve_retention(g, OpId(7), half, OrderMode::kFixed, 1);
+  EXPECT_FALSE(found.choice);
+  EXPECT_EQ(found.bound, Duration());
+}
+
+// The bound of a real training step is within a thousandth of the best plan known.
+TEST(Retention, IsTightOnTrainingGraphs) {
+  const std::filesystem::path file = std::filesystem::path(REMAT_SHARED_DIR) / "instances/torch_gpt2_12.json";
+  if (!std::filesystem::exists(file)) GTEST_SKIP() << file << " is not there";
+  const Graph g = load_graph(file).graph;
+  const Bytes budget(simulate(g, keep_all_plan(g)).peak.count() * 7 / 10);
+  const double bound = overhead(g, cheap_duration_bound(g, budget, OrderMode::kFixed).duration);
+  EXPECT_GT(bound, 0.0632);
+  EXPECT_LE(bound, 0.0634611);
+  EXPECT_EQ(cheap_duration_bound(g, budget, OrderMode::kFree).argument, "retention");
+}
+
+}  // namespace
+}  // namespace remat

@@ -1,0 +1,95 @@
+#include "exact/stage_model.h"
+
+#include <gtest/gtest.h>
+
+#include "helpers/graphs.h"
+#include "helpers/oracle.h"
+#include "lp/highs.h"
+
+namespace remat {
+namespace {
+
+lp::Solution solve(const StageModel& model, bool relax) {
+  Limits limits;
+  lp::Settings settings;
+  settings.relax = relax;
+  settings.relative_gap = 0;
+  return lp::solve(model.model(), settings, limits);
+}
+
+/// Random stage boundaries; the first stage begins with op 0.
+std::vector<OpId> random_stages(const Graph& graph, Random& random) {
+  std::vector<OpId> first{OpId(0)};
+  for (OpId op : graph.ops()) {
+    if (op != OpId(0) && random.chance(0.5)) first.push_back(op);
+  }
+  return first;
+}
+
+struct Budgets {
+  Bytes least, middle, most;
+};
+Budgets budgets_of(const Graph& graph) {
+  const Bytes least = testing::oracle_min_peak(graph, OrderMode::kFixed);
+  const Bytes most = simulate(graph, keep_all_plan(graph)).peak;
+  return {least, Bytes(least.count() + (most.count() - least.count()) / 2), most};
+}
+
+TEST(StageModel, AnyOrderIsNeverAboveTheLeastDurationWhateverTheStages) {
+  Random random(4);
+  int tight = 0, cases = 0, dearer = 0;
+  for (int round = 0; round < 150; ++round) {
+    const Graph g = testing::random_graph(random);
+    const Budgets b = budgets_of(g);
+    for (Bytes budget : {b.least, b.middle}) {
+      const Duration truth = *testing::oracle_min_duration(g, OrderMode::kFixed, budget);
+      for (int cut = 0; cut < 3; ++cut) {
+        StageSpec spec{.budget = budget, .first = {}, .cutoff = std::nullopt};
+        if (cut > 0) spec.first = random_stages(g, random);
+        if (random.chance(0.5)) spec.cutoff = truth;
+        const StageModel model(g, spec);
+        for (bool relax : {true, false}) {
+          const lp::Solution s = solve(model, relax);
+          ASSERT_EQ(s.outcome, lp::Outcome::kOptimal) << "graph " << round << " budget " << budget.count();
+          ASSERT_LE(model.duration_of(s.bound), truth)
+              << "graph " << round << " budget " << budget.count() << " stages " << model.num_stages();
+          if (!relax && cut == 0) {
+            ++cases;
+            tight += model.duration_of(s.bound) == truth;
+            dearer += truth > g.base_duration;
+          }
+        }
+      }
+    }
+  }
+  RecordProperty("cases", cases);
+  RecordProperty("tight", tight);
+  RecordProperty("dearer", dearer);
+  EXPECT_GT(tight * 20, cases * 19);
+  EXPECT_GT(dearer, cases / 10);
+}
+
+TEST(StageModel, GraphOrderPlansFitTheBudgetAndCostWhatTheModelSays) {
+  Random random(5);
+  int found = 0;
+  for (int round = 0; round < 150; ++round) {
+    const Graph g = testing::random_graph(random);
+    const Budgets b = budgets_of(g);
+    for (Bytes budget : {b.least, b.middle}) {
+      const StageModel model(
+          g, {.budget = budget, .rows = StageRows::kGraphOrder, .first = {}, .cutoff = std::nullopt});
+      const lp::Solution s = solve(model, false);
+      if (!s.x) continue;
+      ++found;
+      const Plan plan = model.plan_as_run(*s.x);
+      const auto violation = validate(g, plan, OrderMode::kFixed, budget);
+      ASSERT_FALSE(violation) << "graph " << round << " budget " << budget.count() << ": "
+                              << violation->message;
+      ASSERT_EQ(simulate(g, plan).duration, model.duration_of(s.objective)) << "graph " << round;
+    }
+  }
+  EXPECT_GT(found, 250);
+}
+
+}  // namespace
+}  // namespace remat

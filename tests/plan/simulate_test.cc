@@ -1,0 +1,168 @@
+#include <gtest/gtest.h>
+
+#include "helpers/graphs.h"
+#include "helpers/oracle.h"
+#include "remat/bounds.h"
+#include "remat/plan.h"
+
+namespace remat {
+namespace {
+
+using testing::make_graph;
+using testing::RandomShape;
+
+// x (input, 8) -> a (16) -> b (4) -> c (2, kept); c reads a and b.
+Graph tail_graph() { return make_graph({8}, {{{0}, {16}, 3}, {{1}, {4}, 5}, {{1, 2}, {2}, 7}}, {3}); }
+
+Plan steps(std::initializer_list<int> ops) {
+  Plan plan;
+  for (int op : ops) plan.steps.push_back(OpId(op));
+  return plan;
+}
+
+/// The definition, word by word: for each step, every instance with birth <= step <= last read.
+Bytes peak_by_definition(const Graph& g, const Plan& plan) {
+  struct Instance {
+    ValueId value;
+    std::int64_t birth, last;
+  };
+  std::vector<Instance> instances;
+  const auto n = static_cast<std::int64_t>(plan.steps.size());
+  const auto newest = [&](ValueId v) -> Instance* {
+    for (auto it = instances.rbegin(); it != instances.rend(); ++it) {
+      if (it->value == v) return &*it;
+    }
+    return nullptr;
+  };
+  for (std::int64_t s = 0; s < n; ++s) {
+    const OpId op = plan.steps[StepId(s)];
+    for (ValueId v : g.inputs[op]) {
+      if (Instance* one = newest(v)) one->last = s;
+    }
+    for (ValueId v : g.outputs[op]) instances.push_back({v, s, s});
+  }
+  for (ValueId v : g.graph_outputs) {
+    if (Instance* one = newest(v)) one->last = n - 1;
+  }
+  Bytes peak;
+  for (std::int64_t s = 0; s < n; ++s) {
+    Bytes memory = g.resident + g.workspace[plan.steps[StepId(s)]];
+    for (const Instance& one : instances) {
+      if (one.birth <= s && s <= one.last) memory += g.bytes[one.value];
+    }
+    peak = std::max(peak, memory);
+  }
+  return peak;
+}
+
+TEST(Simulate, CountsResidentInputsLiveInstancesAndOutputs) {
+  const Graph g = tail_graph();
+  IndexVector<StepId, Bytes> memory;
+  const Simulation cost = simulate(g, keep_all_plan(g), memory);
+  EXPECT_EQ(memory.raw(), (std::vector<Bytes>{Bytes(24), Bytes(28), Bytes(30)}));
+  EXPECT_EQ(cost.peak, Bytes(30));
+  EXPECT_EQ(cost.peak_step, StepId(2));
+  EXPECT_EQ(cost.duration, Duration(15));
+}
+
+TEST(Simulate, AValueIsFreedBetweenItsLastReadAndItsRecomputation) {
+  const Graph g = tail_graph();
+  IndexVector<StepId, Bytes> memory;
+  const Simulation cost = simulate(g, steps({0, 1, 0, 2}), memory);
+  EXPECT_EQ(memory.raw(), (std::vector<Bytes>{Bytes(24), Bytes(28), Bytes(28), Bytes(30)}));
+  EXPECT_EQ(cost.duration, Duration(18));
+}
+
+TEST(Simulate, AnInstanceThatNobodyReadsLivesDuringItsOwnStepOnly) {
+  const Graph g = make_graph({}, {{{}, {5}}, {{}, {3}}}, {});
+  IndexVector<StepId, Bytes> memory;
+  simulate(g, keep_all_plan(g), memory);
+  EXPECT_EQ(memory.raw(), (std::vector<Bytes>{Bytes(5), Bytes(3)}));
+}
+
+TEST(Simulate, OnlyTheNewestInstanceOfAKeptOutputLivesToTheEnd) {
+  const Graph g = make_graph({}, {{{}, {5}}, {{0}, {1}}}, {0});
+  IndexVector<StepId, Bytes> memory;
+  simulate(g, steps({0, 1, 0}), memory);
+  EXPECT_EQ(memory.raw(), (std::vector<Bytes>{Bytes(5), Bytes(6), Bytes(5)}));
+}
+
+TEST(Simulate, AgreesWithTheDefinitionOnRandomPlans) {
+  Random random(1);
+  RandomShape shape{.min_ops = 1, .max_ops = 25, .max_values = 60};
+  for (int round = 0; round < 2000; ++round) {
+    const Graph g = testing::random_graph(random, shape);
+    const Plan plan = testing::random_plan(g, random, static_cast<int>(random.below(20)));
+    ASSERT_FALSE(validate(g, plan, OrderMode::kFixed));
+    ASSERT_EQ(simulate(g, plan).peak, peak_by_definition(g, plan)) << "round " << round;
+  }
+}
+
+TEST(Simulate, LivesAddUpToTheMemoryOfEachStep) {
+  Random random(2);
+  for (int round = 0; round < 300; ++round) {
+    const Graph g = testing::random_graph(random, {.max_ops = 20, .max_values = 40});
+    const Plan plan = testing::random_plan(g, random, 8);
+    IndexVector<StepId, Bytes> memory;
+    simulate(g, plan, memory);
+    IndexVector<StepId, Bytes> summed(plan.steps.size());
+    for (StepId s : plan.steps.ids()) summed[s] = g.resident + g.workspace[plan.steps[s]];
+    for (const InstanceLife& life : instance_lives(g, plan)) {
+      for (StepId s = life.first; s < life.end; ++s) summed[s] += g.bytes[life.value];
+    }
+    ASSERT_EQ(summed, memory) << "round " << round;
+  }
+}
+
+struct BrokenPlan {
+  Rule rule;
+  std::vector<std::int64_t> steps;
+  std::string message;
+};
+
+TEST(Validate, NamesTheFirstBrokenRuleWithStepAndNumbers) {
+  const Graph g = make_graph({}, {{{}, {5}}, {{0}, {3}, 1, 0, false}, {{}, {1}, 1, 0, true, {1}}}, {});
+  const std::vector<BrokenPlan> cases = {
+      {Rule::kOpExists, {0, 7}, "rule op_exists: step 1: op index 7 is not one of the 3 ops"},
+      {Rule::kOpExists, {-1}, "rule op_exists: step 0: op index -1 is not one of the 3 ops"},
+      {Rule::kInputReady,
+       {1, 0, 2},
+       "rule input_ready: step 0: op 1 'op1' reads value 0, but its producer op 0 'op0' has not run"},
+      {Rule::kAfter, {0, 2, 1}, "rule after: step 1: op 2 'op2' runs before op 1 'op1'"},
+      {Rule::kRunsOnce,
+       {0, 1, 1, 2},
+       "rule runs_once: step 2: op 1 'op1' forbids recomputation and has run at step 1"},
+      {Rule::kEveryOpRuns, {0, 1}, "rule every_op_runs: op 2 'op2' never runs"},
+      {Rule::kBudget, {0, 1, 2}, "rule budget: step 1: memory 8 is over the budget 7"},
+  };
+  for (const BrokenPlan& one : cases) {
+    const auto violation = validate(g, one.steps, OrderMode::kFixed, Bytes(7));
+    ASSERT_TRUE(violation) << one.message;
+    EXPECT_EQ(violation->rule, one.rule);
+    EXPECT_EQ(violation->message, one.message);
+  }
+}
+
+TEST(Validate, FixedOrderOnlyAllowsFirstRunsInTheGraphsOrder) {
+  const Graph g = make_graph({}, {{{}, {5}}, {{}, {3}}}, {});
+  const auto violation = validate(g, steps({1, 0}), OrderMode::kFixed);
+  ASSERT_TRUE(violation);
+  EXPECT_EQ(violation->message,
+            "rule fixed_order: step 0: op 1 'op1' first runs before op 0 'op0', which first runs at step 1");
+  EXPECT_FALSE(validate(g, steps({1, 0}), OrderMode::kFree));
+}
+
+TEST(FloorBound, IsNeverAboveTheSmallestPeakOfAnyPlan) {
+  Random random(3);
+  for (int round = 0; round < 400; ++round) {
+    const Graph g = testing::random_graph(random, {.max_ops = 6, .max_values = 7});
+    for (OrderMode order : {OrderMode::kFixed, OrderMode::kFree}) {
+      const Bytes least = testing::oracle_min_peak(g, order);
+      ASSERT_LE(floor_bound(g).peak, least) << "round " << round;
+      ASSERT_LE(best_peak_bound(g, order).peak, least) << "round " << round;
+    }
+  }
+}
+
+}  // namespace
+}  // namespace remat
