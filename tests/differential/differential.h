@@ -1,0 +1,34 @@
+// Every planner on random tiny graphs, held against the exact answers of exact.h.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <string>
+#include <vector>
+
+namespace remat::differential {
+
+struct Settings {
+  std::uint64_t seed = 1;
+  std::int64_t first = 0, graphs = 200;  ///< graphs [first, first + graphs) of the seed
+  std::string planner;                   ///< this one alone; empty: all
+};
+
+/// What one planner (or proof) said in all its calls.
+struct Tally {
+  std::int64_t calls = 0, optimal = 0, feasible = 0, infeasible = 0, unknown = 0, findings = 0;
+  double seconds = 0;
+};
+
+struct Report {
+  std::int64_t graphs = 0;
+  std::map<std::string, Tally> planners;
+  std::vector<std::string> findings;  ///< what was wrong, the graph as a file, the call as a command line
+};
+
+/// For each graph, order and planner: one call for time at a random budget and, every third time, one for the
+/// least peak, with a random seed, work limit and plans known before. Each graph depends on the seed and its
+/// own number only. A planner that throws is a finding.
+Report run(const Settings& settings);
+
+}  // namespace remat::differential

@@ -1,0 +1,44 @@
+// The model of docs/model.md once more, written apart from the library: nothing of remat is included here,
+// sums have 128 bits, and the search knows no planner. What disagrees with it is wrong, here or there.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace exact {
+
+__extension__ using Sum = __int128;
+std::string to_string(Sum sum);
+
+struct Op {
+  std::vector<int> inputs, outputs, after;
+  std::int64_t duration = 0, workspace = 0;
+  bool may_run_again = true;
+};
+
+/// Values and ops by index, ops in the graph's order.
+struct Graph {
+  std::vector<std::int64_t> bytes;  ///< of each value
+  std::vector<int> inputs, kept;    ///< values
+  std::vector<Op> ops;
+};
+
+struct Cost {
+  Sum peak = 0, duration = 0;
+  friend bool operator==(const Cost&, const Cost&) = default;
+};
+
+/// The first rule that the plan breaks, or nothing.
+std::optional<std::string> broken_rule(const Graph& graph, const std::vector<int>& steps, bool fixed_order);
+
+/// What a valid plan costs, by the definition: every instance with its first and last step. Quadratic.
+Cost cost_of(const Graph& graph, const std::vector<int>& steps);
+
+/// Of all valid plans those that no other beats in both numbers: rising peak, falling duration. The first is
+/// the least peak and the least duration at it, the last runs every op once. For tiny graphs: time
+/// and memory double with each op and each value that an op makes.
+std::vector<Cost> trade_off(const Graph& graph, bool fixed_order);
+
+}  // namespace exact

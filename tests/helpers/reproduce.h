@@ -1,0 +1,27 @@
+// What a failing random test prints: a graph file and a command line that can be pasted.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+
+#include "remat/planner.h"
+
+namespace remat::testing {
+
+/// One call of `make_plan`, to be met again from a shell.
+struct Call {
+  Problem problem;
+  std::string_view planner;
+  PlanOptions options = {};
+  std::optional<std::int64_t> work_limit = {};
+};
+
+/// Shell lines that write the graph and run the call with `remat plan`; plans known before, which the command
+/// line does not take, follow as a comment.
+std::string reproduction(const Call& call);
+/// The lines that write the graph alone, for tests that call no planner.
+std::string reproduction(const Graph& graph);
+
+}  // namespace remat::testing
