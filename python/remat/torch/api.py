@@ -13,12 +13,14 @@ from torch.utils._pytree import tree_leaves, tree_map
 
 import remat
 
+from .base.allocator import trace_allocations
 from .base.errors import UnsupportedModelError
+from .base.nodes import cuda_devices, storage_bytes
 from .base.progress import ProgressLine
+from .base.step import StepGraph
 from .plan.options import Options
-from .session.measure import measure_peak, trace_allocations
+from .session.measure import measure_peak
 from .session.session import Session
-from .trace.capture import StepGraph, cuda_devices, storage_bytes
 from .trace.fake import has_no_memory, with_fake_tensors
 from .trace.tracing import permissive_tracing
 

@@ -15,7 +15,7 @@ import remat
 import remat.torch
 import torch
 from models import Encoder, case
-from remat.torch.session.measure import live_storages
+from remat.torch.base.storages import live_storages
 from torch import nn
 from training import fit, step_peak, train
 

@@ -11,9 +11,9 @@ import remat
 import remat.torch
 import torch
 from models import MLP, case
+from remat.torch.base.storages import live_storages
 from remat.torch.cost.costs import read_costs
 from remat.torch.cost.roofline import byte_count, flop_count
-from remat.torch.session.measure import live_storages
 from torch import nn
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.fx.experimental.proxy_tensor import make_fx

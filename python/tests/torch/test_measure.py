@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 from remat.torch import measure_peak
-from remat.torch.session.measure import trace_allocations
+from remat.torch.base.allocator import trace_allocations
 from torch import nn
 
 KIB = 1024

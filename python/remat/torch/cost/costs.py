@@ -17,7 +17,7 @@ from torch import fx
 import remat
 
 from ..base.files import write_atomically
-from ..trace.capture import StepGraph
+from ..base.step import StepGraph
 from .profile import Cost, Progress, measure_ops, signature
 from .roofline import roofline
 
@@ -59,7 +59,8 @@ class Costs:
             found, measured = self._find(missing, progress)
             self.known.update(found)
         for index, key in signatures.items():
-            _apply(self.known[key], step, index)
+            cost = self.known[key]
+            step.set_cost(index, cost.duration, cost.workspace, cost.outputs)
         return measured
 
     def of(self, step: StepGraph) -> dict[str, Cost]:
@@ -93,18 +94,6 @@ class Costs:
         if rest:
             stored |= self.store.add_costs(environment(), measure_ops(rest, progress))
         return {key: stored[key] for key in missing}, len(rest)
-
-
-def _apply(cost: Cost, step: StepGraph, index: int) -> None:
-    """Fill in the cost of an op and the sizes of what it makes."""
-    op = step.ops[index]
-    op.duration, op.workspace = cost.duration, cost.workspace
-    if len(cost.outputs) == len(op.outputs):
-        for value, size in zip(op.outputs, cost.outputs, strict=True):
-            step.values[value].bytes = size
-    else:
-        # Whatever the trace does not show is there while the op runs.
-        op.workspace += max(0, sum(cost.outputs) - sum(step.values[value].bytes for value in op.outputs))
 
 
 @lru_cache

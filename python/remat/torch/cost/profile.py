@@ -19,9 +19,9 @@ import torch
 from torch import fx
 from torch.utils._pytree import tree_map
 
+from ..base.allocator import trace_allocations
 from ..base.errors import UnsupportedModelError
-from ..session.measure import trace_allocations
-from ..trace.capture import cuda_devices, storage_bytes, tensors_of
+from ..base.nodes import cuda_devices, storage_bytes, tensors_of
 from ..trace.inplace import OVER, over_argument
 from ..trace.kernels import kernel_of
 

@@ -16,7 +16,7 @@ from torch.utils.flop_counter import flop_registry
 
 import remat
 
-from ..trace.capture import tensors_of
+from ..base.nodes import tensors_of
 from .profile import Cost
 
 # Elementwise work by element of the largest operand, by the start of the op's name; first match counts.

@@ -11,7 +11,7 @@ from torch.utils._pytree import tree_leaves
 
 import remat
 
-from ..trace.capture import storage_bytes
+from ..base.nodes import storage_bytes
 
 # Free memory changes a little from start to start; plans that are stored should not.
 _STEPS_PER_DEVICE = 200

@@ -13,7 +13,7 @@ from typing import Any
 import remat
 
 from ..base.progress import ProgressLine
-from ..trace.capture import RNG_STATE_BYTES, Op, StepGraph, tensors_of
+from ..base.step import StepGraph
 from .options import Options
 from .store import digest
 
@@ -56,16 +56,9 @@ def part_of(
     """gradients_counted: memory for the gradients is there already, or counted as resident."""
     loss = step.ops[step.loss]
     gradients = sum(step.values[v].bytes for v in step.kept if v not in {*loss.inputs, *loss.outputs})
-    states = sum(state_bytes(op) for op in step.ops)
+    states = sum(op.state_bytes for op in step.ops)
     new_gradients = 0 if gradients_counted else gradients
     return Part(graph, step.loss, new_gradients, states, copies, number, before or set())
-
-
-def state_bytes(op: Op) -> int:
-    """Of the generator, if the op draws random numbers."""
-    if not op.random or op.node is None:
-        return 0
-    return RNG_STATE_BYTES[tensors_of(op.node.meta["val"])[0].device.type]
 
 
 def without_names(graph: remat.Graph) -> dict[str, Any]:

@@ -11,9 +11,9 @@ import torch
 import remat
 
 from ..base.progress import ProgressLine
-from ..trace.capture import StepGraph
+from ..base.step import StepGraph
 from .options import Options
-from .parts import Memo, Part, plan_parts, search, seconds_for, state_bytes, without_names
+from .parts import Memo, Part, plan_parts, search, seconds_for, without_names
 from .report import PlanReport
 from .store import Store, digest
 
@@ -215,7 +215,7 @@ def _peak_with_states(
         if step.ops[index].random:
             runs.setdefault(index, []).append(position)
     for index, positions in runs.items():
-        size = state_bytes(step.ops[index])
+        size = step.ops[index].state_bytes
         for again in positions[1:]:
             memory[again] += size
         for position in range(positions[0], positions[-1] + 1) if len(positions) > 1 else ():

@@ -16,7 +16,7 @@ from typing import Any
 import torch
 from torch import fx
 
-from ..trace.capture import output_node
+from ..base.nodes import output_node
 
 aten = torch.ops.aten
 _functions: Any = torch._C._VariableFunctions

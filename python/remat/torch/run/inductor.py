@@ -18,9 +18,9 @@ import torch
 from torch import fx
 from torch._inductor.custom_graph_pass import CustomPartitionerFn
 
+from ..base.allocator import AllocatorTrace, trace_allocations
 from ..base.errors import UnsupportedModelError
 from ..plan.report import PlanReport
-from ..session.measure import AllocatorTrace, trace_allocations
 
 log = logging.getLogger("remat.torch")
 

@@ -19,7 +19,7 @@ import torch
 from torch import fx
 from torch.multiprocessing.reductions import StorageWeakRef
 
-from ..trace.capture import SMALL, cuda_devices, is_tangent, output_node
+from ..base.nodes import SMALL, cuda_devices, is_tangent, output_node
 
 
 @dataclass

@@ -23,7 +23,8 @@ from torch._functorch._aot_autograd.descriptors import (
 from torch._guards import detect_fake_mode
 
 from ..base.errors import UnsupportedModelError
-from ..trace.capture import RNG_STATE_BYTES, Op, StepGraph, is_tangent, output_node, storage_bytes, tensors_of
+from ..base.nodes import RNG_STATE_BYTES, is_tangent, output_node, storage_bytes, tensors_of
+from ..base.step import Op, StepGraph
 from ..trace.inplace import MARK, write_over_dying
 from ..trace.kernels import kernel_of
 
@@ -319,11 +320,7 @@ class _Rewriter:
         ]
         backward_out = self.backward.graph.output(tuple(gradients))
         backward_out.meta["desc"] = descriptions[step.num_forward_outputs :]
-        rng_bytes = sum(
-            RNG_STATE_BYTES[tensors_of(op.node.meta["val"])[0].device.type]
-            for i, op in enumerate(step.ops)
-            if op.random and op.node is not None and self.runs[i] > 1
-        )
+        rng_bytes = sum(op.state_bytes for i, op in enumerate(step.ops) if op.random and self.runs[i] > 1)
         memory: dict[int, int] = {}
         for half in (self.forward, self.backward):
             if not self.for_compiler:

@@ -21,7 +21,10 @@ from torch.utils._python_dispatch import _disable_current_modes
 
 import remat
 
+from ..base.nodes import SMALL, outputs_of, storage_bytes
 from ..base.progress import ProgressLine
+from ..base.step import OutputUse
+from ..base.storages import tensor_storages
 from ..cost.profile import run_alone
 from ..plan.parts import held_bytes, part_of
 from ..plan.planning import count_saved, plan_step
@@ -30,14 +33,13 @@ from ..run.codegen import boxed
 from ..run.inductor import FirstStep, Partition, compile_with_inductor
 from ..run.outputs import Replay, Usage, Watch, cut_off, differentiable_outputs, watch_tangents
 from ..run.rewrite import rewrite
-from ..trace.capture import SMALL, OutputUse, capture_step, outputs_of, storage_bytes
 from ..trace.choices import apply_choices
+from ..trace.contract import contract
 from ..trace.fake import without_keeping
 from ..trace.inplace import mark_last_readers
 from ..trace.kernels import correct_sizes, eager_kernels
 from ..trace.origins import name_inputs
 from ..trace.tidy import tidy
-from .measure import tensor_storages
 
 if TYPE_CHECKING:
     from .session import Session
@@ -318,7 +320,7 @@ class Region:
         if not for_compiler:
             tidy(joint)
         correct_sizes(joint, run_alone)
-        step = capture_step(joint, num_forward_outputs, f"step_{self.number}", variant.use)
+        step = contract(joint, num_forward_outputs, f"step_{self.number}", variant.use)
         step.set_loss(session.loss_workspace, session.loss_bytes)
         name_inputs(step, self.gm, args)
         options = session.options
@@ -354,10 +356,10 @@ class Region:
         variant.report = report
         halves = rewrite(step, steps, for_compiler)
         count_saved(report, step, graph, steps, halves.saved)
-        variant.tangent_bytes = sum(step.values[v].bytes for v in step.ops[step.loss].outputs)
+        variant.tangent_bytes = step.tangent_bytes
         held = held_bytes(session.parts[self.number], steps)
         variant.held = held - variant.tangent_bytes + halves.rng_state_bytes
-        variant.random = any(op.random for op in step.ops)
+        variant.random = step.is_random
         variant.output_bytes = step.output_bytes()
         report.seconds = {
             "capture": captured - start,

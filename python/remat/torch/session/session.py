@@ -11,13 +11,14 @@ from typing import Any
 import torch
 from torch import fx
 
+from ..base.allocator import bytes_left
+from ..base.step import StepGraph
+from ..base.storages import tensor_storages
 from ..plan.budget import auto_budget, optimizer_state_bytes
 from ..plan.options import Options
 from ..plan.parts import Memo, Part
 from ..plan.report import ModelReport
 from ..plan.store import Store
-from ..trace.capture import StepGraph
-from .measure import bytes_left, tensor_storages
 from .region import Region
 from .shapes import ShapeTable, compiled_frame, warn_at_recompile_limit
 from .sharding import Sharding

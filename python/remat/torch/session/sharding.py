@@ -23,7 +23,7 @@ from typing import Any
 import torch
 
 from ..base.errors import UnsupportedModelError
-from ..trace.capture import storage_bytes
+from ..base.nodes import storage_bytes
 
 
 @dataclass(frozen=True)

@@ -11,14 +11,12 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 
+from ..base.allocator import AllocatorTrace
 from ..plan.report import PlanReport
-
-if TYPE_CHECKING:
-    from .measure import AllocatorTrace
 
 log = logging.getLogger("remat.torch")
 

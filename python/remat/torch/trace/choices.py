@@ -6,7 +6,7 @@ import logging
 import re
 from collections.abc import Callable, Iterable, Sequence
 
-from .capture import Op, StepGraph
+from ..base.step import Op, StepGraph
 
 log = logging.getLogger("remat.torch")
 
@@ -25,7 +25,7 @@ def apply_choices(step: StepGraph, never_recompute: Sequence[str], always_keep: 
         for pattern in patterns:
             chosen = list(_inside(step, pattern) if name == "never_recompute" else _leaving(step, pattern))
             for op in chosen:
-                op.recompute = False
+                step.run_once(op)
             if not chosen:
                 log.warning("%s: %r names no module and no kind of op in %s", name, pattern, step.name)
 

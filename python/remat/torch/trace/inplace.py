@@ -12,7 +12,8 @@ from typing import Any
 import torch
 from torch import fx
 
-from .capture import BUILTIN_NAMESPACES, StepGraph
+from ..base.nodes import BUILTIN_NAMESPACES
+from ..base.step import StepGraph
 from .kernels import is_own
 
 aten = torch.ops.aten
@@ -127,7 +128,7 @@ def mark_last_readers(step: StepGraph) -> None:
                 continue
             if all(step.value_of.get(n) != value for n in node.all_input_nodes if n is not argument):
                 node.meta[OVER] = i
-                step.written_over[index] = step.values[op.outputs[0]].bytes
+                step.write_over(index)
                 break
 
 

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import fx
 
-from .capture import StepGraph
+from ..base.step import StepGraph
 
 # Dynamo names the tensors of a model l_self_modules_NAME_..._parameters_NAME_.
 _ATTRIBUTE = re.compile(r"_(modules|parameters|buffers)_")
@@ -27,7 +27,7 @@ def name_inputs(step: StepGraph, gm: fx.GraphModule, args: Sequence[Any]) -> Non
         index = getattr(node.meta.get("desc"), "idx", None)
         if index is None or index >= min(len(args), len(placeholders)):
             continue
-        step.values[value].name = _describe(str(placeholders[index].target), args[index])
+        step.name_value(value, _describe(str(placeholders[index].target), args[index]))
 
 
 def _describe(name: str, tensor: Any) -> str:

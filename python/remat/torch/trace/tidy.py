@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch import fx
 
-from .capture import BUILTIN_NAMESPACES, is_mutable, outputs_of, tensors_of
+from ..base.nodes import BUILTIN_NAMESPACES, is_mutable, outputs_of, tensors_of
 
 aten = torch.ops.aten
 _SCATTERS = (aten.slice_scatter.default, aten.select_scatter.default)

@@ -1,0 +1,110 @@
+"""What the allocator did: its own events, exact to the byte."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from torch._C import _autograd
+from torch._C._profiler import (
+    ProfilerActivity,
+    ProfilerConfig,
+    ProfilerState,
+    RecordScope,
+    _ExperimentalConfig,
+)
+
+
+class AllocatorTrace:
+    """The CPU allocator's events of one window, in order: (address, bytes), bytes negative for a free.
+
+    The profiler reports the frees of blocks that were allocated in this window or in an earlier one; frees of
+    other blocks it does not know.
+    """
+
+    def __init__(self) -> None:
+        self.events: list[tuple[int, int]] = []
+        self.times_ns: list[int] = []
+
+    def _collect(self, result: Any) -> None:
+        found: list[tuple[int, int, int, int]] = []
+        stack = list(result.experimental_event_tree())
+        while stack:
+            event = stack.pop()
+            stack.extend(event.children)
+            fields = event.extra_fields
+            if isinstance(fields, torch._C._profiler._ExtraFields_Allocation) and fields.device.type == "cpu":
+                found.append((event.start_time_ns, len(found), fields.ptr, fields.alloc_size))
+        found.sort()
+        self.events = [(ptr, size) for _, _, ptr, size in found]
+        self.times_ns = [when for when, _, _, _ in found]
+
+    def left(self) -> dict[int, int]:
+        """Address and bytes of the blocks that were allocated and not freed."""
+        alive: dict[int, int] = {}
+        for ptr, size in self.events:
+            if size > 0:
+                alive[ptr] = size
+            else:
+                alive.pop(ptr, None)
+        return alive
+
+    def rise(
+        self, known: dict[int, int] | None = None, start_ns: int = 0, end_ns: int | None = None
+    ) -> tuple[int, int]:
+        """Highest and last level of the allocated bytes relative to the start.
+
+        `known` maps the addresses of blocks that were alive and counted at the start to their bytes: their
+        frees are subtracted, frees of all other earlier blocks are ignored.
+        start_ns, end_ns: a part of the window, in times of `time.time_ns`.
+        """
+        alive = dict(known or {})
+        level = top = 0
+        started = False
+        for when, (ptr, size) in zip(self.times_ns, self.events, strict=True):
+            if end_ns is not None and when > end_ns:
+                break
+            if not started and when >= start_ns:
+                started, level, top = True, 0, 0
+            if size > 0:
+                alive[ptr] = size
+                level += size
+                top = max(top, level)
+            elif ptr in alive:
+                level -= alive.pop(ptr)
+        return top, level
+
+
+@contextmanager
+def trace_allocations() -> Iterator[AllocatorTrace]:
+    """Record every allocation and free of the CPU allocator while the block runs (all threads)."""
+    # The profiler library announces each start on stderr unless told not to, before its first use.
+    os.environ.setdefault("KINETO_LOG_LEVEL", "6")
+    trace = AllocatorTrace()
+    config = ProfilerConfig(ProfilerState.KINETO, False, True, False, False, False, _ExperimentalConfig())
+    activities = {ProfilerActivity.CPU}
+    profiler: Any = _autograd
+    profiler._prepare_profiler(config, activities)
+    # Only scopes that nothing here opens: memory events are recorded all the same, ops are not.
+    profiler._enable_profiler(config, activities, {RecordScope.USER_SCOPE})
+    try:
+        yield trace
+    finally:
+        trace._collect(profiler._disable_profiler())
+
+
+def bytes_left(fn: Callable[[], Any], device: torch.device) -> int:
+    """Bytes that `fn()` allocates on `device` and that are still in use while its result is held."""
+    if device.type == "cuda":
+        before = torch.cuda.memory_allocated(device)
+        result = fn()
+        left = torch.cuda.memory_allocated(device) - before
+    else:
+        with trace_allocations() as trace:
+            result = fn()
+        left = trace.rise()[1]
+    del result
+    return left

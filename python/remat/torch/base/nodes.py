@@ -1,0 +1,120 @@
+"""What is asked of the nodes of a traced graph, and of the tensors in them."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import torch
+from torch import fx
+from torch._functorch import partitioners
+
+# Blocks of the CUDA allocator are multiples of this.
+_CUDA_BLOCK = 512
+# Bytes of one saved generator state.
+RNG_STATE_BYTES = {"cpu": 5056, "cuda": 16}
+# Outputs of no more bytes, such as a loss, count as held.
+SMALL = 1024
+BUILTIN_NAMESPACES = {"aten", "prims"}
+_partitioners: Any = partitioners
+
+
+def cuda_devices() -> list[int]:
+    """The CUDA devices whose generators are in use."""
+    cuda: Any = torch.cuda
+    return list(range(cuda.device_count())) if cuda.is_initialized() else []
+
+
+def output_node(gm: fx.GraphModule) -> fx.Node:
+    node: fx.Node
+    (node,) = gm.graph.find_nodes(op="output")
+    return node
+
+
+def outputs_of(gm: fx.GraphModule) -> list[Any]:
+    outputs: Any = output_node(gm).args[0]
+    return list(outputs)
+
+
+def arguments(node: fx.Node) -> tuple[Any, ...]:
+    return node.args
+
+
+def is_primal(node: fx.Node) -> bool:
+    return bool(_partitioners._is_primal(node))
+
+
+def is_tangent(node: fx.Node) -> bool:
+    return bool(_partitioners._is_tangent(node))
+
+
+def tensors_of(val: Any) -> list[torch.Tensor]:
+    """The tensors in a node's value: itself, or those of the tuple or list it is."""
+    if isinstance(val, torch.Tensor):
+        return [val]
+    if isinstance(val, (tuple, list)):
+        return [t for t in val if isinstance(t, torch.Tensor)]
+    return []
+
+
+def storage_bytes(tensor: torch.Tensor) -> int:
+    size = tensor.untyped_storage().nbytes()
+    if tensor.device.type == "cuda":
+        size = -(-size // _CUDA_BLOCK) * _CUDA_BLOCK
+    return size
+
+
+def is_random(node: fx.Node) -> bool:
+    """Does running the node draw random numbers?"""
+    if not isinstance(node.target, torch._ops.OpOverload):
+        return False
+    if torch.Tag.nondeterministic_seeded not in node.target.tags:
+        return False
+    # Attention kernels carry the tag even where they drop nothing.
+    for position, argument in enumerate(node.target._schema.arguments):
+        if argument.name == "dropout_p":
+            given = node.args[position] if position < len(node.args) else node.kwargs.get("dropout_p", 0.0)
+            return bool(given != 0.0)
+    return True
+
+
+def is_mutable(node: fx.Node) -> bool:
+    return isinstance(node.target, torch._ops.OpOverload) and node.target._schema.is_mutable
+
+
+def is_write_to_input(node: fx.Node) -> bool:
+    return (
+        node.op == "call_function"
+        and node.target is torch.ops.aten.copy_.default
+        and isinstance(node.args[0], fx.Node)
+        and node.args[0].op == "placeholder"
+    )
+
+
+def may_run_twice(node: fx.Node) -> bool:
+    """Can the op run again without any effect but its result? Unknown (custom) ops and collectives: no."""
+    if isinstance(node.target, torch._ops.OpOverload):
+        return node.target.namespace in BUILTIN_NAMESPACES and not is_mutable(node)
+    return False
+
+
+def returns_alias(node: fx.Node) -> bool:
+    target = node.target
+    if not isinstance(target, torch._ops.OpOverload):
+        return False
+    returns = target._schema.returns
+    return bool(returns) and all(r.alias_info is not None and not r.alias_info.is_write for r in returns)
+
+
+def module_path(node: fx.Node) -> str:
+    stack = node.meta.get("nn_module_stack") or node.meta.get("fwd_nn_module_stack")
+    if not stack:
+        return ""
+    path = str(list(stack.values())[-1][0])
+    path = re.sub(r"^L\['\w+'\](\.__self__)?\.?", "", path)
+    path = re.sub(
+        r"_modules\['([^']+)'\]|\['([^']+)'\]|\[(\d+)\]",
+        lambda m: "." + next(g for g in m.groups() if g),
+        path,
+    )
+    return re.sub(r"\.+", ".", path).strip(".")

@@ -1,0 +1,228 @@
+"""A captured training step: the Remat graph in the making, and the way back to the nodes it was made of."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from torch import fx
+from torch._functorch._aot_autograd.descriptors import PlainAOTOutput
+
+from .nodes import RNG_STATE_BYTES, output_node, outputs_of, storage_bytes, tensors_of
+
+
+@dataclass
+class Value:
+    """A storage."""
+
+    name: str
+    bytes: int
+
+
+@dataclass
+class Op:
+    """One op of the step.
+
+    node: what it runs; None for the loss boundary, for clones and for what is kept for a replay.
+    clone_of: the placeholder that a clone op copies before it is overwritten.
+    overwrites: the placeholder that a `copy_` writes to.
+    """
+
+    name: str
+    node: fx.Node | None
+    kind: str
+    phase: str
+    inputs: list[int]
+    outputs: list[int]
+    recompute: bool = True
+    random: bool = False
+    clone_of: fx.Node | None = None
+    overwrites: fx.Node | None = None
+    after: list[int] = field(default_factory=list)
+    module: str = ""
+    forward_of: int | None = None
+    duration: int = 0
+    workspace: int = 0
+
+    @property
+    def state_bytes(self) -> int:
+        """Of the generator's saved state, if the op draws random numbers."""
+        if not self.random or self.node is None:
+            return 0
+        return RNG_STATE_BYTES[tensors_of(self.node.meta["val"])[0].device.type]
+
+
+@dataclass(frozen=True)
+class OutputUse:
+    """What a plan takes for granted about the outputs of the captured function, by index.
+
+    cut: outputs without a gradient; dropped: outputs that nobody holds when the backward starts.
+    tangents_held: does somebody hold the gradients of outputs until the backward returns?
+    """
+
+    cut: frozenset[int] = frozenset()
+    dropped: frozenset[int] = frozenset()
+    tangents_held: bool = True
+
+
+@dataclass
+class StepGraph:
+    """A captured step.
+
+    value_of: the storage that each tensor node shows (views and placeholders too).
+    op_of: the op that makes each node that is not a view (an op's own node and its getitems).
+    clone_of_buffer: for each placeholder that the step overwrites, the op that clones it for recomputed
+    readers.
+    loss: the op that stands for the caller's loss; replay: the value that a replay would need, if any.
+    written_over: by op, bytes of its result where that takes the place of an argument if nothing runs again.
+    """
+
+    gm: fx.GraphModule
+    num_forward_outputs: int
+    name: str = "step"
+    use: OutputUse = field(default_factory=OutputUse)
+    values: list[Value] = field(default_factory=list)
+    ops: list[Op] = field(default_factory=list)
+    inputs: list[int] = field(default_factory=list)
+    kept: list[int] = field(default_factory=list)
+    value_of: dict[fx.Node, int] = field(default_factory=dict)
+    op_of: dict[fx.Node, int] = field(default_factory=dict)
+    clone_of_buffer: dict[fx.Node, int] = field(default_factory=dict)
+    loss: int = -1
+    replay: int | None = None
+    written_over: dict[int, int] = field(default_factory=dict)
+
+    @property
+    def forward_outputs(self) -> list[Any]:
+        return list(outputs_of(self.gm)[: self.num_forward_outputs])
+
+    @property
+    def backward_outputs(self) -> list[Any]:
+        return list(outputs_of(self.gm)[self.num_forward_outputs :])
+
+    @property
+    def tangent_bytes(self) -> int:
+        """Of the gradients that the caller's loss hands to the backward."""
+        return sum(self.values[value].bytes for value in self.ops[self.loss].outputs)
+
+    @property
+    def is_random(self) -> bool:
+        """Does it draw random numbers?"""
+        return any(op.random for op in self.ops)
+
+    def plain_outputs(self) -> dict[int, int]:
+        """Position among the forward outputs -> index among those of the captured function; AOTAutograd adds
+        others.
+        """
+        descriptions = output_node(self.gm).meta.get("desc", ())
+        return {
+            position: description.idx
+            for position, description in enumerate(descriptions[: self.num_forward_outputs])
+            if isinstance(description, PlainAOTOutput)
+        }
+
+    def output_bytes(self) -> dict[int, int]:
+        """Bytes of the outputs of the captured function, by index; inputs that it returns are none."""
+        outputs = self.forward_outputs
+        return {
+            index: self.values[self.value_of[outputs[position]]].bytes
+            for position, index in self.plain_outputs().items()
+            if outputs[position] in self.value_of and self.value_of[outputs[position]] not in self.inputs
+        }
+
+    def add_value(self, name: str, size: int) -> int:
+        """Returns its index, as `add_op` does."""
+        self.values.append(Value(name, size))
+        return len(self.values) - 1
+
+    def add_op(self, op: Op) -> int:
+        self.ops.append(op)
+        return len(self.ops) - 1
+
+    def add_clone(self, buffer: fx.Node) -> None:
+        """A clone of a placeholder that the step overwrites."""
+        name = f"clone_{buffer.name}"
+        reads, writes = [self.value_of[buffer]], [self.add_value(name, storage_bytes(buffer.meta["val"]))]
+        clone = Op(name, None, "remat.clone", "forward", reads, writes, recompute=False, clone_of=buffer)
+        self.clone_of_buffer[buffer] = self.add_op(clone)
+
+    def add_replay(self, size: int) -> None:
+        """What outputs without a gradient hold in case they get one: see `run.replay`."""
+        self.replay = self.add_value("replay", size)
+        self.add_op(Op("replay", None, "remat.replay", "forward", [], [self.replay], recompute=False))
+
+    def add_loss(self, reads: Iterable[int], writes: Sequence[int]) -> None:
+        """The loss boundary, after all that was added so far and makes nothing."""
+        after = [i for i, op in enumerate(self.ops) if op.node is not None and not op.outputs]
+        reads = list(dict.fromkeys(reads))
+        loss = Op("loss", None, "remat.loss", "loss", reads, list(writes), recompute=False, after=after)
+        self.loss = self.add_op(loss)
+
+    def add_resident(self, name: str, size: int) -> None:
+        """Count `size` bytes that are there from start to end without being read (existing gradients)."""
+        if size:
+            self.inputs.append(self.add_value(name, size))
+
+    def keep(self, values: Iterable[int]) -> None:
+        """Values that are there to the end."""
+        self.kept.extend(values)
+
+    def set_loss(self, workspace: int, held: int) -> None:
+        """Bytes that the caller's loss takes while it is computed, and from then to the end."""
+        op = self.ops[self.loss]
+        op.workspace = workspace
+        if held:
+            op.outputs.append(self.add_value("loss", held))
+            self.keep(op.outputs[-1:])
+
+    def set_cost(self, index: int, duration: int, workspace: int, outputs: Sequence[int]) -> None:
+        """Of an op, with the bytes of the storages that it really makes."""
+        op = self.ops[index]
+        op.duration, op.workspace = duration, workspace
+        if len(outputs) == len(op.outputs):
+            for value, size in zip(op.outputs, outputs, strict=True):
+                self.values[value].bytes = size
+        else:
+            # Whatever the trace does not show is there while the op runs.
+            op.workspace += max(0, sum(outputs) - sum(self.values[value].bytes for value in op.outputs))
+
+    def run_once(self, op: Op) -> None:
+        """Forbid that the op runs again."""
+        op.recompute = False
+
+    def name_value(self, value: int, name: str) -> None:
+        self.values[value].name = name
+
+    def write_over(self, index: int) -> None:
+        """The op's result takes the place of an argument if nothing runs again."""
+        self.written_over[index] = self.values[self.ops[index].outputs[0]].bytes
+
+    def to_dict(self) -> dict[str, Any]:
+        """The graph as a `remat.graph` version 1 object."""
+        ops = [
+            {
+                "name": op.name,
+                "kind": op.kind,
+                "duration": op.duration,
+                "workspace": op.workspace,
+                "inputs": op.inputs,
+                "outputs": op.outputs,
+                "recompute": "allowed" if op.recompute else "never",
+                "after": op.after,
+                "phase": op.phase,
+                "module": op.module,
+                "forward_of": op.forward_of,
+            }
+            for op in self.ops
+        ]
+        return {
+            "format": "remat.graph",
+            "version": 1,
+            "name": self.name,
+            "time_unit": "ns",
+            "values": [{"bytes": v.bytes, "name": v.name} for v in self.values],
+            "ops": ops,
+            "inputs": self.inputs,
+            "outputs": self.kept,
+        }

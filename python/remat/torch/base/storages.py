@@ -1,0 +1,56 @@
+"""Which memory tensors hold: storages by their addresses."""
+
+from __future__ import annotations
+
+import gc
+from typing import Any
+
+import torch
+from torch._subclasses.fake_tensor import FakeTensor
+from torch.utils._pytree import tree_leaves
+
+
+def tensor_storages(root: Any, device_type: str | None = None) -> dict[int, int]:
+    """Address and bytes of every storage in a tensor, module, optimizer or container, gradients included.
+
+    device_type: only storages on such a device; None takes all.
+    """
+    found: dict[int, int] = {}
+    for leaf in tree_leaves(root):
+        tensors = [leaf]
+        if isinstance(leaf, torch.nn.Module):
+            tensors = [*leaf.parameters(), *leaf.buffers()]
+        elif isinstance(leaf, torch.optim.Optimizer):
+            tensors = [t for t in tree_leaves(dict(leaf.state)) if isinstance(t, torch.Tensor)]
+        for tensor in tensors:
+            if isinstance(tensor, torch.Tensor):
+                _add_storage(found, tensor, device_type)
+    return found
+
+
+def _add_storage(found: dict[int, int], tensor: torch.Tensor, device_type: str | None) -> None:
+    if isinstance(tensor, FakeTensor) or tensor.device.type == "meta":
+        return
+    # A tensor that is split between ranks: this rank's part of it.
+    local = getattr(tensor, "_local_tensor", tensor)
+    if tensor.is_leaf and tensor.grad is not None:
+        _add_storage(found, tensor.grad, device_type)
+    if device_type is not None and tensor.device.type != device_type:
+        return
+    try:
+        storage = local.untyped_storage()
+        address, size = storage.data_ptr(), storage.nbytes()
+    except (RuntimeError, NotImplementedError):  # sparse and wrapper tensors have no storage of their own
+        return
+    if address and size:
+        found[address] = max(size, found.get(address, 0))
+
+
+def live_storages() -> dict[int, int]:
+    """Address and bytes of every CPU storage that a live Python tensor (or the gradient of one) shows."""
+    gc.collect()
+    found: dict[int, int] = {}
+    for item in gc.get_objects():
+        if issubclass(type(item), torch.Tensor):
+            _add_storage(found, item, "cpu")
+    return found
