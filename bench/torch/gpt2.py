@@ -1,0 +1,192 @@
+#!/usr/bin/env python3
+"""GPT-2 in eager mode, with gradient checkpointing, and under plans: memory, time, losses, gradient norms.
+
+    python bench/torch/gpt2.py [--threads 2] [--budgets 60%,2.6GB]
+
+`transformers`' GPT-2 with random weights and random tokens, so nothing is downloaded. One process for each
+row, all from the same seed; the table says
+
+- resident: the highest resident set of the whole process, with libraries, tracing and planning;
+- peak: the CPU allocator's own peak during a step, parameters and gradients included (what a budget covers);
+- a step: median of the steps after the first, forward, backward and optimizer, beside eager mode's; CPU: the
+  same in processor time;
+- equal: whether all losses and gradient norms are those of eager mode in every digit.
+
+The defaults are GPT-2 small, 124 M parameters, 4 x 512 tokens: about ten minutes on two cores and 8 GB of
+memory. Ends with exit code 1 where a row failed, is over its budget, or differs from eager mode.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import statistics
+import subprocess
+import sys
+import time
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+# The allocator warns about blocks that are older than a measurement.
+os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")
+
+EAGER = "eager"
+CHECKPOINTING = "gradient_checkpointing_enable()"
+
+
+@dataclass
+class Row:
+    """What one process found: bytes and seconds."""
+
+    name: str
+    resident: int
+    peak: int
+    step: float
+    cpu: float
+    planning: float
+    budget: int | None
+    losses: list[float]
+    norms: list[float]
+
+
+def parse_arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    for name, default, text in (
+        ("layers", 12, "layers"),
+        ("width", 768, "width of the hidden states"),
+        ("heads", 12, "attention heads"),
+        ("vocabulary", 50257, "tokens there are"),
+        ("batch", 4, "sequences a step"),
+        ("length", 512, "tokens a sequence"),
+        ("steps", 4, "steps; the first is not timed"),
+        ("threads", 2, "threads of PyTorch"),
+    ):
+        parser.add_argument(f"--{name}", type=int, default=default, help=f"{text} ({default})")
+    parser.add_argument("--budgets", default="60%,2.6GB", help="of the planned rows (60%%,2.6GB)")
+    parser.add_argument("--row", help=argparse.SUPPRESS)
+    return parser.parse_args()
+
+
+def highest_resident() -> int:
+    """Bytes: the highest resident set of this process so far."""
+    for line in Path("/proc/self/status").read_text().splitlines():
+        if line.startswith("VmHWM:"):
+            return int(line.split()[1]) * 1024
+    raise RuntimeError("/proc/self/status has no VmHWM: this benchmark needs Linux")
+
+
+def measure_row(options: argparse.Namespace) -> Row:
+    """Trains in this process as the row says."""
+    import remat.torch
+    import torch
+    from transformers import GPT2Config, GPT2LMHeadModel
+
+    torch.set_num_threads(options.threads)
+    torch.manual_seed(0)
+    config = GPT2Config(
+        n_layer=options.layers,
+        n_embd=options.width,
+        n_head=options.heads,
+        vocab_size=options.vocabulary,
+        n_positions=max(1024, options.length),
+        bos_token_id=0,
+        eos_token_id=0,
+        use_cache=False,
+    )
+    model: Any = GPT2LMHeadModel(config).train()
+    tokens = torch.randint(options.vocabulary, (options.batch, options.length))
+    batch = {"input_ids": tokens, "labels": tokens}
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+    start = time.perf_counter()
+    if options.row == CHECKPOINTING:
+        model.gradient_checkpointing_enable()
+    elif options.row != EAGER:
+        model = remat.torch.fit(
+            model, batch, options.row, loss=lambda outputs: outputs.loss, outputs="dropped", accumulate=False
+        )
+    planning = time.perf_counter() - start
+    losses, norms, seconds, cpu = [], [], [], []
+
+    def forward_and_backward() -> None:
+        loss = model(**batch).loss
+        loss.backward()
+        losses.append(loss.item())
+
+    torch.manual_seed(1)
+    for _ in range(options.steps):
+        start, start_cpu = time.perf_counter(), time.process_time()
+        optimizer.zero_grad()
+        forward_and_backward()
+        optimizer.step()
+        seconds.append(time.perf_counter() - start)
+        cpu.append(time.process_time() - start_cpu)
+        gradients = [p.grad for p in model.parameters()]
+        norms.append(torch.nn.utils.get_total_norm(gradients).item())
+        del gradients
+    resident = highest_resident()
+    optimizer.zero_grad()
+    peak = remat.torch.measure_peak(forward_and_backward, resident=[model, optimizer, tokens])
+    budget = getattr(getattr(model, "remat", None), "budget", None)
+    return Row(
+        options.row,
+        resident,
+        peak,
+        statistics.median(seconds[1:]),
+        statistics.median(cpu[1:]),
+        planning,
+        budget,
+        losses,
+        norms,
+    )
+
+
+def run_row(name: str) -> Row | None:
+    """A row in a process of its own, with this process's arguments."""
+    done = subprocess.run(
+        [sys.executable, __file__, *sys.argv[1:], "--row", name], capture_output=True, text=True
+    )
+    if done.returncode != 0:
+        print(f"{name}: exit code {done.returncode}\n{done.stderr.strip()}", file=sys.stderr)
+        return None
+    return Row(**json.loads(done.stdout.splitlines()[-1]))
+
+
+def in_bytes(count: int) -> str:
+    return f"{count / 1e9:.2f} GB" if count >= 1e9 else f"{count / 1e6:.3g} MB"
+
+
+def line(row: Row, eager: Row) -> str:
+    name = row.name if row.budget is None else f"Remat, budget {row.name}"
+    equal = row.losses == eager.losses and row.norms == eager.norms
+    planning = "" if row.budget is None else f"{row.planning:.0f} s"
+    return (
+        f"{name:<31} {in_bytes(row.resident):>9} {in_bytes(row.peak):>9} {row.step:7.3g} s {row.step / eager.step:6.2f} "
+        f"{row.cpu:7.3g} s {planning:>8} {'yes' if equal else 'NO':>6}"
+    )
+
+
+def main() -> int:
+    options = parse_arguments()
+    if options.row:
+        print(json.dumps(asdict(measure_row(options))))
+        return 0
+    print(
+        f"{'':<31} {'resident':>9} {'peak':>9} {'a step':>9} {'ratio':>6} {'CPU':>9} {'planning':>8} {'equal':>6}"
+    )
+    good, eager = True, None
+    for name in (EAGER, CHECKPOINTING, *options.budgets.split(",")):
+        row = run_row(name)
+        eager = eager or row
+        if row is None or eager is None:
+            return 1
+        print(line(row, eager), flush=True)
+        good &= row.losses == eager.losses and row.norms == eager.norms
+        good &= row.budget is None or row.peak <= row.budget
+    print(f"load of the machine at the end: {os.getloadavg()[0]:.1f}")
+    return 0 if good else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

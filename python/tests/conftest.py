@@ -1,0 +1,20 @@
+"""The tests run the package of this checkout, or an installed one: never that of another checkout."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import remat
+
+HERE = Path(__file__).resolve().parents[1]
+
+
+def pytest_sessionstart() -> None:
+    package = Path(remat.__file__).resolve().parent
+    if package.parent != HERE and "site-packages" not in package.parts:
+        pytest.exit(
+            f"remat is imported from {package}, not from {HERE}: the environment's _editable_skbc_remat.py "
+            "names another checkout; run tools/setup.sh",
+            returncode=2,
+        )
