@@ -3,6 +3,7 @@
 # make build   the command line at build/remat, and the Python package
 # make check   the fast checks: formats, lints, types, and every snippet of the documentation
 # make format  puts C++ and Python sources into shape
+# make docs    the documentation site at build/docs/html, from docs/ and the docstrings
 # make bench   micro benchmarks
 # make sanitize  the C++ tests under the address and undefined-behaviour sanitizers
 # make clean   removes what was built; `make distclean` the virtual environment too
@@ -14,7 +15,7 @@ export PATH := $(CURDIR)/.venv/bin:$(PATH)
 NINJA := ninja $(if $(MAKE_TERMOUT),,--quiet)
 
 .DELETE_ON_ERROR:
-.PHONY: demo test test-cpp test-python build check format bench sanitize clean distclean
+.PHONY: demo test test-cpp test-python build check format docs bench sanitize clean distclean
 
 build: build/build.ninja
 	@echo "build: command line and Python package"
@@ -40,6 +41,9 @@ check: build
 format: .venv/ready
 	@.venv/bin/python tools/check.py --fix format
 
+docs: build .venv/docs-ready
+	@tools/docs.sh
+
 bench: build-bench/build.ninja
 	@echo "build: micro benchmarks"
 	@$(NINJA) -C build-bench
@@ -58,6 +62,11 @@ distclean: clean
 
 .venv/ready: requirements.txt pyproject.toml tools/setup.sh
 	@tools/setup.sh "$(PYTHON)"
+	@touch $@
+
+.venv/docs-ready: docs/requirements.txt .venv/ready
+	@echo "docs: Python packages of $<"
+	@.venv/bin/python -m pip install -qq --disable-pip-version-check -r $<
 	@touch $@
 
 build/build.ninja: PRESET = release

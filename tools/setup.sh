@@ -10,13 +10,7 @@ fail() {
   printf 'setup: %s\n' "$1" >&2
   exit 1
 }
-can_apt() { [ "$(id -u)" = 0 ] && command -v apt-get >/dev/null; }
-# Package lists may be missing or old on a fresh machine: try, update, try again.
-apt_install() {
-  DEBIAN_FRONTEND=noninteractive apt-get install -qq -y --no-install-recommends "$@" >/dev/null 2>&1 ||
-    { apt-get update -qq >/dev/null 2>&1 &&
-      DEBIAN_FRONTEND=noninteractive apt-get install -qq -y --no-install-recommends "$@" >/dev/null 2>&1; }
-}
+. tools/apt.sh
 
 check_python() {
   command -v "$python" >/dev/null || fail "there is no $python: install Python 3.10 or newer, or pass PYTHON=..."

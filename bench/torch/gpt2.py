@@ -162,8 +162,8 @@ def line(row: Row, eager: Row) -> str:
     equal = row.losses == eager.losses and row.norms == eager.norms
     planning = "" if row.budget is None else f"{row.planning:.0f} s"
     return (
-        f"{name:<31} {in_bytes(row.resident):>9} {in_bytes(row.peak):>9} {row.step:7.3g} s {row.step / eager.step:6.2f} "
-        f"{row.cpu:7.3g} s {planning:>8} {'yes' if equal else 'NO':>6}"
+        f"{name:<31} {in_bytes(row.resident):>9} {in_bytes(row.peak):>9} {row.step:7.3g} s "
+        f"{row.step / eager.step:6.2f} {row.cpu:7.3g} s {planning:>8} {'yes' if equal else 'NO':>6}"
     )
 
 
@@ -172,9 +172,8 @@ def main() -> int:
     if options.row:
         print(json.dumps(asdict(measure_row(options))))
         return 0
-    print(
-        f"{'':<31} {'resident':>9} {'peak':>9} {'a step':>9} {'ratio':>6} {'CPU':>9} {'planning':>8} {'equal':>6}"
-    )
+    head = ("resident", "peak", "a step", "ratio", "CPU", "planning", "equal")
+    print(f"{'':<31} {'{:>9} {:>9} {:>9} {:>6} {:>9} {:>8} {:>6}'.format(*head)}")
     good, eager = True, None
     for name in (EAGER, CHECKPOINTING, *options.budgets.split(",")):
         row = run_row(name)

@@ -38,18 +38,23 @@ def fit(
 ) -> torch.nn.Module:
     """The model, trained within a byte budget: same class, same parameters, same `state_dict`, other memory.
 
-    sample_inputs: what the model is called with: a tensor, a tuple of positional or a dict of keyword
-        arguments. The step is captured, profiled and planned for their shapes now, others at their first
-        call.
-    budget: bytes for the whole step (parameters, buffers, inputs, gradients, activations, temporaries): a
-        number, "6GiB", or "60%" of what keeping everything would need.
-    loss: what the caller computes from the model's outputs, if that is not part of the model: its memory is
-        measured and counted. A model that returns its loss needs none.
-    options: see `remat.torch.Options`; the likeliest is `reserve=` (bytes of optimizer state).
+    Args:
+        model: what is to be trained; it stays as it was.
+        sample_inputs: what the model is called with: a tensor, a tuple of positional arguments or a dict of
+            keyword arguments. The step is captured, measured and planned for their shapes now; other shapes
+            at their first call.
+        budget: bytes for the whole step (parameters, buffers, inputs, gradients, activations, temporaries): a
+            number, "6GiB", "60%" of what keeping everything needs, or "auto" (what the CUDA device has free).
+        loss: computes the loss from the model's outputs where the caller does that: its memory is measured
+            and counted. A model that returns its loss needs none.
+        options: the fields of :class:`Options`; most users want `optimizer=`.
 
-    The result's attribute `remat` holds the report: predicted peak, overhead, bounds, the plan itself.
-    Raises InfeasibleError if the budget is proved impossible (with the floor and the smallest budget known to
-    work), NoPlanError if none was found, UnsupportedModelError if the step cannot be planned.
+    The attribute `remat` of the result is a :class:`ModelReport`: predicted peak, overhead, bounds, the plan.
+
+    Raises:
+        InfeasibleError: it is proved that no plan fits; with the floor and the smallest budget known to work.
+        NoPlanError: no plan was found, nothing is proved.
+        UnsupportedModelError: the step cannot be planned.
     """
     if has_no_memory(model):
         raise remat.UsageError(
@@ -75,10 +80,12 @@ def capture(
 ) -> remat.Graph:
     """One training step of the model as a graph, with times and workspaces measured on this machine.
 
-    The graph can be saved and planned elsewhere; `fit(..., plan=path)` then carries the plan out.
-    sample_inputs, loss and options as in `fit`. Nothing is kept for a backward, so a step that does not fit
-    the device can be captured. Raises UnsupportedModelError if the step is broken into several graphs or
-    needs no gradients.
+    The graph can be saved and planned elsewhere; `fit(..., plan=path)` then carries the plan out. The
+    arguments are those of :func:`fit`. Nothing is kept for a backward, so a step that does not fit the device
+    can be captured.
+
+    Raises:
+        UnsupportedModelError: the step is broken into several graphs, or needs no gradients.
     """
     return captured_step(model, sample_inputs, loss, options).graph
 

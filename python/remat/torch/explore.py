@@ -30,9 +30,10 @@ _SWEEP_S = 10.0
 class SweepRow:
     """One plan: the smallest budget that allows it in bytes, and what it costs.
 
-    overhead: extra time as a fraction of the step that keeps everything.
-    seconds: of all ops of the step together.
-    knee: the row farthest below the chord of the curve.
+    Attributes:
+        overhead: extra time as a fraction of the step that keeps everything.
+        seconds: of all ops of the step together.
+        knee: the row farthest below the chord of the curve.
     """
 
     budget: int
@@ -47,8 +48,10 @@ class SweepRow:
 class Sweep:
     """Overhead against memory, from keeping everything down to the smallest peak that was found.
 
-    rows: by falling budget; the overhead never falls.
-    keep_all_peak, floor: bytes of the whole step; no plan goes below the floor.
+    Attributes:
+        rows: by falling budget; the overhead never falls.
+        keep_all_peak: bytes of the whole step without recomputation.
+        floor: bytes below which no plan can go.
     """
 
     rows: list[SweepRow]
@@ -81,12 +84,15 @@ def sweep(
 ) -> Sweep:
     """How much longer a training step takes the less memory it may use.
 
-    points: how many budgets are planned for, 2 or more, evenly spaced; plans that several of them share are
-        listed once.
-    sample_inputs, loss, options: as in `fit`, without a budget; `time_limit` is that of the whole sweep. A
-        model of meta tensors will do.
+    Args:
+        points: how many budgets are planned for, 2 or more, evenly spaced; a plan that several of them share
+            is listed once.
+        options: of :func:`fit`, without a budget; `time_limit` is that of the whole sweep.
 
-    Raises UnsupportedModelError as `capture`.
+    The other arguments are those of :func:`fit`. A model of meta tensors is enough.
+
+    Raises:
+        UnsupportedModelError: as in :func:`capture`.
     """
     captured = captured_step(model, sample_inputs, loss, options)
     settled = captured.session.settle([], captured.device)
@@ -132,10 +138,10 @@ def report(
     """What fills the peak of a training step, by kind of memory and by module.
 
     Of a model from `fit`, without sample inputs: of its plan with the highest peak. Otherwise the step is
-    captured, and planned if the options name a budget.
-    sample_inputs, loss, options: as in `fit`.
+    captured, and planned if the options name a budget. The arguments are those of :func:`fit`.
 
-    Raises UnsupportedModelError as `capture`, and what `fit` raises where a budget is given.
+    Raises:
+        UnsupportedModelError: as in :func:`capture`; with a budget also what :func:`fit` raises.
     """
     planned: ModelReport | None = model.__dict__.get("remat")
     if sample_inputs is None:
@@ -180,8 +186,11 @@ def measure_costs(
 ) -> int:
     """Measure every distinct op of a training step and write the costs to a file, for `costs=path` elsewhere.
 
-    Returns how many there are. sample_inputs, loss, options: as in `capture`. Raises UnsupportedModelError as
-    `capture`, UsageError if the file cannot be written.
+    Returns how many there are. The arguments are those of :func:`capture`.
+
+    Raises:
+        UnsupportedModelError: as in :func:`capture`.
+        UsageError: the file cannot be written.
     """
     captured = captured_step(model, sample_inputs, loss, options)
     known = captured.session.costs.of(captured.step)

@@ -18,38 +18,42 @@ from .store import Store
 
 @dataclass(frozen=True)
 class Options:
-    """Options of `torch.compile(model, backend="remat", options={...})` and of `remat.torch.fit`.
+    """Options of `torch.compile(model, backend="remat", options={...})` and of :func:`remat.torch.fit`.
 
-    budget: bytes for the whole step: parameters, buffers, inputs, gradients, activations, temporaries. A
-        number, "6GiB", "60%" of the peak of keeping everything, or "auto": what the CUDA device has free.
-    reserve: bytes of the budget for what the step does not see.
-    optimizer: its state on the model's device is taken from the budget as well, be it there already or made
-        by its first step.
-    group: a process group whose ranks train the same model: rank 0 plans, the others carry out its plan. All
-        of them must meet the same shapes in the same order, since each plan is a collective call.
-    margin: what budget="auto" leaves free: bytes, or a share of the device's memory.
-    accumulate: are there gradients already when a step starts? None looks at each call, and plans once for
-        each of the two cases.
-    outputs: does the caller hold the outputs, and does somebody hold their gradients, while the backward
-        runs: "held" or "dropped"? None counts them at first, looks at the first backward and plans anew if
-        they are dropped.
-    calls: how many calls of the model come before the first backward. More are noticed, and planned for from
-        the next step on.
-    planner, order, work_limit, seed, threads: as in `remat.plan`.
-    time_limit: seconds for planning; None: by the size of the graph, 3.5 s for 1000 ops, 20 s at most.
-    plan: carry out this plan instead of planning: a `remat.Plan`, a list of op indices, or the path of a
-        file.
-    loss_workspace: bytes that computing the loss outside the model needs on top of its gradient.
-    max_shapes: how many combinations of input shapes keep their plans; past it, the least recently used goes.
-    never_recompute, always_keep: patterns of module names ("layers.*.attention") or kinds of ops ("mm"): ops
-        that run once, and modules whose results are kept for the backward. See `choices.apply_choices`.
-    costs: where the durations of ops come from: "measured" on this machine; "roofline" of `device`; or the
-        path of a file that `measure_costs` wrote.
-    device: for the roofline, as in `remat generate --device`: a name of `remat.devices()`, or
-        "flops=19.5e12,bandwidth=2e12,launch=4e-6". Default "a100".
-    executor: "boxed" runs the ops of eager mode in the plan's order; "inductor" compiles both halves, keeps
-        what the plan keeps, and looks at the peak of the first step.
-    cache_dir: a folder that keeps measured costs and plans for later processes.
+    Attributes:
+        budget: bytes for the whole step: parameters, buffers, inputs, gradients, activations, temporaries. A
+            number, "6GiB", "60%" of the keep-all peak, or "auto": what the CUDA device has free.
+        reserve: bytes of the budget for what is not part of the step.
+        optimizer: its state on the model's device is taken from the budget, whether it exists already or is
+            made by its first step.
+        accumulate: whether gradients exist already when a step starts. None looks at each call, and plans
+            once for each of the two cases.
+        outputs: whether the outputs and their gradients are still referenced while the backward runs:
+            "held" or "dropped". None assumes held at first, looks at the first backward, and plans again if
+            they were dropped.
+        calls: calls of the model before the first backward. More are noticed, and planned for from the next
+            step on.
+        loss_workspace: bytes that a loss outside the model needs on top of its gradient.
+        planner: as in :func:`remat.plan`, like the next five.
+        order: "fixed" or "free".
+        time_limit: seconds for planning. None: by the size of the graph, 3.5 s for 1000 ops, 20 s at most.
+        work_limit: deterministic units of work.
+        seed: of the planner's random numbers.
+        threads: how many the planner may use.
+        plan: carry out this plan instead of planning: a `remat.Plan`, a list of op indices, or a file's path.
+        never_recompute: patterns of module names ("layers.*.attention") or kinds of ops ("mm") that run once.
+        always_keep: patterns of modules whose results are kept for the backward, or kinds of ops.
+        costs: durations of ops: "measured" on this machine, "roofline" of `device`, or the path of a file
+            that :func:`remat.torch.measure_costs` wrote.
+        device: for the roofline: a name of :func:`remat.devices`, or
+            "flops=19.5e12,bandwidth=2e12,launch=4e-6". None: "a100".
+        executor: "boxed" runs the ops of eager mode in the plan's order. "inductor" compiles both halves,
+            keeps what the plan keeps, and measures the peak of the first step.
+        cache_dir: a folder that keeps measured costs and plans for later processes.
+        max_shapes: combinations of input shapes that keep their plans; past it the least recently used goes.
+        group: a process group whose ranks train the same model: rank 0 plans, the others carry out its plan.
+            All ranks must meet the same shapes in the same order, since each plan is a collective call.
+        margin: what budget="auto" leaves free: bytes, or a share of the device's memory.
     """
 
     budget: int | str

@@ -39,10 +39,15 @@ class PeakRow:
 class PeakReport:
     """What is in memory at the step of the highest peak.
 
-    peak: bytes, all rows together.
-    step, steps: where in the plan it is, and how many steps that has.
-    op, kind, phase, module: what runs there.
-    rows: by module and category; no row is empty.
+    Attributes:
+        peak: bytes, all rows together.
+        step: where in the plan it is.
+        steps: how many the plan has.
+        op: name of the op that runs there.
+        kind: of that op.
+        phase: of that op.
+        module: of that op.
+        rows: by module and category; no row is empty.
     """
 
     peak: int

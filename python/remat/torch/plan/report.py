@@ -8,16 +8,17 @@ from typing import Any
 
 @dataclass
 class PlanReport:
-    """One planned graph. Bytes unless named otherwise; seconds are wall clock.
+    """One planned graph. Amounts are bytes; seconds are wall clock.
 
-    predicted_peak: of the whole step, resident tensors and `reserve` included; comparable with `budget`.
-    keep_all_peak: the same without any recomputation.
-    overhead: extra time by the measured durations, as a fraction.
-    rise: of the predicted peak, what comes on top of what is in memory when the step begins.
-    exceeded: by how much a measured peak was above the predicted one, if that was noticed.
-    stored: the plan came from `cache_dir`.
-    measured_peak: of the first training step, where an executor does not keep to the plan's order.
-    written_over: by position in the plan, bytes of a result that takes the place of an argument.
+    Attributes:
+        predicted_peak: of the whole step, resident tensors and `reserve` included; comparable with `budget`.
+        keep_all_peak: the same without recomputation.
+        overhead: extra time by the measured durations, as a fraction.
+        rise: the part of the predicted peak above what is in memory when the step begins.
+        exceeded: bytes by which a measured peak was above the predicted one, if that was noticed.
+        stored: whether the plan came from `cache_dir`.
+        measured_peak: of the first training step, for an executor that does not keep to the plan's order.
+        written_over: by position in the plan, bytes of a result that is written over an argument.
     """
 
     name: str
@@ -83,26 +84,32 @@ class ModelReport:
 
     @property
     def keep_all_peak(self) -> int:
+        """Its peak without recomputation, in bytes."""
         return self.largest().keep_all_peak
 
     @property
     def overhead(self) -> float:
+        """Its extra time as a fraction."""
         return self.largest().overhead
 
     @property
     def peak_lower_bound(self) -> int:
+        """Bytes below which no plan of it can go."""
         return self.largest().peak_lower_bound
 
     @property
     def budget(self) -> int:
+        """In bytes."""
         return self.largest().budget
 
     @property
     def plan(self) -> Any:
+        """The plan of the largest part."""
         return self.largest().plan
 
     @property
     def graph(self) -> Any:
+        """The graph of the largest part."""
         return self.largest().graph
 
     def __str__(self) -> str:

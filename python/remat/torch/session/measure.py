@@ -22,12 +22,14 @@ def measure_peak(
     `torch.cuda.max_memory_allocated`. Planned steps that run inside `fn` are compared with their predictions;
     more than 2 % above is a warning.
 
-    resident: the tensors, modules, optimizers (or containers of them) to count as alive at the start, with
-    their
-        gradients; None counts every tensor of the process that Python can see. CPU only.
-    warmup: calls of `fn` before the measured one. On the CPU, blocks older than the first of them that `fn`
-    frees are
-        counted to the end, since the allocator does not report their going; with a call before, none is.
+    Args:
+        fn: what is measured.
+        device: where; by default the CUDA device, if CUDA is in use, else the CPU.
+        resident: tensors, modules and optimizers (or containers of them) that are in memory at the start,
+            counted with their gradients. None: every tensor of the process that Python can see. CPU only.
+        warmup: calls of `fn` before the measured one. On the CPU, a block that is older than the first call
+            counts to the end even if `fn` frees it, since the allocator does not report that; after one
+            warm-up call there is none.
     """
     cuda: Any = torch.cuda
     where = torch.device(device or ("cuda" if cuda.is_available() and cuda.is_initialized() else "cpu"))
