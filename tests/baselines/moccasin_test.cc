@@ -17,6 +17,7 @@
 #include "exact/interval_model.h"
 #include "helpers/graphs.h"
 #include "helpers/oracle.h"
+#include "helpers/places.h"
 #include "remat/io.h"
 
 namespace remat::moccasin {
@@ -246,14 +247,12 @@ TEST_F(Moccasin, RoundsHugeSizesToTheSafeSide) {
   EXPECT_GT(result.cost.duration, graph.base_duration);
 }
 
-Graph load_shared(const std::string& name) {
-  return load_graph(std::filesystem::path(REMAT_SHARED_DIR) / "instances" / name).graph;
-}
-bool has_shared() { return std::filesystem::exists(std::filesystem::path(REMAT_SHARED_DIR) / "instances"); }
+Graph load_shared(const std::string& name) { return load_graph(testing::shared_graph(name)).graph; }
+bool has_shared() { return std::filesystem::exists(testing::shared_dir() / "instances"); }
 
 TEST_F(Moccasin, ReachesThePublishedOverheadsOnTheGraphOfAHundredOps) {
-  if (!has_shared()) GTEST_SKIP() << "no shared instances at " << REMAT_SHARED_DIR;
-  const Graph graph = load_shared("random_layered_n100.json");
+  if (!has_shared()) GTEST_SKIP() << "no shared instances at " << testing::shared_dir();
+  const Graph graph = load_shared("random_layered_n100");
   for (const auto& [percent, overhead_percent] : {std::pair(90, 0.8), std::pair(80, 2.3)}) {
     Limits limits;
     limits.set_time(60);
@@ -272,8 +271,8 @@ TEST_F(Moccasin, ReachesThePublishedOverheadsOnTheGraphOfAHundredOps) {
 }
 
 TEST_F(Moccasin, StopsInTimeOnAGraphThatIsTooLargeToSolve) {
-  if (!has_shared()) GTEST_SKIP() << "no shared instances at " << REMAT_SHARED_DIR;
-  const Graph graph = load_shared("random_layered_n500.json");
+  if (!has_shared()) GTEST_SKIP() << "no shared instances at " << testing::shared_dir();
+  const Graph graph = load_shared("random_layered_n500");
   const Problem problem{&graph, Bytes(284439 * 8 / 10)};
   // Processor time of this process: seconds on the wall belong to whoever else runs.
   const auto processor_seconds = [begin = std::clock()] {

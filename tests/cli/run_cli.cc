@@ -11,6 +11,8 @@
 #include <sstream>
 #include <stdexcept>
 
+#include "helpers/places.h"
+
 namespace remat::testing {
 namespace {
 
@@ -30,14 +32,14 @@ std::string contents(const std::filesystem::path& path) {
   std::vector<char*> argv{const_cast<char*>("remat")};
   for (const std::string& argument : arguments) argv.push_back(const_cast<char*>(argument.c_str()));
   argv.push_back(nullptr);
-  ::execv(REMAT_CLI_PATH, argv.data());
+  ::execv(cli_path().c_str(), argv.data());
   ::_exit(127);
 }
 
 pid_t start(const std::vector<std::string>& arguments, const std::string& out, const std::string& err) {
   const int to = ::open(err.c_str(), O_RDWR | O_CREAT | O_NOCTTY | O_CLOEXEC, 0600);
   const pid_t pid = ::fork();
-  if (pid < 0 || to < 0) throw std::runtime_error("cannot start " REMAT_CLI_PATH);
+  if (pid < 0 || to < 0) throw std::runtime_error("cannot start " + cli_path());
   if (pid == 0) execute(arguments, out.c_str(), to);
   ::close(to);
   return pid;

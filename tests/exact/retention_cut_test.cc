@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "helpers/graphs.h"
+#include "helpers/places.h"
 #include "remat/bounds.h"
 #include "remat/io.h"
 
@@ -137,7 +138,7 @@ TEST(Retention, StopsWithWhatIsProvedWhereItsTicksRunOut) {
 
 // The bound of a real training step is within a thousandth of the best plan known.
 TEST(Retention, IsTightOnTrainingGraphs) {
-  const std::filesystem::path file = std::filesystem::path(REMAT_SHARED_DIR) / "instances/torch_gpt2_12.json";
+  const std::filesystem::path file = testing::shared_graph("torch_gpt2_12");
   if (!std::filesystem::exists(file)) GTEST_SKIP() << file << " is not there";
   const Graph g = load_graph(file).graph;
   const Bytes budget(simulate(g, keep_all_plan(g)).peak.count() * 7 / 10);

@@ -5,6 +5,7 @@
 #include <filesystem>
 
 #include "helpers/errors.h"
+#include "helpers/places.h"
 #include "remat/generate.h"
 #include "remat/io.h"
 #include "remat/plan.h"
@@ -94,8 +95,7 @@ TEST(RandomLayered, ResemblesThePublishedInstances) {
 }
 
 TEST(RandomLayered, MatchesTheSharedInstanceInSizesAndDurations) {
-  const std::filesystem::path path =
-      std::filesystem::path(REMAT_SHARED_DIR) / "instances/random_layered_n500.json";
+  const std::filesystem::path path = testing::shared_graph("random_layered_n500");
   if (!std::filesystem::exists(path)) GTEST_SKIP() << path << " is not there";
   const Graph real = load_graph(path).graph;
   const Graph made = random_layered(layered(500, 0.36));

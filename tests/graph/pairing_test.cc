@@ -5,6 +5,7 @@
 #include <filesystem>
 
 #include "helpers/graphs.h"
+#include "helpers/places.h"
 #include "remat/generate.h"
 #include "remat/io.h"
 
@@ -98,7 +99,7 @@ TEST(Pairing, FindsTheLossOfCapturesFromPyTorch) {
   const std::pair<const char*, int> kFirstBackward[] = {
       {"torch_gpt2_12", 293}, {"torch_resnet50", 229}, {"torch_transformer_6", 376}, {"torch_unet", 87}};
   for (const auto& [name, first] : kFirstBackward) {
-    const auto path = std::filesystem::path(REMAT_SHARED_DIR) / "instances" / (std::string(name) + ".json");
+    const auto path = testing::shared_graph(name);
     if (!std::filesystem::exists(path)) GTEST_SKIP() << path << " is not there";
     const auto pairing = find_pairing(load_graph(path).graph);
     ASSERT_TRUE(pairing) << name;

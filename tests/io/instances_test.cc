@@ -3,6 +3,7 @@
 
 #include <filesystem>
 
+#include "helpers/places.h"
 #include "remat/bounds.h"
 #include "remat/io.h"
 
@@ -19,8 +20,7 @@ void PrintTo(const Instance& instance, std::ostream* out) { *out << instance.nam
 class SharedInstance : public ::testing::TestWithParam<Instance> {};
 
 TEST_P(SharedInstance, HasItsKeepAllPeakAndFloor) {
-  const std::filesystem::path path =
-      std::filesystem::path(REMAT_SHARED_DIR) / "instances" / (GetParam().name + ".json");
+  const std::filesystem::path path = testing::shared_graph(GetParam().name);
   if (!std::filesystem::exists(path))
     GTEST_SKIP() << path << " is not there: the shared instances are not part of the repository";
   const LoadedGraph loaded = load_graph(path);

@@ -8,6 +8,7 @@
 #include <nlohmann/json.hpp>
 
 #include "helpers/graphs.h"
+#include "helpers/places.h"
 #include "remat/bounds.h"
 #include "remat/io.h"
 
@@ -106,7 +107,7 @@ class Verifier : public ::testing::Test {
 };
 
 TEST_F(Verifier, AgreesOnTenThousandRandomPlans) {
-  const fs::path script = fs::path(REMAT_SHARED_DIR) / "tools" / "verify_plan.py";
+  const fs::path script = testing::shared_dir() / "tools" / "verify_plan.py";
   if (!fs::exists(script))
     GTEST_SKIP() << script << " is not there: the verifier is not part of the repository";
   const std::vector<Case> cases = write_cases();

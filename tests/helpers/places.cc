@@ -1,0 +1,13 @@
+#include "helpers/places.h"
+
+namespace remat::testing {
+
+std::string cli_path() { return REMAT_CLI_PATH; }
+
+std::filesystem::path shared_dir() { return REMAT_SHARED_DIR; }
+
+std::filesystem::path shared_graph(const std::string& name) {
+  return shared_dir() / "instances" / (name + ".json");
+}
+
+}  // namespace remat::testing

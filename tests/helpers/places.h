@@ -1,0 +1,17 @@
+// Where tests find what is not theirs: the command line under test, and the folder ../shared of a checkout.
+#pragma once
+
+#include <filesystem>
+#include <string>
+
+namespace remat::testing {
+
+/// The program `remat` of this build.
+std::string cli_path();
+
+/// ../shared beside the repository; a user's clone has none, and tests that need it are skipped.
+std::filesystem::path shared_dir();
+/// The file of a shared graph, such as "torch_unet".
+std::filesystem::path shared_graph(const std::string& name);
+
+}  // namespace remat::testing
