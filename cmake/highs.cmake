@@ -29,17 +29,9 @@ if(NOT REMAT_HIGHS_INCLUDE OR NOT REMAT_HIGHS_LIBRARY)
     "with include/highs and lib/libhighs.so.")
 endif()
 
-add_library(highs::highs SHARED IMPORTED GLOBAL)
-set_target_properties(highs::highs PROPERTIES
-  IMPORTED_LOCATION "${REMAT_HIGHS_LIBRARY}"
-  INTERFACE_INCLUDE_DIRECTORIES "${REMAT_HIGHS_INCLUDE}")
+# Not `highs::highs`: a project above may have a HiGHS of its own.
+add_library(remat::highs SHARED IMPORTED GLOBAL)
 get_filename_component(REMAT_HIGHS_INCLUDE_PARENT "${REMAT_HIGHS_INCLUDE}" DIRECTORY)
-target_include_directories(highs::highs SYSTEM INTERFACE "${REMAT_HIGHS_INCLUDE_PARENT}")
-
-# A program or module that links remat finds libhighs.so beside itself, wherever the folder is moved.
-function(remat_ship_highs target)
-  set_target_properties(${target} PROPERTIES BUILD_RPATH "$ORIGIN" INSTALL_RPATH "$ORIGIN" BUILD_WITH_INSTALL_RPATH ON)
-  add_custom_command(TARGET ${target} POST_BUILD
-    COMMAND ${CMAKE_COMMAND} -E copy_if_different "${REMAT_HIGHS_LIBRARY}" "$<TARGET_FILE_DIR:${target}>/libhighs.so"
-    VERBATIM)
-endfunction()
+set_target_properties(remat::highs PROPERTIES IMPORTED_LOCATION "${REMAT_HIGHS_LIBRARY}")
+target_include_directories(remat::highs SYSTEM INTERFACE "${REMAT_HIGHS_INCLUDE}" "${REMAT_HIGHS_INCLUDE_PARENT}")
+include(${CMAKE_CURRENT_LIST_DIR}/remat-ship-highs.cmake)
