@@ -59,5 +59,5 @@ say "Python packages of requirements.txt (PyTorch among them: a few minutes the 
 .venv/bin/python -m pip install -qq --disable-pip-version-check -r requirements.txt
 say "package remat, from this folder"
 .venv/bin/python -m pip install -qq --disable-pip-version-check --no-build-isolation --no-deps \
-  --config-settings=wheel.cmake=false --config-settings=editable.mode=inplace --editable .
+  --config-settings=wheel.cmake=false --config-settings=wheel.py-api= --config-settings=editable.mode=inplace --editable .
 install_libraries
