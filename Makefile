@@ -6,6 +6,10 @@
 # make docs    the documentation site at build/docs/html, from docs/ and the docstrings
 # make bench   micro benchmarks
 # make sanitize  the C++ tests under the address and undefined-behaviour sanitizers
+# make sanitize-threads  planning with four threads under the thread sanitizer
+# make fuzz    a million random inputs for the readers and the command line (FUZZ_INPUTS=N for another number)
+# make differential  random tiny graphs against exact answers (GRAPHS=N SEED=S)
+# make coverage  which lines of src and of the package the tests run
 # make clean   removes what was built; `make distclean` the virtual environment too
 # All but the last two set up what they need in .venv first.
 PYTHON ?= python3
@@ -15,7 +19,8 @@ export PATH := $(CURDIR)/.venv/bin:$(PATH)
 NINJA := ninja $(if $(MAKE_TERMOUT),,--quiet)
 
 .DELETE_ON_ERROR:
-.PHONY: demo test test-cpp test-python build check format docs bench sanitize clean distclean
+.PHONY: demo test test-cpp test-python build check format docs bench sanitize sanitize-threads fuzz \
+        differential coverage clean distclean
 
 build: build/build.ninja
 	@echo "build: command line and Python package"
@@ -54,8 +59,26 @@ sanitize: build-sanitize/build.ninja
 	@$(NINJA) -C build-sanitize
 	@tools/ctest.sh build-sanitize
 
+sanitize-threads: build-thread/build.ninja
+	@echo "build: with the thread sanitizer"
+	@$(NINJA) -C build-thread remat_cli
+	@tools/thread_check.sh build-thread
+
+FUZZ_INPUTS ?= 1000000
+fuzz: .venv/ready
+	@tools/fuzz.sh $(FUZZ_INPUTS)
+
+GRAPHS ?= 10000
+SEED ?= 1
+differential: build/build.ninja
+	@$(NINJA) -C build remat_differential
+	@build/tests/remat_differential --graphs $(GRAPHS) --seed $(SEED)
+
+coverage: build
+	@.venv/bin/python tools/coverage.py
+
 clean:
-	@rm -rf build build-bench build-sanitize python/remat/_core* python/remat/bin python/remat/libhighs.so
+	@rm -rf build build-bench build-sanitize build-thread build-fuzz build-coverage python/remat/_core* python/remat/bin python/remat/libhighs.so
 
 distclean: clean
 	@rm -rf .venv
@@ -72,7 +95,8 @@ distclean: clean
 build/build.ninja: PRESET = release
 build-bench/build.ninja: PRESET = bench
 build-sanitize/build.ninja: PRESET = sanitize
-build/build.ninja build-bench/build.ninja build-sanitize/build.ninja: .venv/ready CMakePresets.json
+build-thread/build.ninja: PRESET = thread-sanitize
+build/build.ninja build-bench/build.ninja build-sanitize/build.ninja build-thread/build.ninja: .venv/ready CMakePresets.json
 	@echo "configure: $(@D)"
 	@cmake --preset $(PRESET) -DPython_EXECUTABLE="$(CURDIR)/.venv/bin/python" >/dev/null
 	@touch $@

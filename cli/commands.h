@@ -9,6 +9,9 @@ namespace remat::cli {
 
 using Action = std::function<int()>;
 
+/// Parses the arguments, runs what they ask for, and returns the exit code. Every failure is one line.
+int run_command(int argc, const char* const* argv);
+
 void add_plan(CLI::App& app, Action& action);
 void add_info(CLI::App& app, Action& action);
 void add_check(CLI::App& app, Action& action);

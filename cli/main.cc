@@ -1,73 +1,31 @@
 // remat: plans which results of a computation to keep and which to compute again.
-#include <CLI/CLI.hpp>
-#include <iostream>
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <csignal>
 
 #include "commands.h"
-#include "common.h"
-#include "remat/error.h"
 
 namespace {
 
-using namespace remat;
-using namespace remat::cli;
-
-int fail(const std::string& message, int code) {
-  std::cerr << "remat: " << one_line(message) << "\n";
-  return code;
+/// What cannot be written is an error to be told, not a signal that ends the run: a pipe that nobody reads
+/// any more, a file that may not grow.
+void ignore_write_signals() {
+  for (int signal : {SIGPIPE, SIGXFSZ}) std::signal(signal, SIG_IGN);
 }
 
-int run(const Action& action) {
-  int code = kFailure;
-  try {
-    code = action();
-  } catch (const UsageError& error) {
-    code = fail(error.what(), kUsage);
-  } catch (const InputError& error) {
-    code = fail(error.what(), kFailure);
-  } catch (const std::bad_alloc&) {
-    code = fail("out of memory", kFailure);
-  } catch (const std::exception& error) {
-    code = fail(std::string("internal error: ") + error.what(), kFailure);
+/// A standard stream that is closed keeps its number, so that no file opened later gets what is meant for it.
+/// Writing to it still fails.
+void hold_closed_streams() {
+  for (int stream : {STDIN_FILENO, STDOUT_FILENO, STDERR_FILENO}) {
+    if (::fcntl(stream, F_GETFD) < 0) ::open("/dev/null", stream == STDIN_FILENO ? O_WRONLY : O_RDONLY);
   }
-  std::cout.flush();
-  if (!std::cout) return fail("cannot write to standard output", kFailure);
-  return code;
-}
-
-std::string usage_message(const CLI::App& app, const CLI::ParseError& error, const std::string& first) {
-  const auto used = app.get_subcommands();
-  if (!used.empty())
-    return std::string(error.what()) + " (see 'remat " + used.front()->get_name() + " --help')";
-  if (first.empty() || first.starts_with('-')) return std::string(error.what()) + " (see 'remat --help')";
-  std::string known;
-  for (const CLI::App* sub : app.get_subcommands(nullptr))
-    known += (known.empty() ? "" : ", ") + sub->get_name();
-  return "unknown command '" + first + "'; known: " + known;
 }
 
 }  // namespace
 
 int main(int argc, char** argv) {
-  CLI::App app{
-      "Plans which results of a computation to keep and which to compute again, so that it runs within a "
-      "memory "
-      "budget at the least extra time.",
-      "remat"};
-  app.set_version_flag("--version", "remat " REMAT_VERSION);
-  app.require_subcommand(1);
-  app.footer(
-      "Exit codes: 0 a plan within the budget, or success; 1 bad input or failure; 2 proved that no plan "
-      "fits;\n"
-      "3 nothing found within the limits; 64 wrong usage.");
-  Action action;
-  for (const auto add : {add_plan, add_info, add_check, add_compare, add_sweep, add_convert, add_generate,
-                         add_planners, add_bench})
-    add(app, action);
-  try {
-    app.parse(argc, argv);
-  } catch (const CLI::ParseError& error) {
-    if (error.get_exit_code() == 0) return app.exit(error);  // --help, --version
-    return fail(usage_message(app, error, argc > 1 ? argv[1] : ""), kUsage);
-  }
-  return run(action);
+  ignore_write_signals();
+  hold_closed_streams();
+  return remat::cli::run_command(argc, argv);
 }

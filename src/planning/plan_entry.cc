@@ -74,6 +74,12 @@ void settle(const Problem& problem, PlanResult& result) {
   if (result.status == Status::kOptimal) result.stopped_by = StoppedBy::kProof;
 }
 
+/// A planner may have ended by an argument of its own that proves less than the status says.
+void name_only_proofs(PlanResult& result) {
+  const bool is_proved = result.status == Status::kOptimal || result.status == Status::kInfeasible;
+  if (!is_proved && result.stopped_by == StoppedBy::kProof) result.stopped_by = StoppedBy::kTarget;
+}
+
 /// Keeps the best of the planner's plan and the plans known before.
 void consider_starts(const Problem& problem, PlanResult& result) {
   for (const Plan& start : problem.starts) {
@@ -131,6 +137,7 @@ PlanResult make_plan_with(const Problem& problem, std::string_view name,
     settle(problem, result);
   }
   if (result.status != Status::kInfeasible) consider_starts(problem, result);
+  name_only_proofs(result);
   result.seconds = clock.seconds();
   return result;
 }

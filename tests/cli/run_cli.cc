@@ -23,8 +23,11 @@ std::string contents(const std::filesystem::path& path) {
   return text.str();
 }
 
+using Prepare = std::function<void()>;
+
 /// In the child: never returns.
-[[noreturn]] void execute(const std::vector<std::string>& arguments, const char* out, int err) {
+[[noreturn]] void execute(const std::vector<std::string>& arguments, const char* out, int err,
+                          const Prepare& prepare) {
   const int in = ::open("/dev/null", O_RDONLY), to = ::open(out, O_WRONLY | O_CREAT | O_TRUNC, 0600);
   ::dup2(in, STDIN_FILENO);
   ::dup2(to, STDOUT_FILENO);
@@ -32,15 +35,17 @@ std::string contents(const std::filesystem::path& path) {
   std::vector<char*> argv{const_cast<char*>("remat")};
   for (const std::string& argument : arguments) argv.push_back(const_cast<char*>(argument.c_str()));
   argv.push_back(nullptr);
+  if (prepare) prepare();
   ::execv(cli_path().c_str(), argv.data());
   ::_exit(127);
 }
 
-pid_t start(const std::vector<std::string>& arguments, const std::string& out, const std::string& err) {
+pid_t start(const std::vector<std::string>& arguments, const std::string& out, const std::string& err,
+            const Prepare& prepare = {}) {
   const int to = ::open(err.c_str(), O_RDWR | O_CREAT | O_NOCTTY | O_CLOEXEC, 0600);
   const pid_t pid = ::fork();
   if (pid < 0 || to < 0) throw std::runtime_error("cannot start " + cli_path());
-  if (pid == 0) execute(arguments, out.c_str(), to);
+  if (pid == 0) execute(arguments, out.c_str(), to, prepare);
   ::close(to);
   return pid;
 }
@@ -61,11 +66,12 @@ std::string CliRun::value(const std::string& key) const {
   return "(none)";
 }
 
-CliRun run_cli(const std::vector<std::string>& arguments, const std::string& out_path) {
+CliRun run_cli(const std::vector<std::string>& arguments, const std::string& out_path,
+               const Prepare& prepare) {
   const TemporaryFolder folder;
   const std::string out = out_path.empty() ? folder / "out" : out_path;
   CliRun run;
-  run.code = wait_for(start(arguments, out, folder / "err"));
+  run.code = wait_for(start(arguments, out, folder / "err", prepare));
   if (out_path.empty()) run.out = contents(out);
   run.err = contents(folder / "err");
   return run;

@@ -4,6 +4,7 @@
 #include <sys/types.h>
 
 #include <filesystem>
+#include <functional>
 #include <nlohmann/json.hpp>
 #include <string>
 #include <vector>
@@ -18,8 +19,10 @@ struct CliRun {
   std::string value(const std::string& key) const;
 };
 
-/// Runs `remat` with the arguments and waits. Standard output goes to `out_path` where one is given.
-CliRun run_cli(const std::vector<std::string>& arguments, const std::string& out_path = "");
+/// Runs `remat` with the arguments and waits. Standard output goes to `out_path` where one is given;
+/// `prepare` is called in the new process, last before it becomes `remat`.
+CliRun run_cli(const std::vector<std::string>& arguments, const std::string& out_path = "",
+               const std::function<void()>& prepare = {});
 
 /// A `remat` that is still running.
 class RunningCli {

@@ -2,14 +2,17 @@
 #include <gtest/gtest.h>
 
 #include "helpers/graphs.h"
+#include "helpers/on_failure.h"
 #include "helpers/oracle.h"
+#include "helpers/reproduce.h"
 #include "remat/planner.h"
 
 namespace remat {
 namespace {
 
+/// The problem points at the graph.
 struct Case {
-  Graph graph;
+  const Graph& graph;
   Problem problem;
   Bytes least_peak;
   std::optional<Duration> least_duration;
@@ -34,59 +37,114 @@ void each_case(int graphs, std::uint64_t seed, Visit&& visit) {
   }
 }
 
-PlanResult run(const Problem& problem, std::string_view planner) {
-  Limits limits;
-  limits.set_work(20'000);
-  return make_plan(problem, planner, {.seed = 7, .threads = 1, .set = {}}, limits);
+/// The same graphs, each asked for the least peak; `least_duration` is the least at that peak.
+template <class Visit>
+void each_peak_case(int graphs, std::uint64_t seed, Visit&& visit) {
+  Random random(seed);
+  for (int round = 0; round < graphs; ++round) {
+    const Graph graph = testing::random_graph(random);
+    for (OrderMode order : {OrderMode::kFixed, OrderMode::kFree}) {
+      const Bytes least = testing::oracle_min_peak(graph, order);
+      const Problem problem{&graph, Bytes(), order, Objective::kPeak};
+      visit(Case{graph, problem, least, testing::oracle_min_duration(graph, order, least)});
+    }
+  }
 }
 
-class EveryPlanner : public ::testing::TestWithParam<std::string> {};
+constexpr std::int64_t kWork = 20'000;
+
+PlanResult run(const testing::Call& call) {
+  Limits limits;
+  limits.set_work(*call.work_limit);
+  return make_plan(call.problem, call.planner, call.options, limits);
+}
+
+testing::Call call_of(const Problem& problem, std::string_view planner, int threads = 1) {
+  return {problem, planner, {.seed = 7, .threads = threads, .set = {}}, kWork};
+}
+
+/// What holds for every answer: a valid plan of what it claims, bounds that nothing beats, proofs that are
+/// true.
+void expect_truth(const Case& c, const PlanResult& result) {
+  const Problem& problem = c.problem;
+  ASSERT_LE(result.peak_bound.peak, c.least_peak);
+  if (c.least_duration) {
+    ASSERT_LE(result.duration_bound.duration, *c.least_duration) << result.duration_bound.argument;
+    ASSERT_NE(result.status, Status::kInfeasible);
+  }
+  if (!has_plan(result)) return;
+  ASSERT_TRUE(result.plan);
+  const bool by_peak = problem.objective == Objective::kPeak;
+  const auto violation =
+      validate(c.graph, *result.plan, problem.order, by_peak ? std::nullopt : std::optional(problem.budget));
+  ASSERT_FALSE(violation) << violation->message;
+  ASSERT_TRUE(c.least_duration) << "a plan where the oracle finds none";
+  ASSERT_GE(result.cost.peak, c.least_peak);
+  if (!by_peak || result.cost.peak == c.least_peak) {
+    ASSERT_GE(result.cost.duration, *c.least_duration);
+  }
+  if (result.status != Status::kOptimal) return;
+  ASSERT_EQ(result.cost.duration, *c.least_duration);
+  if (by_peak) {
+    ASSERT_EQ(result.cost.peak, c.least_peak);
+  }
+}
+
+class EveryPlanner : public ::testing::TestWithParam<std::string> {
+ protected:
+  bool supports(const Problem& problem) const { return !find_planner(GetParam()).supports(problem); }
+};
 
 TEST_P(EveryPlanner, IsTruthfulOnEveryTinyGraph) {
   each_case(150, 11, [&](const Case& c) {
-    Problem problem = c.problem;
-    problem.graph = &c.graph;
-    if (find_planner(GetParam()).supports(problem)) return;
-    SCOPED_TRACE(::testing::Message()
-                 << "budget " << problem.budget.count() << " " << to_string(problem.order));
-    const PlanResult result = run(problem, GetParam());
-    ASSERT_LE(result.peak_bound.peak, c.least_peak);
-    if (c.least_duration) {
-      ASSERT_LE(result.duration_bound.duration, *c.least_duration) << result.duration_bound.argument;
-      ASSERT_NE(result.status, Status::kInfeasible);
-    }
-    if (has_plan(result)) {
-      ASSERT_TRUE(result.plan);
-      const auto violation = validate(c.graph, *result.plan, problem.order, problem.budget);
-      ASSERT_FALSE(violation) << violation->message;
-      ASSERT_TRUE(c.least_duration) << "a plan where the oracle finds none";
-      ASSERT_GE(result.cost.duration, *c.least_duration);
-      if (result.status == Status::kOptimal) {
-        ASSERT_EQ(result.cost.duration, *c.least_duration);
-      }
-    }
+    if (!supports(c.problem) || HasFatalFailure()) return;
+    const testing::Call call = call_of(c.problem, GetParam());
+    const testing::OnFailure show([&] { return testing::reproduction(call); });
+    expect_truth(c, run(call));
+  });
+}
+
+TEST_P(EveryPlanner, IsTruthfulWithFourThreads) {
+  each_case(25, 14, [&](const Case& c) {
+    if (!supports(c.problem) || HasFatalFailure()) return;
+    const testing::Call call = call_of(c.problem, GetParam(), 4);
+    const testing::OnFailure show([&] { return testing::reproduction(call); });
+    expect_truth(c, run(call));
+  });
+}
+
+TEST_P(EveryPlanner, IsTruthfulAboutTheLeastPeak) {
+  each_peak_case(100, 15, [&](const Case& c) {
+    if (!supports(c.problem) || HasFatalFailure()) return;
+    const testing::Call call = call_of(c.problem, GetParam());
+    const testing::OnFailure show([&] { return testing::reproduction(call); });
+    const PlanResult result = run(call);
+    expect_truth(c, result);
+    ASSERT_TRUE(has_plan(result)) << "some plan always fits, keep-all for one";
+    ASSERT_LE(result.cost.peak, simulate(c.graph, keep_all_plan(c.graph)).peak);
   });
 }
 
 TEST_P(EveryPlanner, GivesTheSamePlanForTheSameSeed) {
-  each_case(40, 12, [&](const Case& c) {
-    Problem problem = c.problem;
-    problem.graph = &c.graph;
-    if (find_planner(GetParam()).supports(problem)) return;
-    const PlanResult first = run(problem, GetParam());
-    const PlanResult second = run(problem, GetParam());
+  const auto expect_same = [&](const Case& c) {
+    if (!supports(c.problem) || HasFatalFailure()) return;
+    const testing::Call call = call_of(c.problem, GetParam());
+    const testing::OnFailure show([&] { return testing::reproduction(call); });
+    const PlanResult first = run(call);
+    const PlanResult second = run(call);
     ASSERT_EQ(first.plan, second.plan);
     ASSERT_EQ(first.status, second.status);
     ASSERT_EQ(first.stopped_by, second.stopped_by);
-  });
+  };
+  each_case(40, 12, expect_same);
+  each_peak_case(20, 12, expect_same);
 }
 
 TEST_P(EveryPlanner, FindsTheKeepAllPlanWhereItFits) {
   const Graph graph = testing::training_chain(6);
   const Problem problem{&graph, simulate(graph, keep_all_plan(graph)).peak};
-  if (find_planner(GetParam()).supports(problem))
-    GTEST_SKIP() << "the planner does not take chains in fixed order";
-  const PlanResult result = run(problem, GetParam());
+  if (!supports(problem)) GTEST_SKIP() << "the planner does not take chains in fixed order";
+  const PlanResult result = run(call_of(problem, GetParam()));
   EXPECT_EQ(result.status, Status::kOptimal);
   EXPECT_EQ(result.cost.duration, graph.base_duration);
 }
@@ -102,15 +160,15 @@ INSTANTIATE_TEST_SUITE_P(Registry, EveryPlanner, ::testing::ValuesIn(names()),
 
 TEST(Auto, IsNeverWorseThanAnyPlannerItContains) {
   each_case(60, 13, [&](const Case& c) {
-    Problem problem = c.problem;
-    problem.graph = &c.graph;
-    const PlanResult automatic = run(problem, "auto");
+    const PlanResult automatic = run(call_of(c.problem, "auto"));
     for (const PlannerInfo& planner : planners()) {
-      if (planner.supports(problem)) continue;
-      const PlanResult one = run(problem, planner.name);
+      if (planner.supports(c.problem)) continue;
+      const testing::Call call = call_of(c.problem, planner.name);
+      const testing::OnFailure show([&] { return testing::reproduction(call); });
+      const PlanResult one = run(call);
       // Of equally fast plans any will do: the objective is the duration.
       if (has_plan(one) && has_plan(automatic) && one.cost.duration == automatic.cost.duration) continue;
-      ASSERT_FALSE(better(problem, one, automatic)) << planner.name << " beats auto";
+      ASSERT_FALSE(better(c.problem, one, automatic)) << planner.name << " beats auto";
     }
   });
 }

@@ -2,12 +2,11 @@
 
 #include <algorithm>
 #include <atomic>
-#include <exception>
 #include <queue>
 #include <set>
-#include <thread>
 #include <tuple>
 
+#include "base/threads.h"
 #include "baselines/hiremate/canonical.h"
 #include "remat/error.h"
 
@@ -231,27 +230,14 @@ void Hierarchy::solve_wave(const std::vector<GroupId>& wave, Limits& limits, dou
   const auto seconds = wave_limits.seconds_left();
   const auto work = wave_limits.work_left();
   std::atomic<std::size_t> next{0};
-  std::vector<std::exception_ptr> errors(threads);
-  const auto run = [&](std::size_t thread) {
-    try {
-      for (std::size_t i = next++; i < wave.size(); i = next++) {
-        Limits own(wave_limits, 1);
-        if (seconds) own.set_time(*seconds * part * 2);
-        if (work) own.set_work(*work / static_cast<std::int64_t>(wave.size()));
-        solve_group(wave[i], own);
-      }
-    } catch (...) {
-      errors[thread] = std::current_exception();
+  run_threads(threads, [&](std::size_t) {
+    for (std::size_t i = next++; i < wave.size(); i = next++) {
+      Limits own(wave_limits, 1);
+      if (seconds) own.set_time(*seconds * part * 2);
+      if (work) own.set_work(*work / static_cast<std::int64_t>(wave.size()));
+      solve_group(wave[i], own);
     }
-  };
-  {
-    std::vector<std::jthread> others;
-    for (std::size_t t = 1; t < threads; ++t) others.emplace_back(run, t);
-    run(0);
-  }
-  for (const auto& error : errors) {
-    if (error) std::rethrow_exception(error);
-  }
+  });
 }
 
 /// Distinct groups by height. A group that is the same as another one is as high as that one, whatever is

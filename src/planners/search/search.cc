@@ -1,10 +1,9 @@
 #include "planners/search/search.h"
 
 #include <algorithm>
-#include <exception>
 #include <memory>
-#include <thread>
 
+#include "base/threads.h"
 #include "planners/retention/retention.h"
 #include "planners/search/worker.h"
 #include "planners/tw_remat/tw_remat.h"
@@ -53,25 +52,6 @@ bool needs_less(const Problem& problem, Bytes keep_all_peak) {
   return problem.objective == Objective::kPeak || problem.budget.count() < keep_all_peak.count() / 2;
 }
 
-void run_workers(std::vector<std::unique_ptr<Worker>>& workers, Limits& limits) {
-  std::vector<std::exception_ptr> errors(workers.size());
-  const auto guarded = [&](std::size_t i) {
-    try {
-      workers[i]->run(limits);
-    } catch (...) {
-      errors[i] = std::current_exception();
-    }
-  };
-  {
-    std::vector<std::jthread> others;
-    for (std::size_t i = 1; i < workers.size(); ++i) others.emplace_back(guarded, i);
-    guarded(0);
-  }
-  for (const auto& error : errors) {
-    if (error) std::rethrow_exception(error);
-  }
-}
-
 PlanResult run(const Problem& problem, const PlanOptions& given, Limits& limits) {
   const Options options = read_options(given);
   PlanResult result;
@@ -98,7 +78,7 @@ PlanResult run(const Problem& problem, const PlanOptions& given, Limits& limits)
     const std::uint64_t seed = given.seed + 0x9e3779b97f4a7c15ULL * static_cast<std::uint64_t>(i);
     workers.push_back(std::make_unique<Worker>(problem, compact, options, starts, pool, seed));
   }
-  run_workers(workers, limits);
+  run_threads(workers.size(), [&](std::size_t i) { workers[i]->run(limits); });
 
   if (const auto found = pool.any()) result.plan = found->plan;
   result.stopped_by = limits.stopped_by().value_or(StoppedBy::kProof);

@@ -1,0 +1,20 @@
+// What must hold whatever bytes come in. A broken promise is thrown as std::logic_error, which no reader
+// throws; the mutation tests report it, and a fuzzer counts it as a crash.
+#pragma once
+
+#include <string_view>
+
+namespace remat::fuzz {
+
+/// The graph reader refuses the text with one line, or gives a graph that holds together. True: accepted.
+bool check_graph_text(std::string_view text);
+
+/// The same for the plan reader, and for checking the plan against a graph it was not made for.
+bool check_plan_text(std::string_view text);
+
+/// Runs the command line in this process: the arguments are the first line, the file "in" what follows it,
+/// the file "in2" what follows a line "---". It ends with one of its exit codes, one line where it fails, and
+/// no part of a file left behind. Only in the fuzz target.
+void check_command(std::string_view input);
+
+}  // namespace remat::fuzz

@@ -1,0 +1,24 @@
+// One input of a fuzzer, as libFuzzer calls it.
+#include <cstddef>
+#include <cstdint>
+#include <string_view>
+
+#include "fuzz/one_input.h"
+
+/// The first byte says what the rest is: 'g' a graph, 'p' a plan, anything else a command line with its
+/// files.
+extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
+  if (size == 0) return 0;
+  const std::string_view text(reinterpret_cast<const char*>(data) + 1, size - 1);
+  switch (*data) {
+    case 'g':
+      remat::fuzz::check_graph_text(text);
+      break;
+    case 'p':
+      remat::fuzz::check_plan_text(text);
+      break;
+    default:
+      remat::fuzz::check_command(text);
+  }
+  return 0;
+}
