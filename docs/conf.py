@@ -30,9 +30,16 @@ napoleon_use_ivar = True
 
 breathe_projects = {"remat": str(ROOT / "build" / "docs" / "doxygen" / "xml")}
 breathe_default_project = "remat"
+breathe_show_include = False
+
+default_role = "code"
+smartquotes = False
+python_maximum_signature_line_length = 80
+cpp_maximum_signature_line_length = 80
 
 html_theme = "furo"
 html_title = "Remat"
+html_copy_source = False
 
 
 def front_page(app: Any, docname: str, source: list[str]) -> None:

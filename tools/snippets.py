@@ -8,13 +8,15 @@ A block is run by its language:
   lines up to the next command are what it prints, first on stdout, then on stderr. ``...`` stands for
   anything within a line, and alone on a line for any lines. A command must succeed unless its whole
   output is shown.
+- ``sh``: run by bash as it stands; the first command that fails ends it, which is an error.
 - ``python``: executed, all blocks of a page in one namespace; a block with ``>>>`` is a doctest (with
   ellipsis).
+- ``output``: what the ``python`` or ``sh`` block before it printed, with ``...`` as above.
 - ``json``: must be JSON; an object with ``"format": "remat.graph"`` must be a graph.
 - any language with ``file=PATH`` behind it: shows that file. ``--fix`` writes it into the page.
 
 Others are text. Each page runs in an empty folder of its own that shows the repository's files (what a
-snippet writes stays there) and ``../shared`` where that exists. An HTML comment on the line before a block
+snippet writes stays there). An HTML comment on the line before a block
 changes this: ``<!-- snippet: skip WHY -->`` and ``<!-- snippet: needs PATH -->``; what is skipped is printed.
 A comment that opens with ``<!-- snippet: python`` and closes with ``-->`` on a line of its own is a block
 that readers do not see.
@@ -26,6 +28,7 @@ import argparse
 import contextlib
 import difflib
 import doctest
+import io
 import json
 import os
 import re
@@ -118,35 +121,56 @@ def matches(expected: list[str], got: list[str]) -> bool:
     return re.fullmatch(pattern, "".join(line.rstrip() + "\n" for line in got)) is not None
 
 
-def run_console(block: Block, folder: Path) -> None:
-    # `remat` is the command of the environment that runs this file.
+def trimmed(lines: list[str]) -> list[str]:
+    """Without the empty lines at the end."""
+    while lines and not lines[-1].strip():
+        lines = lines[:-1]
+    return lines
+
+
+def run_bash(text: str, folder: Path) -> subprocess.CompletedProcess[str]:
+    # `remat` and `python` are those of the environment that runs this file.
     path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+    return subprocess.run(
+        ["bash", "-c", text],
+        cwd=folder,
+        env={**os.environ, "PATH": path},
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=TIMEOUT_S,
+    )
+
+
+def check_output(place: str, expected: list[str], got: list[str]) -> None:
+    if not matches(expected, got):
+        difference = "\n".join(difflib.unified_diff(expected, got, "page", "output", lineterm=""))
+        raise SnippetError(f"{place}: other output\n{difference}")
+
+
+def run_console(block: Block, folder: Path) -> None:
     for command in read_commands(block):
-        done = subprocess.run(
-            ["bash", "-c", command.text],
-            cwd=folder,
-            env={**os.environ, "PATH": path},
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            text=True,
-            timeout=TIMEOUT_S,
-        )
-        got = (done.stdout + done.stderr).splitlines()
-        while got and not got[-1].strip():
-            got.pop()
-        expected = command.output
-        while expected and not expected[-1].strip():
-            expected = expected[:-1]
+        done = run_bash(command.text, folder)
+        got = trimmed((done.stdout + done.stderr).splitlines())
+        expected = trimmed(command.output)
         whole = bool(expected) and not any("..." in line for line in expected)
         if done.returncode != 0 and not whole:
             shown = "\n".join(got)
             raise SnippetError(f"{block.page}:{command.line}: exit code {done.returncode}\n{shown}")
-        if not matches(expected, got):
-            difference = "\n".join(difflib.unified_diff(expected, got, "page", "output", lineterm=""))
-            raise SnippetError(f"{block.page}:{command.line}: other output\n{difference}")
+        check_output(f"{block.page}:{command.line}", expected, got)
 
 
-def run_python(block: Block, names: dict[str, Any]) -> None:
+def run_sh(block: Block, folder: Path) -> str:
+    """What it prints."""
+    done = run_bash("set -eo pipefail\n" + "\n".join(block.text), folder)
+    if done.returncode != 0:
+        shown = (done.stdout + done.stderr).strip()
+        raise SnippetError(f"{block.page}:{block.line}: exit code {done.returncode}\n{shown}")
+    return done.stdout
+
+
+def run_python(block: Block, names: dict[str, Any]) -> str:
+    """What it prints, unless it is a doctest."""
     place = f"{block.page}:{block.line}"
     if any(line.startswith(">>> ") for line in block.text):
         test = doctest.DocTestParser().get_doctest(
@@ -158,13 +182,15 @@ def run_python(block: Block, names: dict[str, Any]) -> None:
         names.update(test.globs)
         if runner.failures:
             raise SnippetError("".join(report))
-        return
+        return ""
+    printed = io.StringIO()
     try:
         # Blank lines before keep the line numbers of the page.
-        with contextlib.redirect_stdout(None):
+        with contextlib.redirect_stdout(printed):
             exec(compile("\n" * block.line + "\n".join(block.text), str(block.page), "exec"), names)
     except Exception as error:
         raise SnippetError(f"{place}: {traceback.format_exc()}") from error
+    return printed.getvalue()
 
 
 def run_json(block: Block) -> None:
@@ -218,45 +244,56 @@ def make_folder(parent: Path) -> Path:
     folder.mkdir()
     for entry in ROOT.iterdir():
         (folder / entry.name).symlink_to(entry)
-    shared = ROOT.parent / "shared"
-    if shared.exists():
-        (parent / "shared").symlink_to(shared)
     return folder
 
 
-def run_block(block: Block, folder: Path, names: dict[str, Any]) -> bool:
-    """Whether there was something to run."""
-    if "file" in block.attributes:
-        check_file(block)
-    elif block.language == "console":
-        run_console(block, folder)
-    elif block.language == "python":
-        run_python(block, names)
-    elif block.language == "json":
-        run_json(block)
-    else:
-        return False
-    return True
+class Page:
+    """The blocks of a page, run in order in a folder of its own."""
+
+    def __init__(self, page: Path, folder: Path, names: dict[str, Any]) -> None:
+        self.page, self.folder, self.names = page, folder, names
+        self.printed: str | None = None  # by the block before
+        self.count = 0
+
+    def run(self, block: Block) -> None:
+        printed, self.printed = self.printed, None
+        if "file" in block.attributes:
+            check_file(block)
+        elif block.language == "console":
+            run_console(block, self.folder)
+        elif block.language == "sh":
+            self.printed = run_sh(block, self.folder)
+        elif block.language == "python":
+            self.printed = run_python(block, self.names)
+        elif block.language == "output":
+            if printed is None:
+                raise SnippetError(f"{block.page}:{block.line}: output of no block")
+            check_output(f"{block.page}:{block.line}", trimmed(block.text), trimmed(printed.splitlines()))
+        elif block.language == "json":
+            run_json(block)
+        else:
+            return
+        self.count += 1
 
 
 def run_page(page: Path) -> int:
     """Runs all blocks of a page and returns how many there were."""
-    count = 0
     # A module that can be imported: torch.compile looks up the globals of what it compiles.
     module = sys.modules["page"] = types.ModuleType("page")
     with tempfile.TemporaryDirectory() as parent:
         folder = make_folder(Path(parent))
         os.chdir(folder)
+        runner = Page(page, folder, vars(module))
         try:
             for block in read_blocks(page):
                 reason = why_skipped(block, folder)
                 if reason is not None:
                     print(f"{page.relative_to(ROOT)}:{block.line}: skipped: {reason}")
                 else:
-                    count += run_block(block, folder, vars(module))
+                    runner.run(block)
         finally:
             os.chdir(ROOT)
-    return count
+    return runner.count
 
 
 def main() -> int:
