@@ -7,6 +7,8 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from sphinx.util import logging
+
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT / "python"))
 
@@ -42,13 +44,35 @@ html_title = "Remat"
 html_copy_source = False
 
 
-def front_page(app: Any, docname: str, source: list[str]) -> None:
-    """The README is the front page: its text goes before the contents, its links start from here."""
+def complete_page(app: Any, docname: str, source: list[str]) -> None:
+    """What a page has only in the site: the README is the front page, the planners' page lists the others."""
     if docname == "index":
         readme = (ROOT / "README.md").read_text()
-        readme = re.sub(r"\]\((?!https?://|#)(?:docs/)?", lambda m: "](" if "docs" in m[0] else "](../", readme)
+        # Its links start from the repository, those of this page from docs/.
+        readme = re.sub(r"\]\((?!https?://|#)(docs/)?", lambda m: "](" if m[1] else "](../", readme)
         source[0] = readme + "\n" + source[0]
+    elif docname == "planners/index":
+        source[0] += "\n```{toctree}\n:hidden:\n:glob:\n*\n```\n"
+
+
+def check_reference(app: Any, env: Any) -> None:
+    """Every public header and name has its place in docs/api."""
+    import remat
+
+    public = {
+        "cpp": {header.name for header in ROOT.glob("include/remat/*.h")} - {"remat.h"},
+        "python": {f"remat.{name}" for name in remat.__all__ if not name.endswith("Error")},
+        "torch": set(
+            re.findall(r'^    "(\w+)",$', (ROOT / "python/remat/torch/__init__.py").read_text(), re.M)
+        ),
+    }
+    for page, names in public.items():
+        text = (ROOT / f"docs/api/{page}.md").read_text()
+        for name in sorted(names):
+            if not re.search(rf":: (?:[\w.]+\.)?{re.escape(name)}$", text, re.M):
+                logging.getLogger(__name__).warning("docs/api/%s.md lacks %s", page, name)
 
 
 def setup(app: Any) -> None:
-    app.connect("source-read", front_page)
+    app.connect("source-read", complete_page)
+    app.connect("env-updated", check_reference)

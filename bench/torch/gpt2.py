@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """GPT-2 in eager mode, with gradient checkpointing, and under plans: memory, time, losses, gradient norms.
 
-    python bench/torch/gpt2.py [--threads 2] [--budgets 60%,2.6GB]
+    python bench/torch/gpt2.py [--threads 2] [--budgets 60%,2.6GB] [--compiled 0.5]
 
 `transformers`' GPT-2 with random weights and random tokens, so nothing is downloaded. One process for each
 row, all from the same seed; the table says
@@ -12,13 +12,19 @@ row, all from the same seed; the table says
   same in processor time;
 - equal: whether all losses and gradient norms are those of eager mode in every digit.
 
+The selective row keeps the results of matrix products and attention and recomputes the rest of each layer.
+`--compiled` adds rows of `torch.compile` with that `activation_memory_budget`: Inductor's kernels, whose last
+bits are others.
+
 The defaults are GPT-2 small, 124 M parameters, 4 x 512 tokens: about ten minutes on two cores and 8 GB of
-memory. Ends with exit code 1 where a row failed, is over its budget, or differs from eager mode.
+memory. Ends with exit code 1 where a row failed, a plan is over its budget, or a row with eager mode's kernels
+differs from it.
 """
 
 from __future__ import annotations
 
 import argparse
+import functools
 import json
 import os
 import statistics
@@ -34,6 +40,8 @@ os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")
 
 EAGER = "eager"
 CHECKPOINTING = "gradient_checkpointing_enable()"
+SELECTIVE = "selective checkpointing"
+COMPILED = "torch.compile, memory budget "
 
 
 @dataclass
@@ -65,6 +73,7 @@ def parse_arguments() -> argparse.Namespace:
     ):
         parser.add_argument(f"--{name}", type=int, default=default, help=f"{text} ({default})")
     parser.add_argument("--budgets", default="60%,2.6GB", help="of the planned rows (60%%,2.6GB)")
+    parser.add_argument("--compiled", default="", help="shares for torch.compile, such as 1,0.5 (none)")
     parser.add_argument("--row", help=argparse.SUPPRESS)
     return parser.parse_args()
 
@@ -77,14 +86,20 @@ def highest_resident() -> int:
     raise RuntimeError("/proc/self/status has no VmHWM: this benchmark needs Linux")
 
 
-def measure_row(options: argparse.Namespace) -> Row:
-    """Trains in this process as the row says."""
-    import remat.torch
+def enable_selective_checkpointing(model: Any) -> None:
+    """Per layer, with the results of matrix products and attention kept."""
     import torch
+    from torch.utils.checkpoint import create_selective_checkpoint_contexts
+
+    aten = torch.ops.aten
+    kept = [aten.mm.default, aten.addmm.default, aten._scaled_dot_product_flash_attention_for_cpu.default]
+    contexts = functools.partial(create_selective_checkpoint_contexts, kept)
+    model.gradient_checkpointing_enable({"use_reentrant": False, "context_fn": contexts})
+
+
+def make_model(options: argparse.Namespace) -> Any:
     from transformers import GPT2Config, GPT2LMHeadModel
 
-    torch.set_num_threads(options.threads)
-    torch.manual_seed(0)
     config = GPT2Config(
         n_layer=options.layers,
         n_embd=options.width,
@@ -95,17 +110,41 @@ def measure_row(options: argparse.Namespace) -> Row:
         eos_token_id=0,
         use_cache=False,
     )
-    model: Any = GPT2LMHeadModel(config).train()
+    return GPT2LMHeadModel(config).train()
+
+
+def prepare(model: Any, row: str, batch: dict[str, Any]) -> Any:
+    """The model as the row trains it."""
+    import remat.torch
+    import torch
+
+    if row == CHECKPOINTING:
+        model.gradient_checkpointing_enable()
+    elif row == SELECTIVE:
+        enable_selective_checkpointing(model)
+    elif row.startswith(COMPILED):
+        torch._functorch.config.activation_memory_budget = float(row.removeprefix(COMPILED))
+        return torch.compile(model)
+    elif row != EAGER:
+        return remat.torch.fit(
+            model, batch, row, loss=lambda outputs: outputs.loss, outputs="dropped", accumulate=False
+        )
+    return model
+
+
+def measure_row(options: argparse.Namespace) -> Row:
+    """Trains in this process as the row says."""
+    import remat.torch
+    import torch
+
+    torch.set_num_threads(options.threads)
+    torch.manual_seed(0)
+    model = make_model(options)
     tokens = torch.randint(options.vocabulary, (options.batch, options.length))
     batch = {"input_ids": tokens, "labels": tokens}
     optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
     start = time.perf_counter()
-    if options.row == CHECKPOINTING:
-        model.gradient_checkpointing_enable()
-    elif options.row != EAGER:
-        model = remat.torch.fit(
-            model, batch, options.row, loss=lambda outputs: outputs.loss, outputs="dropped", accumulate=False
-        )
+    model = prepare(model, options.row, batch)
     planning = time.perf_counter() - start
     losses, norms, seconds, cpu = [], [], [], []
 
@@ -157,12 +196,16 @@ def in_bytes(count: int) -> str:
     return f"{count / 1e9:.2f} GB" if count >= 1e9 else f"{count / 1e6:.3g} MB"
 
 
+def same(row: Row, eager: Row) -> bool:
+    return row.losses == eager.losses and row.norms == eager.norms
+
+
 def line(row: Row, eager: Row) -> str:
     name = row.name if row.budget is None else f"Remat, budget {row.name}"
-    equal = row.losses == eager.losses and row.norms == eager.norms
+    equal = same(row, eager)
     planning = "" if row.budget is None else f"{row.planning:.0f} s"
     return (
-        f"{name:<31} {in_bytes(row.resident):>9} {in_bytes(row.peak):>9} {row.step:7.3g} s "
+        f"{name:<33} {in_bytes(row.resident):>9} {in_bytes(row.peak):>9} {row.step:7.3g} s "
         f"{row.step / eager.step:6.2f} {row.cpu:7.3g} s {planning:>8} {'yes' if equal else 'NO':>6}"
     )
 
@@ -173,15 +216,16 @@ def main() -> int:
         print(json.dumps(asdict(measure_row(options))))
         return 0
     head = ("resident", "peak", "a step", "ratio", "CPU", "planning", "equal")
-    print(f"{'':<31} {'{:>9} {:>9} {:>9} {:>6} {:>9} {:>8} {:>6}'.format(*head)}")
+    print(f"{'':<33} {'{:>9} {:>9} {:>9} {:>6} {:>9} {:>8} {:>6}'.format(*head)}")
     good, eager = True, None
-    for name in (EAGER, CHECKPOINTING, *options.budgets.split(",")):
+    compiled = [COMPILED + share for share in options.compiled.split(",") if share]
+    for name in (EAGER, CHECKPOINTING, SELECTIVE, *compiled, *options.budgets.split(",")):
         row = run_row(name)
         eager = eager or row
         if row is None or eager is None:
             return 1
         print(line(row, eager), flush=True)
-        good &= row.losses == eager.losses and row.norms == eager.norms
+        good &= same(row, eager) or name in compiled
         good &= row.budget is None or row.peak <= row.budget
     print(f"load of the machine at the end: {os.getloadavg()[0]:.1f}")
     return 0 if good else 1
