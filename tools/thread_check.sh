@@ -6,7 +6,7 @@ build=$1
 export TSAN_OPTIONS="halt_on_error=1 ignore_noninstrumented_modules=1"
 
 "$build/remat" generate unet --depth 3 -o "$build/unet.json" >/dev/null
-"$build/remat" generate gpt --depth 4 --device a100 -o "$build/gpt.json" >/dev/null
+"$build/remat" generate gpt --depth 4 -o "$build/gpt.json" >/dev/null
 "$build/remat" generate random_layered --nodes 100 -o "$build/layered.json" >/dev/null
 plan() {
   graph=$1

@@ -6,6 +6,7 @@
 
 #include "helpers/graphs.h"
 #include "helpers/oracle.h"
+#include "helpers/reproduce.h"
 #include "remat/error.h"
 #include "remat/planner.h"
 
@@ -104,7 +105,7 @@ PlanResult plan(const Graph& graph, Bytes budget, std::string_view planner,
                 std::map<std::string, std::string> set) {
   Limits limits;
   const Problem problem{&graph, budget, OrderMode::kFixed, Objective::kTime};
-  return make_plan(problem, planner, {.seed = 1, .threads = 1, .set = std::move(set)}, limits);
+  return testing::recorded_plan(problem, planner, {.seed = 1, .threads = 1, .set = std::move(set)}, limits);
 }
 
 TEST(CheckmateMilp, EqualsBruteForceOverItsOwnModel) {
@@ -171,7 +172,7 @@ TEST(CheckmateMilp, StopsInTimeWithAPlanAndABound) {
     Limits limits;
     limits.set_time(seconds);
     const Problem problem{&g, budget, OrderMode::kFixed, Objective::kTime};
-    const PlanResult result = make_plan(problem, "checkmate_milp", {}, limits);
+    const PlanResult result = testing::recorded_plan(problem, "checkmate_milp", {}, limits);
     EXPECT_LT(result.seconds, seconds + 2);
     ASSERT_TRUE(result.plan);
     EXPECT_GT(result.duration_bound.duration, g.base_duration);

@@ -6,6 +6,7 @@
 #include <functional>
 
 #include "helpers/graphs.h"
+#include "helpers/reproduce.h"
 
 namespace remat::chen {
 namespace {
@@ -57,7 +58,7 @@ TEST(Chen, TakesMemoryOfTheSquareRootOnChainsForOneMoreForwardPass) {
     const Graph graph = testing::training_chain(layers);
     Limits limits;
     const Problem problem{&graph, Bytes(static_cast<std::int64_t>(2.5 * std::sqrt(layers)) + 4)};
-    const PlanResult result = make_plan(problem, "chen", {}, limits);
+    const PlanResult result = testing::recorded_plan(problem, "chen", {}, limits);
     ASSERT_TRUE(has_plan(result)) << layers << " " << result.cost.peak.count();
     EXPECT_LE(overhead(graph, result.cost.duration), 0.5);
   }
@@ -72,8 +73,8 @@ TEST(Chen, ComparesCutsByTheFormulaWithoutLiveness) {
   problem.objective = Objective::kPeak;
   PlanOptions off;
   off.set = {{"liveness", "off"}};
-  const PlanResult with = make_plan(problem, "chen", {}, limits);
-  const PlanResult without = make_plan(problem, "chen", off, limits);
+  const PlanResult with = testing::recorded_plan(problem, "chen", {}, limits);
+  const PlanResult without = testing::recorded_plan(problem, "chen", off, limits);
   const auto formula = [](const PlanResult& result) {
     for (const auto& [name, value] : result.counters) {
       if (name == "formula_peak") return value;

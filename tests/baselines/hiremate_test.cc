@@ -9,6 +9,7 @@
 #include "baselines/hiremate/greedy_runs.h"
 #include "baselines/hiremate/hierarchy.h"
 #include "helpers/graphs.h"
+#include "helpers/reproduce.h"
 #include "lp/highs.h"
 #include "remat/error.h"
 #include "remat/generate.h"
@@ -276,7 +277,7 @@ TEST(HIlp, IsAsGoodAsCheckmateOnOneLevel) {
     for (int percent : {92, 85, 78}) {
       Problem problem{&graph, Bytes(keep_all_peak(graph).count() * percent / 100)};
       Limits checkmate_limits;
-      const PlanResult optimum = make_plan(problem, "checkmate_milp", {}, checkmate_limits);
+      const PlanResult optimum = testing::recorded_plan(problem, "checkmate_milp", {}, checkmate_limits);
       if (optimum.status != Status::kOptimal) continue;
       Limits limits;
       const PlanResult result = plan(problem, settings, limits);
@@ -307,10 +308,10 @@ TEST(HIlp, IsNearTheOptimumOnNetworks) {
       Limits checkmate_limits, limits;
       checkmate_limits.set_work(10'000'000);
       limits.set_work(4'000'000);
-      const PlanResult optimum = make_plan(problem, "checkmate_milp", {}, checkmate_limits);
+      const PlanResult optimum = testing::recorded_plan(problem, "checkmate_milp", {}, checkmate_limits);
       if (optimum.status != Status::kOptimal) continue;
       ++proved;
-      const PlanResult result = make_plan(problem, "hiremate", {}, limits);
+      const PlanResult result = testing::recorded_plan(problem, "hiremate", {}, limits);
       ASSERT_TRUE(has_plan(result)) << graph.name << ' ' << percent;
       const auto once = simulate(graph, keep_all_plan(graph)).duration.count();
       EXPECT_LE((result.cost.duration - optimum.cost.duration).count() * 200, once)
@@ -325,9 +326,9 @@ TEST(RkRotor, FindsTheSquareRootOnAChain) {
   const Problem problem{&graph, Bytes(10 * 16), OrderMode::kFree};
   Limits limits;
   limits.set_work(400'000'000);
-  const PlanResult result =
-      make_plan(problem, "hiremate",
-                {.set = {{"partitioner", "single_level"}, {"top", "rk_rotor"}, {"polish", "off"}}}, limits);
+  const PlanResult result = testing::recorded_plan(
+      problem, "hiremate", {.set = {{"partitioner", "single_level"}, {"top", "rk_rotor"}, {"polish", "off"}}},
+      limits);
   ASSERT_TRUE(has_plan(result));
   // Every forward op at most about once more.
   EXPECT_LE(result.cost.duration.count(), 72 + 40);
@@ -360,7 +361,7 @@ TEST(Framework, RefusesGraphsWithoutABackwardPass) {
   const Graph graph = chain({.length = 5, .training = false});
   EXPECT_THROW(training_graph(graph), UsageError);
   Limits limits;
-  EXPECT_THROW(make_plan({&graph, Bytes(3)}, "hiremate", {}, limits), UsageError);
+  EXPECT_THROW(testing::recorded_plan({&graph, Bytes(3)}, "hiremate", {}, limits), UsageError);
 }
 
 TEST(Framework, GivesTheSamePlanAgainForAnyNumberOfThreads) {
@@ -371,11 +372,11 @@ TEST(Framework, GivesTheSamePlanAgainForAnyNumberOfThreads) {
       const auto run = [&](int threads) {
         Limits limits;
         limits.set_work(4'000'000);
-        return make_plan(problem, "hiremate",
-                         {.seed = 1,
-                          .threads = threads,
-                          .set = {{"most_top", "6"}, {"most_lower", "4"}, {"preset", preset}}},
-                         limits);
+        return testing::recorded_plan(problem, "hiremate",
+                                      {.seed = 1,
+                                       .threads = threads,
+                                       .set = {{"most_top", "6"}, {"most_lower", "4"}, {"preset", preset}}},
+                                      limits);
       };
       const PlanResult one = run(1);
       ASSERT_TRUE(one.plan);
@@ -391,7 +392,8 @@ TEST(Presets, MakePlans) {
     const Problem problem{&graph, Bytes(keep_all_peak(graph).count() * percent / 100)};
     Limits limits;
     limits.set_work(30'000'000);
-    const PlanResult result = make_plan(problem, "hiremate", {.set = {{"preset", preset}}}, limits);
+    const PlanResult result =
+        testing::recorded_plan(problem, "hiremate", {.set = {{"preset", preset}}}, limits);
     ASSERT_TRUE(has_plan(result)) << graph.name << ' ' << preset;
     EXPECT_GT(result.plan->steps.size(), graph.num_ops()) << graph.name << ' ' << preset;
     EXPECT_EQ(result.planner.rfind("hiremate:", 0), 0u);
@@ -415,7 +417,7 @@ TEST(Framework, AnInterruptionGivesTheBestSoFar) {
   const std::atomic<bool> stop{true};
   Limits limits;
   limits.set_stop(&stop);
-  const PlanResult result = make_plan(problem, "hiremate", {}, limits);
+  const PlanResult result = testing::recorded_plan(problem, "hiremate", {}, limits);
   EXPECT_EQ(result.stopped_by, StoppedBy::kInterrupted);
   EXPECT_TRUE(result.plan);
 }

@@ -6,6 +6,7 @@
 #include <set>
 
 #include "helpers/graphs.h"
+#include "helpers/reproduce.h"
 #include "remat/error.h"
 #include "remat/generate.h"
 
@@ -160,8 +161,9 @@ TEST(LowerSetDp, MeetsBudgetsOnChainsWithOneRecomputationOfMostOps) {
     const auto peak = simulate(graph, keep_all_plan(graph)).peak.count();
     Limits limits;
     for (const char* family : {"all", "pruned"}) {
-      const auto result = make_plan({&graph, Bytes(peak / 2)}, "lower_set_dp",
-                                    {.seed = 0, .threads = 1, .set = {{"family", family}}}, limits);
+      const auto result =
+          testing::recorded_plan({&graph, Bytes(peak / 2)}, "lower_set_dp",
+                                 {.seed = 0, .threads = 1, .set = {{"family", family}}}, limits);
       ASSERT_TRUE(has_plan(result)) << layers;
       EXPECT_LE(overhead(graph, result.cost.duration), 0.5);
     }
@@ -178,9 +180,9 @@ TEST(LowerSetDp, SaysWhatItCannotDo) {
   Limits limits;
   const Problem problem{&wide, Bytes(20)};
   ASSERT_EQ(find_planner("lower_set_dp").supports(problem), std::nullopt);
-  EXPECT_THROW(
-      make_plan(problem, "lower_set_dp", {.seed = 0, .threads = 1, .set = {{"family", "all"}}}, limits),
-      UsageError);
+  EXPECT_THROW(testing::recorded_plan(problem, "lower_set_dp",
+                                      {.seed = 0, .threads = 1, .set = {{"family", "all"}}}, limits),
+               UsageError);
   const Graph lone = testing::make_graph({}, {{{}, {1}}}, {});
   EXPECT_TRUE(find_planner("lower_set_dp").supports({&lone, Bytes(1)}));
 }

@@ -18,6 +18,7 @@
 #include "helpers/graphs.h"
 #include "helpers/oracle.h"
 #include "helpers/places.h"
+#include "helpers/reproduce.h"
 #include "remat/io.h"
 
 namespace remat::moccasin {
@@ -37,7 +38,8 @@ class Moccasin : public ::testing::Test {
 };
 
 PlanResult run(const Problem& problem, std::map<std::string, std::string> set, Limits& limits) {
-  return make_plan(problem, "moccasin", {.seed = 3, .threads = 1, .set = std::move(set)}, limits);
+  return testing::recorded_plan(problem, "moccasin", {.seed = 3, .threads = 1, .set = std::move(set)},
+                                limits);
 }
 PlanResult run(const Problem& problem, std::map<std::string, std::string> set = {}) {
   Limits limits;

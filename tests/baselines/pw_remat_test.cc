@@ -6,6 +6,7 @@
 #include <cmath>
 
 #include "helpers/graphs.h"
+#include "helpers/reproduce.h"
 #include "remat/generate.h"
 
 namespace remat::pw_remat {
@@ -127,7 +128,7 @@ TEST(PwRemat, AddsASpineWithinTheBagBound) {
     options.reads = static_cast<double>(random.between(1, 3));
     options.reach = random.between(0, 8);
     options.seed = static_cast<std::uint64_t>(round);
-    const Graph graph = random_dag(options);
+    const Graph graph = testing::recorded(random_dag(options));
     Limits limits;
     const Ranked spine = ranked(graph, OrderMode::kFree, limits);
     const auto defect = decomposition::find_defect(with_spine(spine), spine.path);
@@ -150,7 +151,7 @@ TEST(PwRemat, HasOnePeakOfLastNodesInEveryLongSpinedDecomposition) {
     RandomDagOptions options;
     options.ops = random.between(2, 60);
     options.seed = static_cast<std::uint64_t>(round);
-    const Graph graph = random_dag(options);
+    const Graph graph = testing::recorded(random_dag(options));
     for (OrderMode order : kOrders) {
       Limits limits;
       const Ranked spine = ranked(graph, order, limits);
@@ -196,7 +197,7 @@ TEST(PwRemat, ComputesEveryInputBeforeItsReader) {
     options.ops = random.between(2, 50);
     options.reach = random.between(0, 6);
     options.seed = static_cast<std::uint64_t>(round);
-    const Graph graph = random_dag(options);
+    const Graph graph = testing::recorded(random_dag(options));
     Limits limits;
     const Ranked spine = ranked(graph, OrderMode::kFree, limits);
     const auto steps = interleave(spine.inputs, spine.path, 1, 1 << 20, limits);
@@ -217,7 +218,7 @@ TEST(PwRemat, FindsPlansBetweenKeepAllAndTheSmallestPeak) {
   Duration last = graph.base_duration;
   for (std::int64_t budget : {100, 70, 50, 30}) {
     Limits limits;
-    const PlanResult result = make_plan({&graph, Bytes(budget)}, "pw_remat", {}, limits);
+    const PlanResult result = testing::recorded_plan({&graph, Bytes(budget)}, "pw_remat", {}, limits);
     ASSERT_TRUE(has_plan(result)) << budget;
     EXPECT_GE(result.cost.duration, last);
     last = result.cost.duration;
@@ -225,7 +226,7 @@ TEST(PwRemat, FindsPlansBetweenKeepAllAndTheSmallestPeak) {
   EXPECT_LT(last, graph.base_duration + graph.base_duration);
   Limits none;
   none.set_work(1);
-  const PlanResult stopped = make_plan({&graph, Bytes(40)}, "pw_remat", {}, none);
+  const PlanResult stopped = testing::recorded_plan({&graph, Bytes(40)}, "pw_remat", {}, none);
   EXPECT_EQ(stopped.status, Status::kUnknown);
   EXPECT_EQ(stopped.stopped_by, StoppedBy::kWork);
 }

@@ -2,7 +2,6 @@
 #include <gtest/gtest.h>
 
 #include "helpers/graphs.h"
-#include "helpers/on_failure.h"
 #include "helpers/oracle.h"
 #include "helpers/reproduce.h"
 #include "remat/planner.h"
@@ -51,16 +50,10 @@ void each_peak_case(int graphs, std::uint64_t seed, Visit&& visit) {
   }
 }
 
-constexpr std::int64_t kWork = 20'000;
-
-PlanResult run(const testing::Call& call) {
+PlanResult run(const Problem& problem, std::string_view planner, int threads = 1) {
   Limits limits;
-  limits.set_work(*call.work_limit);
-  return make_plan(call.problem, call.planner, call.options, limits);
-}
-
-testing::Call call_of(const Problem& problem, std::string_view planner, int threads = 1) {
-  return {problem, planner, {.seed = 7, .threads = threads, .set = {}}, kWork};
+  limits.set_work(20'000);
+  return testing::recorded_plan(problem, planner, {.seed = 7, .threads = threads, .set = {}}, limits);
 }
 
 /// What holds for every answer: a valid plan of what it claims, bounds that nothing beats, proofs that are
@@ -98,27 +91,21 @@ class EveryPlanner : public ::testing::TestWithParam<std::string> {
 TEST_P(EveryPlanner, IsTruthfulOnEveryTinyGraph) {
   each_case(150, 11, [&](const Case& c) {
     if (!supports(c.problem) || HasFatalFailure()) return;
-    const testing::Call call = call_of(c.problem, GetParam());
-    const testing::OnFailure show([&] { return testing::reproduction(call); });
-    expect_truth(c, run(call));
+    expect_truth(c, run(c.problem, GetParam()));
   });
 }
 
 TEST_P(EveryPlanner, IsTruthfulWithFourThreads) {
   each_case(25, 14, [&](const Case& c) {
     if (!supports(c.problem) || HasFatalFailure()) return;
-    const testing::Call call = call_of(c.problem, GetParam(), 4);
-    const testing::OnFailure show([&] { return testing::reproduction(call); });
-    expect_truth(c, run(call));
+    expect_truth(c, run(c.problem, GetParam(), 4));
   });
 }
 
 TEST_P(EveryPlanner, IsTruthfulAboutTheLeastPeak) {
   each_peak_case(100, 15, [&](const Case& c) {
     if (!supports(c.problem) || HasFatalFailure()) return;
-    const testing::Call call = call_of(c.problem, GetParam());
-    const testing::OnFailure show([&] { return testing::reproduction(call); });
-    const PlanResult result = run(call);
+    const PlanResult result = run(c.problem, GetParam());
     expect_truth(c, result);
     ASSERT_TRUE(has_plan(result)) << "some plan always fits, keep-all for one";
     ASSERT_LE(result.cost.peak, simulate(c.graph, keep_all_plan(c.graph)).peak);
@@ -128,10 +115,8 @@ TEST_P(EveryPlanner, IsTruthfulAboutTheLeastPeak) {
 TEST_P(EveryPlanner, GivesTheSamePlanForTheSameSeed) {
   const auto expect_same = [&](const Case& c) {
     if (!supports(c.problem) || HasFatalFailure()) return;
-    const testing::Call call = call_of(c.problem, GetParam());
-    const testing::OnFailure show([&] { return testing::reproduction(call); });
-    const PlanResult first = run(call);
-    const PlanResult second = run(call);
+    const PlanResult first = run(c.problem, GetParam());
+    const PlanResult second = run(c.problem, GetParam());
     ASSERT_EQ(first.plan, second.plan);
     ASSERT_EQ(first.status, second.status);
     ASSERT_EQ(first.stopped_by, second.stopped_by);
@@ -144,7 +129,7 @@ TEST_P(EveryPlanner, FindsTheKeepAllPlanWhereItFits) {
   const Graph graph = testing::training_chain(6);
   const Problem problem{&graph, simulate(graph, keep_all_plan(graph)).peak};
   if (!supports(problem)) GTEST_SKIP() << "the planner does not take chains in fixed order";
-  const PlanResult result = run(call_of(problem, GetParam()));
+  const PlanResult result = run(problem, GetParam());
   EXPECT_EQ(result.status, Status::kOptimal);
   EXPECT_EQ(result.cost.duration, graph.base_duration);
 }
@@ -160,12 +145,10 @@ INSTANTIATE_TEST_SUITE_P(Registry, EveryPlanner, ::testing::ValuesIn(names()),
 
 TEST(Auto, IsNeverWorseThanAnyPlannerItContains) {
   each_case(60, 13, [&](const Case& c) {
-    const PlanResult automatic = run(call_of(c.problem, "auto"));
+    const PlanResult automatic = run(c.problem, "auto");
     for (const PlannerInfo& planner : planners()) {
       if (planner.supports(c.problem)) continue;
-      const testing::Call call = call_of(c.problem, planner.name);
-      const testing::OnFailure show([&] { return testing::reproduction(call); });
-      const PlanResult one = run(call);
+      const PlanResult one = run(c.problem, planner.name);
       // Of equally fast plans any will do: the objective is the duration.
       if (has_plan(one) && has_plan(automatic) && one.cost.duration == automatic.cost.duration) continue;
       ASSERT_FALSE(better(c.problem, one, automatic)) << planner.name << " beats auto";

@@ -3,7 +3,6 @@
 #include <gtest/gtest.h>
 
 #include "differential/random_tiny.h"
-#include "helpers/on_failure.h"
 #include "helpers/oracle.h"
 #include "helpers/reproduce.h"
 
@@ -32,8 +31,7 @@ TEST(Exact, AgreesWithTheLibrarysOracleAndSimulator) {
     const exact::Graph tiny = random_tiny(random);
     if (tiny.ops.size() > 7) continue;  // the oracle's limit
     ++compared;
-    const Graph graph = built(tiny);
-    const testing::OnFailure show([&] { return testing::reproduction(graph); });
+    const Graph graph = testing::recorded(built(tiny));
     std::vector<int> steps;
     for (OpId op : keep_all_plan(graph).steps) steps.push_back(op.index());
     ASSERT_EQ(exact::cost_of(tiny, steps).peak, simulate(graph, keep_all_plan(graph)).peak.count());

@@ -5,7 +5,7 @@
 
 #include "fuzz/damage.h"
 #include "fuzz/one_input.h"
-#include "helpers/on_failure.h"
+#include "helpers/reproduce.h"
 
 namespace remat::fuzz {
 namespace {
@@ -23,7 +23,7 @@ TEST(Mutation, DamagedGraphsAreRefusedOrSound) {
   for (int round = 0; round < rounds(); ++round) {
     std::string text = seed_files()[static_cast<std::size_t>(random.below(files))];
     for (std::int64_t times = random.between(1, 4); times > 0; --times) damage(text, random);
-    const testing::OnFailure show([&] { return text + "\n"; });
+    testing::record(text + "\n");
     accepted += check_graph_text(text);
   }
   EXPECT_GT(accepted, rounds() / 100) << "damage that nothing survives tests only the first check";
@@ -36,7 +36,7 @@ TEST(Mutation, DamagedPlansAreRefusedOrChecked) {
   for (int round = 0; round < rounds(); ++round) {
     std::string text = seed_files().back();
     for (std::int64_t times = random.between(1, 3); times > 0; --times) damage(text, random);
-    const testing::OnFailure show([&] { return text + "\n"; });
+    testing::record(text + "\n");
     accepted += check_plan_text(text);
   }
   EXPECT_GT(accepted, rounds() / 100);

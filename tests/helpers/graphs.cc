@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "helpers/reproduce.h"
+
 namespace remat::testing {
 
 Graph make_graph(const std::vector<std::int64_t>& input_bytes, const std::vector<TestOp>& ops,
@@ -81,7 +83,7 @@ Graph random_graph(Random& random, const RandomShape& shape) {
       if (random.chance(v + 1 == num_values ? 0.6 : 0.12)) outputs.push_back(v);
     }
   }
-  return make_graph(input_bytes, ops, outputs);
+  return recorded(make_graph(input_bytes, ops, outputs));
 }
 
 Plan random_plan(const Graph& graph, Random& random, int extra_steps) {

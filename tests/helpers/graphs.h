@@ -42,6 +42,7 @@ struct RandomShape {
   bool after = true;
   bool kept_outputs = true;
 };
+/// Recorded: printed where the test fails (reproduce.h).
 Graph random_graph(Random& random, const RandomShape& shape = {});
 
 /// A valid plan in fixed order with random recomputations wherever their inputs have an instance.

@@ -1,9 +1,23 @@
 #include "helpers/reproduce.h"
 
+#include <utility>
+
 #include "remat/io.h"
 
 namespace remat::testing {
+namespace {
+
+constexpr std::size_t kReadableOps = 60;
+
+std::string& last() {
+  static std::string text;
+  return text;
+}
+
+}  // namespace
+
 std::string reproduction(const Graph& graph) {
+  if (graph.num_ops() > kReadableOps) return "# a graph of " + std::to_string(graph.num_ops()) + " ops\n";
   return "cat > graph.json <<'END'\n" + format_graph(graph) + "END\n";
 }
 
@@ -27,6 +41,21 @@ std::string reproduction(const Call& call) {
     text += "\n";
   }
   return text;
+}
+
+void record(std::string what) { last() = std::move(what); }
+
+const std::string& recorded() { return last(); }
+
+Graph recorded(Graph graph) {
+  record(reproduction(graph));
+  return graph;
+}
+
+PlanResult recorded_plan(const Problem& problem, std::string_view planner, const PlanOptions& options,
+                         Limits& limits) {
+  record(reproduction({problem, planner, options, limits.work_left()}));
+  return make_plan(problem, planner, options, limits);
 }
 
 }  // namespace remat::testing

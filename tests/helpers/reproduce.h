@@ -19,9 +19,20 @@ struct Call {
 };
 
 /// Shell lines that write the graph and run the call with `remat plan`; plans known before, which the command
-/// line does not take, follow as a comment.
+/// line does not take, follow as a comment. Graphs that are too large to be read are left out.
 std::string reproduction(const Call& call);
 /// The lines that write the graph alone, for tests that call no planner.
 std::string reproduction(const Graph& graph);
+
+/// What was tried last in this test: printed with its first failure. Graphs of `random_graph` are recorded as
+/// they are made.
+void record(std::string what);
+const std::string& recorded();
+
+/// Records the graph and hands it on.
+Graph recorded(Graph graph);
+/// Records the call and makes it.
+PlanResult recorded_plan(const Problem& problem, std::string_view planner, const PlanOptions& options,
+                         Limits& limits);
 
 }  // namespace remat::testing

@@ -4,6 +4,7 @@
 
 #include "helpers/graphs.h"
 #include "helpers/oracle.h"
+#include "helpers/reproduce.h"
 
 namespace remat::evict {
 namespace {
@@ -70,7 +71,7 @@ TEST(Evict, ReachesTheLeastPeakOfMostTinyGraphs) {
   for (int round = 0; round < rounds; ++round) {
     const Graph graph = testing::random_graph(random);
     const Bytes least = testing::oracle_min_peak(graph, OrderMode::kFixed);
-    reached += has_plan(make_plan({&graph, least}, "evict", {}, limits));
+    reached += has_plan(testing::recorded_plan({&graph, least}, "evict", {}, limits));
   }
   EXPECT_GT(reached, rounds * 4 / 5);
 }
@@ -92,7 +93,7 @@ TEST(Evict, ReturnsKeepAllWhereTheLimitsAllowNothing) {
   const Graph graph = testing::training_chain(60);
   Limits limits;
   limits.set_work(1);
-  const auto result = make_plan({&graph, Bytes(24)}, "evict", {}, limits);
+  const auto result = testing::recorded_plan({&graph, Bytes(24)}, "evict", {}, limits);
   EXPECT_EQ(result.status, Status::kUnknown);
   EXPECT_EQ(result.plan, keep_all_plan(graph));
   EXPECT_EQ(result.stopped_by, StoppedBy::kWork);

@@ -4,6 +4,7 @@
 
 #include "helpers/graphs.h"
 #include "helpers/oracle.h"
+#include "helpers/reproduce.h"
 #include "planners/rotor/chain_view.h"
 #include "remat/generate.h"
 
@@ -49,7 +50,7 @@ Graph random_training_chain(Random& random, int layers, bool never) {
 
 PlanResult plan_with(const Graph& graph, Bytes budget, PlanOptions options = {}) {
   Limits limits;
-  return make_plan({&graph, budget}, "rotor", options, limits);
+  return testing::recorded_plan({&graph, budget}, "rotor", options, limits);
 }
 
 Bytes keep_all(const Graph& graph) { return simulate(graph, keep_all_plan(graph)).peak; }

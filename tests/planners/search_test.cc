@@ -9,6 +9,7 @@
 
 #include "helpers/graphs.h"
 #include "helpers/oracle.h"
+#include "helpers/reproduce.h"
 #include "remat/error.h"
 #include "remat/io.h"
 #include "remat/planner.h"
@@ -75,7 +76,7 @@ TEST_P(SearchSwitches, AnyCombinationStaysValidAndNeverBeatsTheOracle) {
     const Problem problem = solvable(graph, random, order);
     Limits limits;
     limits.set_work(2000);
-    const PlanResult result = make_plan(problem, "search", options, limits);
+    const PlanResult result = testing::recorded_plan(problem, "search", options, limits);
     const auto least = testing::oracle_min_duration(graph, order, problem.budget);
     if (!has_plan(result)) continue;
     ++met;
@@ -98,7 +99,7 @@ TEST_P(SearchSwitches, FindsTheOptimumOfTinyGraphsWithEverythingOn) {
     const auto least = testing::oracle_min_duration(graph, order, problem.budget);
     Limits limits;
     limits.set_work(20000);
-    const PlanResult result = make_plan(problem, "search", {}, limits);
+    const PlanResult result = testing::recorded_plan(problem, "search", {}, limits);
     solved += has_plan(result) && result.cost.duration == *least;
   }
   // The search proves nothing: a missed optimum is no error, many would be.
@@ -116,7 +117,7 @@ TEST(Search, MakesTheSamePlanFromTheSameSeedAndWork) {
     for (const std::uint64_t seed : {3u, 3u, 4u}) {
       Limits limits;
       limits.set_work(200'000);
-      results.push_back(make_plan(problem, "search", {.seed = seed, .set = {}}, limits));
+      results.push_back(testing::recorded_plan(problem, "search", {.seed = seed, .set = {}}, limits));
       EXPECT_EQ(results.back().stopped_by, StoppedBy::kWork);
     }
     EXPECT_EQ(results[0].plan, results[1].plan);
@@ -131,8 +132,8 @@ TEST(Search, GetsNoWorseWithMoreWork) {
   Limits little, much;
   little.set_work(20'000);
   much.set_work(2'000'000);
-  const PlanResult first = make_plan(problem, "search", {}, little);
-  const PlanResult second = make_plan(problem, "search", {}, much);
+  const PlanResult first = testing::recorded_plan(problem, "search", {}, little);
+  const PlanResult second = testing::recorded_plan(problem, "search", {}, much);
   ASSERT_TRUE(has_plan(second));
   EXPECT_FALSE(better(problem, first, second));
 }
@@ -144,7 +145,7 @@ TEST(Search, HonoursTimeLimitsOnSixThousandOps) {
       Limits limits;
       limits.set_time(limit);
       const auto begun = std::chrono::steady_clock::now();
-      const PlanResult result = make_plan(percent(graph, 40), planner, {}, limits);
+      const PlanResult result = testing::recorded_plan(percent(graph, 40), planner, {}, limits);
       const std::chrono::duration<double> took = std::chrono::steady_clock::now() - begun;
       EXPECT_EQ(result.stopped_by, StoppedBy::kTime);
       EXPECT_TRUE(result.plan.has_value());
@@ -166,7 +167,8 @@ TEST(Search, ReturnsTheBestPlanSoFarWhenInterrupted) {
         std::this_thread::sleep_for(std::chrono::milliseconds(milliseconds));
         stop = true;
       });
-      const PlanResult result = make_plan(problem, "search", {.threads = threads, .set = {}}, limits);
+      const PlanResult result =
+          testing::recorded_plan(problem, "search", {.threads = threads, .set = {}}, limits);
       EXPECT_EQ(result.stopped_by, StoppedBy::kInterrupted);
       ASSERT_TRUE(result.plan.has_value());
       EXPECT_EQ(validate(graph, *result.plan, problem.order), std::nullopt);
@@ -178,7 +180,7 @@ TEST(Search, StopsAtOnceWhereKeepAllFits) {
   const Graph graph = uneven_chain(20);
   Limits limits;
   limits.set_time(60);
-  const PlanResult result = make_plan(percent(graph, 100), "search", {}, limits);
+  const PlanResult result = testing::recorded_plan(percent(graph, 100), "search", {}, limits);
   EXPECT_EQ(result.status, Status::kOptimal);
   EXPECT_EQ(result.stopped_by, StoppedBy::kProof);
   EXPECT_LT(result.seconds, 5);
@@ -193,7 +195,7 @@ TEST(Search, ReachesTheSmallestPeakOfTinyGraphs) {
     Problem problem{.graph = &graph, .budget = Bytes(), .order = order, .objective = Objective::kPeak};
     Limits limits;
     limits.set_work(20000);
-    const PlanResult result = make_plan(problem, "search", {}, limits);
+    const PlanResult result = testing::recorded_plan(problem, "search", {}, limits);
     ASSERT_TRUE(result.plan.has_value());
     const Bytes least = testing::oracle_min_peak(graph, order);
     ASSERT_GE(result.cost.peak, least) << format_graph(graph);
@@ -210,7 +212,7 @@ TEST(Search, StartsFromPlansKnownBefore) {
   Problem problem{.graph = &graph, .budget = Bytes(11), .starts = known};
   Limits limits;
   limits.set_work(1);
-  const PlanResult result = make_plan(problem, "search", {}, limits);
+  const PlanResult result = testing::recorded_plan(problem, "search", {}, limits);
   EXPECT_EQ(result.status == Status::kFeasible || result.status == Status::kOptimal, true);
   EXPECT_EQ(result.cost.duration.count(), 6);
 }
@@ -220,7 +222,7 @@ TEST(Search, RefusesOptionsItDoesNotKnow) {
   Limits limits;
   PlanOptions options;
   options.set["insert_chains"] = "on";
-  EXPECT_THROW(make_plan(percent(graph, 95), "search", options, limits), UsageError);
+  EXPECT_THROW(testing::recorded_plan(percent(graph, 95), "search", options, limits), UsageError);
 }
 
 }  // namespace

@@ -5,6 +5,7 @@
 #include <cmath>
 
 #include "helpers/graphs.h"
+#include "helpers/reproduce.h"
 
 namespace remat::tw_remat {
 namespace {
@@ -132,7 +133,7 @@ TEST(TwRemat, SpendsNearLinearWorkOnALongTrainingGraph) {
   EXPECT_EQ(graph.num_ops(), 17701u);
   Limits limits;
   const Problem problem{&graph, Bytes(simulate(graph, keep_all_plan(graph)).peak.count() / 2)};
-  const PlanResult result = make_plan(problem, "tw_remat", {}, limits);
+  const PlanResult result = testing::recorded_plan(problem, "tw_remat", {}, limits);
   EXPECT_TRUE(has_plan(result));
   EXPECT_LT(limits.work(), 20'000'000);
 }
@@ -140,13 +141,14 @@ TEST(TwRemat, SpendsNearLinearWorkOnALongTrainingGraph) {
 TEST(TwRemat, HonoursAForcedKAndItsLimits) {
   const Graph graph = testing::training_chain(100);
   Limits limits;
-  const auto forced = make_plan({&graph, Bytes(40)}, "tw_remat",
-                                {.seed = 0, .threads = 1, .set = {{"k", "20"}, {"buy_back", "off"}}}, limits);
+  const auto forced =
+      testing::recorded_plan({&graph, Bytes(40)}, "tw_remat",
+                             {.seed = 0, .threads = 1, .set = {{"k", "20"}, {"buy_back", "off"}}}, limits);
   EXPECT_EQ(forced.plan, plan_for(graph, parts(graph), 20, OrderMode::kFixed, 100'000, limits));
 
   Limits none;
   none.set_work(1);
-  const auto stopped = make_plan({&graph, Bytes(40)}, "tw_remat", {}, none);
+  const auto stopped = testing::recorded_plan({&graph, Bytes(40)}, "tw_remat", {}, none);
   EXPECT_EQ(stopped.status, Status::kUnknown);
   EXPECT_EQ(stopped.stopped_by, StoppedBy::kWork);
   EXPECT_TRUE(stopped.plan);
@@ -156,11 +158,11 @@ TEST(TwRemat, MeetsThePeakObjectiveBelowAnyBudgetItMet) {
   const Graph graph = residual_training(32, 3);
   Limits limits;
   const auto least =
-      make_plan({&graph, Bytes(), OrderMode::kFixed, Objective::kPeak}, "tw_remat", {}, limits);
+      testing::recorded_plan({&graph, Bytes(), OrderMode::kFixed, Objective::kPeak}, "tw_remat", {}, limits);
   EXPECT_EQ(least.status, Status::kFeasible);
   for (std::int64_t percent : {75, 50, 30}) {
     const Bytes budget(simulate(graph, keep_all_plan(graph)).peak.count() * percent / 100);
-    const auto one = make_plan({&graph, budget}, "tw_remat", {}, limits);
+    const auto one = testing::recorded_plan({&graph, budget}, "tw_remat", {}, limits);
     EXPECT_TRUE(has_plan(one));
     EXPECT_LE(least.cost.peak, one.cost.peak);
   }

@@ -69,6 +69,7 @@ class Schedule {
     if (const auto reason = limits_.stopped_by(); reason && best_.stopped_by != StoppedBy::kProof) {
       best_.stopped_by = *reason;
     }
+    best_.counters.insert(best_.counters.begin(), called_.begin(), called_.end());
     return std::move(best_);
   }
 
@@ -99,10 +100,12 @@ class Schedule {
     // A second call of the same planner must not walk the same way.
     PlanResult result =
         make_plan(problem, name, PlanOptions{options_.seed + calls_++, options_.threads, set}, part);
+    note(name, part);
     if (result.planner == "known" && best_.plan) result.planner = best_.planner;
     if (best_.plan) carry_over(result);
     if (!best_.plan || better(problem, result, best_) || result.status == Status::kInfeasible) {
       best_ = std::move(result);
+      report();
     } else {
       best_.counters = std::move(result.counters);
     }
@@ -119,6 +122,7 @@ class Schedule {
     if (done() || !has_plan(best_)) return;
     Limits part(limits_, share);
     Proof proof = prove_optimal(*problem_.graph, problem_.budget, problem_.order, *best_.plan, part);
+    note("prove_optimal", part);
     if (proof.plan) {
       best_.plan = std::move(proof.plan);
       best_.cost = simulate(*problem_.graph, *best_.plan);
@@ -134,8 +138,19 @@ class Schedule {
 
   void bound() {
     if (done() || !has_plan(best_)) return;
+    Limits part(limits_, 1);
     take_bound(
-        best_duration_bound(*problem_.graph, problem_.budget, problem_.order, best_.cost.duration, limits_));
+        best_duration_bound(*problem_.graph, problem_.budget, problem_.order, best_.cost.duration, part));
+    note("best_duration_bound", part);
+  }
+
+  void report() const {
+    if (!best_.plan) return;
+    limits_.report({best_.planner, limits_.seconds(), best_.cost.peak, best_.cost.duration, has_plan(best_)});
+  }
+
+  void note(std::string_view name, const Limits& part) {
+    called_.emplace_back("auto." + std::to_string(called_.size() + 1) + "." + std::string(name), part.work());
   }
 
   void take_bound(DurationBound bound) {
@@ -151,6 +166,7 @@ class Schedule {
   Limits& limits_;
   std::vector<Plan> starts_;
   std::uint64_t calls_ = 0;
+  Counters called_;  ///< what was called, in sequence, and the work that it took
   PlanResult best_;
 };
 

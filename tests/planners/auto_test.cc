@@ -1,0 +1,103 @@
+// Which planner `auto` calls when, on training steps and random graphs.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+
+#include "helpers/graphs.h"
+#include "remat/generate.h"
+#include "remat/planner.h"
+
+namespace remat::automatic {
+namespace {
+
+using Names = std::vector<std::string>;
+
+/// What was called, in sequence, from the counters "auto.1.keep_all", "auto.2.retention", ...
+Names schedule(const PlanResult& result) {
+  Names names;
+  for (const auto& [name, unused] : result.counters) {
+    const std::string next = "auto." + std::to_string(names.size() + 1) + ".";
+    if (name.starts_with(next)) names.push_back(name.substr(next.size()));
+  }
+  return names;
+}
+
+Graph training(const std::string& model, std::int64_t depth) {
+  TrainingOptions options;
+  options.model = model;
+  options.settings.depth = depth;
+  options.device = parse_device("a100");
+  return training_graph(options);
+}
+
+PlanResult plan(const Graph& graph, std::int64_t percent, std::int64_t work,
+                OrderMode order = OrderMode::kFixed) {
+  const Bytes peak = simulate(graph, keep_all_plan(graph)).peak;
+  Limits limits;
+  limits.set_work(work);
+  return make_plan({&graph, Bytes(peak.count() / 100 * percent), order}, "auto", {}, limits);
+}
+
+TEST(Auto, CallsNothingElseWhereKeepAllFits) {
+  const Graph graph = training("gpt", 2);
+  const PlanResult result = plan(graph, 101, 100'000);
+  EXPECT_EQ(result.status, Status::kOptimal);
+  EXPECT_EQ(schedule(result), Names{"keep_all"});
+}
+
+TEST(Auto, SearchesThenProvesOnSmallGraphsInFixedOrder) {
+  const Graph graph = random_layered({.ops = 60, .seed = 3});
+  EXPECT_EQ(schedule(plan(graph, 80, 300'000)),
+            (Names{"keep_all", "retention", "search", "prove_optimal", "search"}));
+  // The stage model knows the fixed order only.
+  EXPECT_EQ(schedule(plan(graph, 80, 300'000, OrderMode::kFree)), (Names{"keep_all", "retention", "search"}));
+}
+
+TEST(Auto, SearchesFromTheRetentionPlanOnTrainingSteps) {
+  const Names near_the_bound{"keep_all", "retention", "search"};
+  EXPECT_EQ(schedule(plan(training("gpt", 12), 60, 300'000)), near_the_bound);
+  EXPECT_EQ(schedule(plan(training("resnet", -1), 40, 300'000)), near_the_bound);
+  EXPECT_EQ(schedule(plan(training("unet", 4), 60, 300'000)),
+            (Names{"keep_all", "retention", "search", "prove_optimal", "search"}));
+}
+
+TEST(Auto, TriesAllThatIsCheapWhereNoPlanIsAtHand) {
+  EXPECT_EQ(schedule(plan(testing::training_chain(200), 10, 300'000)),
+            (Names{"keep_all", "retention", "rotor", "search"}));
+  // No chain of stages, so that rotor is not asked.
+  EXPECT_EQ(schedule(plan(random_layered({.ops = 300}), 70, 100'000)),
+            (Names{"keep_all", "retention", "greedy", "tw_remat", "evict", "search"}));
+}
+
+TEST(Auto, SearchesAtOnceForTheLeastPeak) {
+  const Graph graph = training("unet", 3);
+  Limits limits;
+  limits.set_work(100'000);
+  const Problem problem{&graph, Bytes(), OrderMode::kFixed, Objective::kPeak};
+  EXPECT_EQ(schedule(make_plan(problem, "auto", {}, limits)), (Names{"keep_all", "search"}));
+}
+
+TEST(Auto, BoundsLargerGraphsWhereThereIsTime) {
+  const Graph graph = training("gpt", 12);
+  const Bytes peak = simulate(graph, keep_all_plan(graph)).peak;
+  Limits limits;
+  // The work ends it; the time only has to be long enough to be worth a bound.
+  limits.set_time(60).set_work(300'000);
+  EXPECT_EQ(schedule(make_plan({&graph, Bytes(peak.count() / 10 * 6)}, "auto", {}, limits)),
+            (Names{"keep_all", "retention", "search", "best_duration_bound"}));
+}
+
+TEST(Auto, ReportsWhoMadeEachBetterPlan) {
+  const Graph graph = training("unet", 4);
+  const Bytes peak = simulate(graph, keep_all_plan(graph)).peak;
+  Names reported;
+  Limits limits;
+  limits.set_work(300'000).set_progress([&](const Progress& progress) {
+    if (reported.empty() || reported.back() != progress.planner) reported.push_back(progress.planner);
+  });
+  make_plan({&graph, Bytes(peak.count() / 10 * 6)}, "auto", {}, limits);
+  EXPECT_EQ(reported, (Names{"keep_all", "retention", "search"}));
+}
+
+}  // namespace
+}  // namespace remat::automatic
