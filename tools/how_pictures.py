@@ -1,7 +1,8 @@
-"""Draws the pictures of docs/how_it_works.md from a real plan: `python tools/how_pictures.py`. Needs matplotlib.
+"""Draws the pictures of docs/how_it_works.md from a real plan: `python tools/how_pictures.py`.
 
 `docs/how_lives.svg`: every stored result of a U-Net's training step as a bar over the steps at which it is in
-memory, kept and under a plan at half of the memory. `docs/how_order.svg`: which op each step of that plan runs.
+memory, kept and under a plan at half of the memory. `docs/how_order.svg`: the op that each step of that plan
+runs. Needs matplotlib.
 """
 
 from __future__ import annotations

@@ -17,8 +17,8 @@ The selective row keeps the results of matrix products and attention and recompu
 bits are others.
 
 The defaults are GPT-2 small, 124 M parameters, 4 x 512 tokens: about ten minutes on two cores and 8 GB of
-memory. Ends with exit code 1 where a row failed, a plan is over its budget, or a row with eager mode's kernels
-differs from it.
+memory. Ends with exit code 1 where a row failed, a plan is over its budget, or a row with the kernels of
+eager mode differs from it.
 """
 
 from __future__ import annotations
