@@ -26,3 +26,7 @@ __all__ = [
     "report",
     "sweep",
 ]
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

@@ -13,7 +13,16 @@ import remat
 from .plan.options import Options
 from .session.session import Session
 
-_sessions: WeakValueDictionary[int, Session] = WeakValueDictionary()
+
+class _AskedSession(Session):
+    """A session of the object that the caller gave as options: its graphs share what it shares."""
+
+    def __init__(self, given: dict[str, Any] | None) -> None:
+        super().__init__(Options.from_mapping(given))
+        self.given = given
+
+
+_sessions: WeakValueDictionary[int, _AskedSession] = WeakValueDictionary()
 
 
 def remat_backend(
@@ -28,7 +37,6 @@ def remat_backend(
         raise remat.UsageError(f"remat: mode={mode!r} is not supported, only options")
     session = _sessions.get(id(options)) if options is not None else None
     if session is None or session.given is not options:
-        session = Session(Options.from_mapping(options))
-        session.given = options
+        session = _AskedSession(options)
         _sessions[id(options)] = session
     return session(gm, example_inputs)

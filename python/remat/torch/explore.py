@@ -11,14 +11,12 @@ import torch
 
 import remat
 
-from .api import Captured, captured_step
 from .base.progress import ProgressLine
-from .cost.costs import write_costs
-from .plan.parts import part_of
+from .cost.files import write_costs
+from .plan.count import keep_all_peak_of, peak_of
 from .plan.peak import PeakReport, peak_report
-from .plan.planning import count_saved, keep_all_peak_of, plan_step, report_of
 from .plan.report import ModelReport, PlanReport
-from .run.rewrite import rewrite
+from .session.captured import CapturedStep, captured_step
 
 _Loss = Callable[[Any], torch.Tensor]
 
@@ -95,37 +93,47 @@ def sweep(
         UnsupportedModelError: as in :func:`capture`.
     """
     captured = captured_step(model, sample_inputs, loss, options)
-    settled = captured.session.settle([], captured.device)
-    reserve = settled.size("reserve")
+    settled = captured.settled()
+    seconds = settled.time_limit or _SWEEP_S
     with ProgressLine() as progress:
-        progress.planning(settled.time_limit or _SWEEP_S)
+        progress.planning(seconds)
         found = remat.sweep(
             captured.graph,
             points,
             planner=settled.planner,
             order="free" if settled.order == "free" else "fixed",
-            time_limit=settled.time_limit or _SWEEP_S,
+            time_limit=seconds,
             work_limit=settled.work_limit,
             seed=settled.seed,
             threads=settled.threads,
             progress=progress.better_plan,
         )
+    reserve = settled.size("reserve")
+    rows = _distinct([_row(captured, point, reserve) for point in found.points])
+    return Sweep(rows, captured.graph.keep_all_peak + reserve, captured.graph.floor + reserve, captured.graph)
+
+
+def _row(captured: CapturedStep, point: remat.SweepPoint, reserve: int) -> SweepRow:
+    steps = list(point.plan.steps)
+    return SweepRow(
+        budget=peak_of(captured.step, captured.graph, steps) + reserve,
+        overhead=point.plan.overhead or 0.0,
+        seconds=(point.duration or 0) / 1e9,
+        recomputed_steps=len(steps) - len(captured.step.ops),
+        knee=point.knee,
+        plan=point.plan,
+    )
+
+
+def _distinct(found: list[SweepRow]) -> list[SweepRow]:
+    """One row for each plan; the knee stays."""
     rows: list[SweepRow] = []
-    for point in found.points:
-        report = report_of(captured.step, captured.graph, point.plan, point.budget, reserve)
-        row = SweepRow(
-            budget=report.predicted_peak,
-            overhead=report.overhead,
-            seconds=(point.duration or 0) / 1e9,
-            recomputed_steps=report.recomputed_steps,
-            knee=point.knee,
-            plan=point.plan,
-        )
+    for row in found:
         if rows and rows[-1].plan.steps == row.plan.steps:
             rows[-1] = row if row.knee else rows[-1]
         else:
             rows.append(row)
-    return Sweep(rows, captured.graph.keep_all_peak + reserve, captured.graph.floor + reserve, captured.graph)
+    return rows
 
 
 def report(
@@ -143,33 +151,18 @@ def report(
     Raises:
         UnsupportedModelError: as in :func:`capture`; with a budget also what :func:`fit` raises.
     """
-    planned: ModelReport | None = model.__dict__.get("remat")
+    fitted: ModelReport | None = model.__dict__.get("remat")
     if sample_inputs is None:
-        if planned is None:
+        if fitted is None:
             raise remat.UsageError("report: a model that was not planned needs sample_inputs")
-        return _of_plan(planned.largest())
+        return _of_plan(fitted.largest())
     captured = captured_step(model, sample_inputs, loss, options)
-    settled = captured.session.settle([], captured.device)
     if "budget" in options:
-        return _of_plan(_plan(captured))
+        planned, _ = captured.pipeline.plan(captured.captured)
+        return _of_plan(planned.report)
     graph = captured.graph
-    peak = keep_all_peak_of(captured.step, graph) + settled.size("reserve")
+    peak = keep_all_peak_of(captured.step, graph) + captured.settled().size("reserve")
     return peak_report(graph, range(graph.num_ops), peak, captured.step.written_over)
-
-
-def _plan(captured: Captured) -> PlanReport:
-    session = captured.session
-    settled = session.settle([], captured.device)
-    with ProgressLine() as progress:
-        report, steps = plan_step(
-            captured.step,
-            part_of(captured.step, captured.graph, False, session.calls),
-            settled,
-            progress=progress,
-            store=session.store,
-        )
-    count_saved(report, captured.step, captured.graph, steps, rewrite(captured.step, steps).saved)
-    return report
 
 
 def _of_plan(planned: PlanReport) -> PeakReport:
@@ -193,7 +186,7 @@ def measure_costs(
         UsageError: the file cannot be written.
     """
     captured = captured_step(model, sample_inputs, loss, options)
-    known = captured.session.costs.of(captured.step)
+    known = captured.pipeline.costs.of(captured.step)
     try:
         write_costs(path, known)
     except OSError as error:

@@ -78,7 +78,7 @@ def test_auto_is_found_out_once_with_the_model_and_its_inputs_as_part_of_the_ste
         asked.append(resident)
         return 50 * MB
 
-    monkeypatch.setattr(remat.torch.session.session, "auto_budget", answer)
+    monkeypatch.setattr(remat.torch.session.surroundings, "auto_budget", answer)
     model, (x,) = case("mlp").build()
     fitted = remat.torch.fit(model, x, "auto", time_limit=1.0)
     fitted(x[:8]).backward()

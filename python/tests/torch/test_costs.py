@@ -12,7 +12,7 @@ import remat.torch
 import torch
 from models import MLP, case
 from remat.torch.base.storages import live_storages
-from remat.torch.cost.costs import read_costs
+from remat.torch.cost.files import read_costs
 from remat.torch.cost.roofline import byte_count, flop_count
 from torch import nn
 from torch._subclasses.fake_tensor import FakeTensorMode

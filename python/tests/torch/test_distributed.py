@@ -190,14 +190,17 @@ def test_sharded_training_in_other_ways_equals_eager_mode_too(tmp_path: Path) ->
 def test_ranks_agree_on_planning_anew(tmp_path: Path) -> None:
     run_on_two_ranks(
         """
-    from types import SimpleNamespace
-    from remat.torch.session.session import Session
+    from remat.torch.plan.options import Options
+    from remat.torch.session.flight import InFlight
+    from remat.torch.session.session import agree
+    from remat.torch.session.surroundings import Surroundings
 
-    session = SimpleNamespace(
-        options=SimpleNamespace(group=dist.group.WORLD), stale=rank == 1, unplanned=1000 * (1 - rank)
-    )
-    Session.agree(session)
-    assert session.stale and session.unplanned == 1000
+    flight, surroundings = InFlight(1, True), Surroundings(Options("1GiB"), None, None)
+    surroundings.count_unplanned(1000 * (1 - rank))
+    if rank == 1:
+        flight.plan_anew()
+    agree(dist.group.WORLD, flight, surroundings)
+    assert flight.stale and surroundings.unplanned == 1000
     """,
         tmp_path,
     )

@@ -17,13 +17,15 @@ import remat
 import remat.torch
 import torch
 from models import case
-from remat.torch.api import captured_step
-from remat.torch.cost.profile import Cost
+from remat.torch.cost.cost import Cost
 from remat.torch.plan import store as store_module
+from remat.torch.plan.cache import PlanCache
 from remat.torch.plan.options import Options
-from remat.torch.plan.parts import part_of
+from remat.torch.plan.part import Part
 from remat.torch.plan.planning import plan_step
+from remat.torch.plan.problem import Problem
 from remat.torch.plan.store import Store
+from remat.torch.session.captured import captured_step
 from training import fit, train
 
 HERE = {"torch": "x"}
@@ -107,17 +109,17 @@ def captured():
 def plan_anew(captured, folder: Path):
     """The report of planning a captured step as a new process would."""
     options = Options(budget="80%", work_limit=100_000)
-    part = part_of(captured.step, captured.graph)
-    return plan_step(captured.step, part, options, store=Store(folder))[0]
+    problem = Problem(captured.step, Part.of(captured.step, captured.graph), options)
+    return plan_step(problem, PlanCache(Store(folder)))
 
 
 def test_calls_in_flight_together_are_planned_once_for_all_starts(tmp_path, captured) -> None:
     options = Options(budget=int(2.2 * captured.graph.keep_all_peak), time_limit=2.0)
-    part = part_of(captured.step, captured.graph, copies=2)
-    first, second = (plan_step(captured.step, part, options, store=Store(tmp_path)) for _ in range(2))
-    assert (first[0].stored, second[0].stored) == (False, True)
-    assert second[1] == first[1]
-    assert second[0].predicted_peak == first[0].predicted_peak > captured.graph.keep_all_peak
+    problem = Problem(captured.step, Part.of(captured.step, captured.graph, copies=2), options)
+    first, second = (plan_step(problem, PlanCache(Store(tmp_path))) for _ in range(2))
+    assert (first.stored, second.stored) == (False, True)
+    assert second.plan.steps == first.plan.steps
+    assert second.predicted_peak == first.predicted_peak > captured.graph.keep_all_peak
 
 
 def test_the_names_of_a_traced_step_are_no_part_of_the_problem(tmp_path, captured) -> None:

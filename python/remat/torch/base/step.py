@@ -138,7 +138,19 @@ class StepGraph:
 
     def add_op(self, op: Op) -> int:
         self.ops.append(op)
+        if op.node is not None:
+            self.op_of[op.node] = len(self.ops) - 1
         return len(self.ops) - 1
+
+    def add_element(self, node: fx.Node, source: fx.Node) -> None:
+        """A getitem: made by the op that makes its source, unless that is a view."""
+        if source in self.op_of:
+            self.op_of[node] = self.op_of[source]
+
+    def show(self, node: fx.Node, value: int) -> int:
+        """The node shows this value, which is returned."""
+        self.value_of[node] = value
+        return value
 
     def add_clone(self, buffer: fx.Node) -> None:
         """A clone of a placeholder that the step overwrites."""

@@ -11,7 +11,6 @@ import statistics
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
@@ -24,25 +23,11 @@ from ..base.errors import UnsupportedModelError
 from ..base.nodes import cuda_devices, storage_bytes, tensors_of
 from ..trace.inplace import OVER, over_argument
 from ..trace.kernels import kernel_of
+from .cost import Cost, Progress
 
 _REPEATS = 3
 # More than the caches that one core has to itself.
 _CACHE_BYTES = 8 << 20
-
-
-@dataclass(frozen=True)
-class Cost:
-    """duration in ns; workspace in bytes on top of the op's inputs and outputs.
-
-    outputs: bytes of the storages that the op really makes, in order: those of traced tensors can be smaller.
-    """
-
-    duration: int
-    workspace: int
-    outputs: tuple[int, ...] = ()
-
-
-Progress = Callable[[int, int], None]
 
 
 def measure_ops(nodes: Mapping[str, fx.Node], progress: Progress | None = None) -> dict[str, Cost]:
@@ -67,27 +52,6 @@ def _made_storages(result: Any) -> tuple[int, ...]:
     for tensor in tensors_of(result):
         sizes.setdefault(tensor.untyped_storage()._cdata, storage_bytes(tensor))
     return tuple(sizes.values())
-
-
-def signature(node: fx.Node) -> str:
-    """What makes two nodes the same op: target, types, shapes, strides, devices, storages, and all other
-    arguments.
-    """
-
-    def describe(arg: Any) -> Any:
-        if isinstance(arg, fx.Node):
-            return describe(arg.meta.get("val"))
-        if isinstance(arg, torch.Tensor):
-            storage = f"{arg.storage_offset()}/{arg.untyped_storage().nbytes()}"
-            return f"{arg.dtype}{tuple(arg.shape)}{tuple(arg.stride())}{arg.device}{storage}"
-        if isinstance(arg, (tuple, list)):
-            return [describe(a) for a in arg]
-        if isinstance(arg, dict):
-            return {k: describe(v) for k, v in arg.items()}
-        return repr(arg)
-
-    over = f" over {node.meta[OVER]}" if OVER in node.meta else ""
-    return f"{node.target} {describe(node.args)} {describe(node.kwargs)}{over}"
 
 
 @contextmanager

@@ -17,7 +17,7 @@ from torch.utils.flop_counter import flop_registry
 import remat
 
 from ..base.nodes import tensors_of
-from .profile import Cost
+from .cost import Cost
 
 # Elementwise work by element of the largest operand, by the start of the op's name; first match counts.
 _FLOPS_PER_ELEMENT = (

@@ -12,7 +12,7 @@ import torch
 
 import remat
 
-from ..cost.costs import Costs
+from ..cost.source import Costs
 from .store import Store
 
 

@@ -35,14 +35,31 @@ class PlanReport:
     duration_lower_bound: int
     ops: int
     recomputed_steps: int
-    distinct_ops: int
-    existing_gradients: int
+    distinct_ops: int = 0
+    existing_gradients: int = 0
     rise: int = 0
     exceeded: int = 0
     stored: bool = False
     measured_peak: int | None = None
     written_over: dict[int, int] = field(default_factory=dict)
     seconds: dict[str, float] = field(default_factory=dict)
+
+    def exceed(self, excess: int) -> None:
+        """A step was measured that needs so many bytes more than predicted."""
+        self.exceeded = excess
+
+    def measure(self, peak: int) -> None:
+        """The first training step was measured."""
+        self.measured_peak = peak
+
+    def summary(self) -> str:
+        """One line."""
+        return (
+            f"{self.name}: {self.ops} ops, peak {self.keep_all_peak} -> {self.predicted_peak} bytes "
+            f"(budget {self.budget}), overhead {100 * self.overhead:.1f} %, "
+            f"{self.recomputed_steps} steps recomputed, "
+            f"{sum(self.seconds.values()):.1f} s{', stored plan' if self.stored else ''}"
+        )
 
     def __str__(self) -> str:
         lines = [
@@ -70,6 +87,16 @@ class ModelReport:
     """
 
     parts: list[PlanReport] = field(default_factory=list)
+
+    def add(self, part: PlanReport) -> None:
+        self.parts.append(part)
+
+    def forget(self, part: PlanReport) -> None:
+        """The plan is dropped, if it is still there."""
+        self.parts[:] = [each for each in self.parts if each is not part]
+
+    def forget_all(self) -> None:
+        self.parts.clear()
 
     def largest(self) -> PlanReport:
         """The part with the highest predicted peak. Raises RuntimeError before anything was planned."""

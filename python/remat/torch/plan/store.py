@@ -20,8 +20,8 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from ..base.files import write_atomically
-from ..cost.costs import costs_from_json, costs_to_json
-from ..cost.profile import Cost
+from ..cost.cost import Cost
+from ..cost.files import costs_from_json, costs_to_json
 
 try:
     import fcntl

@@ -129,11 +129,12 @@ class FirstStep:
 
     def _compare(self, rise: int) -> None:
         report = self.report
-        report.measured_peak = peak = report.predicted_peak - report.rise + rise
+        peak = report.predicted_peak - report.rise + rise
+        report.measure(peak)
         if peak <= report.budget:
             log.info("%s: Inductor's first step peaks at %d bytes", report.name, peak)
             return
-        report.exceeded = peak - report.predicted_peak
+        report.exceed(peak - report.predicted_peak)
         log.warning(
             "%s: Inductor's first step peaks at %d bytes, %d above the budget of %d, as it orders ops by "
             'itself: take a budget lower by as much, or executor="boxed"',

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import operator
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import Any
@@ -27,6 +27,8 @@ from ..base.nodes import RNG_STATE_BYTES, is_tangent, output_node, storage_bytes
 from ..base.step import Op, StepGraph
 from ..trace.inplace import MARK, write_over_dying
 from ..trace.kernels import kernel_of
+from .generators import run_and_save_rng, run_with_rng
+from .views import shows_the_same, viewed
 
 aten = torch.ops.aten
 rng_prims: Any = torch._prims.rng_prims
@@ -44,33 +46,6 @@ class Halves:
     backward: fx.GraphModule
     rng_state_bytes: int
     saved: dict[int, int]
-
-
-def run_and_save_rng(
-    target: Callable[..., Any], device: str, *args: Any, **kwargs: Any
-) -> tuple[torch.Tensor, Any]:
-    """Run a random op; also the generator's state from before it."""
-    state = torch.cuda.get_rng_state(device) if device.startswith("cuda") else torch.get_rng_state()
-    return state, kernel_of(target)(*args, **kwargs)
-
-
-def run_with_rng(
-    state: torch.Tensor, target: Callable[..., Any], device: str, *args: Any, **kwargs: Any
-) -> Any:
-    """Run a random op from a saved state; the generator goes on as if nothing had happened."""
-    if device.startswith("cuda"):
-        now = torch.cuda.get_rng_state(device)
-        torch.cuda.set_rng_state(state, device)
-        try:
-            return kernel_of(target)(*args, **kwargs)
-        finally:
-            torch.cuda.set_rng_state(now, device)
-    now = torch.get_rng_state()
-    torch.set_rng_state(state)
-    try:
-        return kernel_of(target)(*args, **kwargs)
-    finally:
-        torch.set_rng_state(now)
 
 
 def rewrite(step: StepGraph, steps: Sequence[int], for_compiler: bool = False) -> Halves:
@@ -257,7 +232,7 @@ class _Rewriter:
                     raise UnsupportedModelError(f"the tuple {node.name} is read as a whole across the loss")
                 half.made[node] = self._save(self.forward.made[node])
             return half.made[node]
-        if not exact and _shows_the_same(node):
+        if not exact and shows_the_same(node):
             return self._fetch(node.all_input_nodes[0])
         return self._view(node, exact)
 
@@ -268,7 +243,7 @@ class _Rewriter:
         known = self.half.views.get(node)
         if known is not None and known[0] == now and not exact:
             return known[1]
-        args, kwargs = fx.map_arg(_viewed(node), self._fetch), fx.map_arg(node.kwargs, self._fetch)
+        args, kwargs = fx.map_arg(viewed(node), self._fetch), fx.map_arg(node.kwargs, self._fetch)
         key = repr((node.target, args, kwargs))
         new = self.half.same.get(key) if not exact else None
         if new is None:
@@ -335,50 +310,6 @@ class _Rewriter:
             rng_bytes,
             memory,
         )
-
-
-# Ops that can show all of what they read just as it is.
-_MAY_SHOW_THE_SAME = {
-    aten.view.default,
-    aten._unsafe_view.default,
-    aten.expand.default,
-    aten.slice.Tensor,
-    aten.permute.default,
-    aten.alias.default,
-    aten.detach.default,
-}
-
-
-def _shows_the_same(node: fx.Node) -> bool:
-    if node.target not in _MAY_SHOW_THE_SAME:
-        return False
-    base, shown = node.all_input_nodes[0].meta.get("val"), node.meta.get("val")
-    return (
-        isinstance(base, torch.Tensor)
-        and isinstance(shown, torch.Tensor)
-        and base.shape == shown.shape
-        and base.stride() == shown.stride()
-        and base.storage_offset() == shown.storage_offset()
-        and base.dtype is shown.dtype
-        and (base.is_conj(), base.is_neg()) == (shown.is_conj(), shown.is_neg())
-    )
-
-
-_VIEWS = (aten.view.default, aten._unsafe_view.default)
-
-
-def _viewed(node: fx.Node) -> Any:
-    """The arguments of a view, past other views of something contiguous."""
-    args = node.args
-    while node.target in _VIEWS:
-        base = args[0]
-        if not isinstance(base, fx.Node) or base.target not in _VIEWS:
-            break
-        below = base.args[0]
-        if not isinstance(below, fx.Node) or not below.meta["val"].is_contiguous():
-            break
-        args = (below, *args[1:])
-    return args
 
 
 def _place_first(graph: fx.Graph, order: Sequence[fx.Node]) -> None:

@@ -7,42 +7,28 @@ known which gradients exist already and which shapes come. Each combination of t
 from __future__ import annotations
 
 import logging
-import time
 from collections.abc import Callable, Hashable, Iterable, Sequence
-from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple
 from weakref import WeakSet
 
 import torch
 from torch import fx
 from torch._functorch import config as functorch_config
-from torch._functorch.aot_autograd import aot_module_simplified
 from torch.utils._python_dispatch import _disable_current_modes
 
-import remat
-
-from ..base.nodes import SMALL, outputs_of, storage_bytes
-from ..base.progress import ProgressLine
+from ..base.nodes import SMALL
 from ..base.step import OutputUse
-from ..base.storages import tensor_storages
-from ..cost.profile import run_alone
-from ..plan.parts import held_bytes, part_of
-from ..plan.planning import count_saved, plan_step
 from ..plan.report import PlanReport
-from ..run.codegen import boxed
-from ..run.inductor import FirstStep, Partition, compile_with_inductor
-from ..run.outputs import Replay, Usage, Watch, cut_off, differentiable_outputs, watch_tangents
-from ..run.rewrite import rewrite
-from ..trace.choices import apply_choices
-from ..trace.contract import contract
+from ..run.backward import Watch
+from ..run.compile import compile_in_order
+from ..run.inductor import FirstStep, compile_with_inductor
+from ..run.outputs import Usage, cut_off
+from ..run.replay import Replay
 from ..trace.fake import without_keeping
-from ..trace.inplace import mark_last_readers
-from ..trace.kernels import correct_sizes, eager_kernels
-from ..trace.origins import name_inputs
-from ..trace.tidy import tidy
-
-if TYPE_CHECKING:
-    from .session import Session
+from ..trace.kernels import eager_kernels
+from .pipeline import Call, CapturedOnlyError, Planned, device_of
+from .shared import Shared
 
 log = logging.getLogger("remat.torch")
 
@@ -50,52 +36,48 @@ log = logging.getLogger("remat.torch")
 _WORTH_PLANNING = 0.001
 
 
-class _CapturedOnly(Exception):
-    """Leaves AOTAutograd when a step is captured but not to be run."""
+class Key(NamedTuple):
+    """What a variant is compiled for."""
+
+    shapes: Hashable
+    training: bool
+    existing_gradients: int
 
 
 @dataclass
 class Variant:
-    """A compiled graph, and what it takes for granted.
-
-    held: bytes that a call leaves in memory. random: does it draw random numbers?
-    """
+    """A compiled graph, and what it takes for granted of its outputs; planned if it is to be trained."""
 
     use: OutputUse
     run: Callable[..., Any] | None = None
-    held: int = 0
-    random: bool = False
-    output_bytes: dict[int, int] = field(default_factory=dict)
-    tangent_bytes: int = 0
-    report: PlanReport | None = None
+    planned: Planned | None = None
+
+    def accept(self, planned: Planned) -> None:
+        self.planned = planned
+
+    def compiled(self, run: Callable[..., Any]) -> Variant:
+        self.run = run
+        return self
 
 
 class Region:
     """One graph of Dynamo, with a variant for each combination of shapes, gradient mode and existing
     gradients.
+
+    number: which graph of the model it is.
+    frame: the piece of code that it was compiled from; for other shapes Dynamo makes other regions of it.
+    held: bytes that calls left in memory since it was last asked.
     """
 
-    def __init__(self, session: Session, gm: fx.GraphModule, number: int) -> None:
-        self.session = session
-        self.gm = gm
-        self.number = number
-        # The piece of code that it was compiled from; for other shapes Dynamo makes other regions of it.
-        self.frame = -1
-        self.variants: dict[Any, Variant] = {}
-        # Bytes that calls left in memory since it was set to zero.
-        self.held = 0
-        self.__name__ = f"remat_region_{number}"
-        # Regions whose saved tensors are in memory together with those of this one.
-        self.mates: set[int] = set()
-        # Those of them that hold tensors already when this one starts.
-        self.before: set[int] = set()
-        self.differentiable = differentiable_outputs(gm)
-        self.outputs = len(outputs_of(gm))
-        self.usage = Usage.stated(session.options.outputs, self.outputs)
+    def __init__(self, shared: Shared, gm: fx.GraphModule, number: int, frame: int) -> None:
+        self.shared, self.gm, self.number, self.frame = shared, gm, number, frame
+        self.variants: dict[Key, Variant] = {}
+        self.usage = Usage.of(gm, shared.options.outputs)
         # Inputs that a call overwrites, once known.
-        self.overwritten: set[int] | None = None
-        # What the last call returned, while the session looks for what the loss depends on.
-        self.returned: list[Any] = []
+        self._overwritten: set[int] | None = None
+        # What the last call returned, while it is found out what the loss depends on.
+        self._returned: list[Any] = []
+        self._held = 0
         self._contexts: WeakSet[Any] = WeakSet()
 
     def inherit(self, others: Iterable[Region]) -> None:
@@ -103,71 +85,92 @@ class Region:
         and where the model's attributes change.
         """
         for other in others:
-            if (other.outputs, other.differentiable) == (self.outputs, self.differentiable):
+            if other.usage.is_like(self.usage):
                 self.usage = replace(other.usage)
                 return
 
-    def __call__(self, *args: Any) -> Any:
-        training = torch.is_grad_enabled()
-        self.session.graph_calls += 1
-        if self.session.probing:
-            self.returned = self._run(lambda *args: without_keeping(self.gm, args), args)
-            return self.returned
-        if training:
-            self.session.start_call(self)
-        key = self._key(args, training)
-        self.session.shapes.use(self.frame, key[0], self.session.forget_shapes)
+    def key(self, args: Sequence[Any], training: bool) -> Key:
+        shapes = tuple(
+            (arg.shape, arg.stride(), arg.requires_grad) if isinstance(arg, torch.Tensor) else arg
+            for arg in args
+            if not isinstance(arg, torch.nn.Parameter)
+        )
+        existing = self.shared.surroundings.existing_gradients(args) if training else 0
+        return Key(shapes, training, existing)
+
+    def __call__(self, args: Sequence[Any], key: Key) -> Any:
         variant = self.variants.get(key)
         if variant is None:
             variant = self._compile(args, key)
-        if not training:
-            return self._run(variant.run, args)
-        if variant.report is not None:
-            self.session.watch.forward(variant.report, _device_of(args))
-        replay = None
-        if variant.use.cut and self.overwritten is not None:
-            replay = Replay(self.gm, args, self.overwritten, variant.random, self._note_late_gradient)
-        first = self._first_step(variant, _device_of(args))
-        if first is None:
-            results = self._run(variant.run, args)
-        else:
-            results = first.forward(lambda: self._run(variant.run, args))
-        self.held += variant.held
-        node = self._note_call(results, variant)
-        if node is not None and self.session.options.executor == "inductor":
-            self._follow_backward(node, variant, first, _device_of(args))
-        return results if replay is None else replay.wrap(results, variant.use.cut)
+        return self._train(variant, args) if key.training else self._run(variant.run, args)
 
-    def _run(self, run: Any, args: Sequence[Any]) -> Any:
-        if self.overwritten is not None:
-            return run(*args)
-        versions = [a._version if isinstance(a, torch.Tensor) else 0 for a in args]
-        results = run(*args)
-        after = [a._version if isinstance(a, torch.Tensor) else 0 for a in args]
-        self.overwritten = {i for i, version in enumerate(versions) if after[i] != version}
-        return results
+    def probe(self, args: Sequence[Any]) -> Any:
+        """A call without a plan and without gradients; `note_loss` hears about its outputs."""
+        self._returned = self._run(lambda *args: without_keeping(self.gm, args), args)
+        return self._returned
+
+    def note_loss(self, leaf_of: dict[int, torch.Tensor]) -> None:
+        """Learn which outputs got a gradient from the loss: leaf_of maps the address of an output to a leaf
+        that took its place.
+        """
+        leaves = [leaf_of.get(id(item)) for item in self._returned]
+        self.usage.note_loss(i for i, leaf in enumerate(leaves) if leaf is None or leaf.grad is not None)
+        self._returned = []
 
     def in_flight(self) -> int:
         """Calls whose saved tensors are still held, for a backward to come."""
         return sum(_holds_tensors(context) for context in self._contexts)
 
+    def take_held(self) -> int:
+        """Bytes that the plans of the calls since the last time leave in memory."""
+        held, self._held = self._held, 0
+        return held
+
     def forget_plans(self) -> None:
-        self.variants = {key: variant for key, variant in self.variants.items() if not key[1]}
+        self.variants = {key: variant for key, variant in self.variants.items() if not key.training}
 
     def forget_shapes(self, shapes: Hashable) -> None:
-        for key in [key for key in self.variants if key[0] == shapes]:
-            report = self.variants.pop(key).report
-            if report is not None and report in self.session.report.parts:
-                self.session.report.parts.remove(report)
+        for key in [key for key in self.variants if key.shapes == shapes]:
+            planned = self.variants.pop(key).planned
+            if planned is not None:
+                self.shared.report.forget(planned.report)
 
-    def _first_step(self, variant: Variant, device: torch.device) -> FirstStep | None:
+    def _run(self, run: Any, args: Sequence[Any]) -> Any:
+        if self._overwritten is not None:
+            return run(*args)
+        versions = [a._version if isinstance(a, torch.Tensor) else 0 for a in args]
+        results = run(*args)
+        after = [a._version if isinstance(a, torch.Tensor) else 0 for a in args]
+        self._overwritten = {i for i, version in enumerate(versions) if after[i] != version}
+        return results
+
+    def _train(self, variant: Variant, args: Sequence[Any]) -> Any:
+        """A call with gradients; nothing was planned if its results need none."""
+        planned, device, replay = variant.planned, device_of(args), None
+        if planned is not None:
+            self.shared.watch.forward(planned.report, device)
+            self._held += planned.held
+        if variant.use.cut and self._overwritten is not None:
+            random = planned is not None and planned.is_random
+            replay = Replay(self.gm, args, self._overwritten, random, self._note_late_gradient)
+        first = self._first_step(planned, device)
+        if first is None:
+            results = self._run(variant.run, args)
+        else:
+            results = first.forward(lambda: self._run(variant.run, args))
+        node = self._note_call(results, variant)
+        if node is not None and self.shared.options.executor == "inductor":
+            self._follow_backward(node, variant, first, device)
+        return results if replay is None else replay.wrap(results, variant.use.cut)
+
+    def _first_step(self, planned: Planned | None, device: torch.device) -> FirstStep | None:
         """Measures this call, if it is the first training step of a plan whose order is not kept."""
-        session, report = self.session, variant.report
-        if session.options.executor != "inductor" or session.preparing or report is None:
+        shared = self.shared
+        if planned is None or shared.options.executor != "inductor" or shared.is_preparing:
             return None
-        if report.measured_peak is not None or not session.watch.is_first(report):
+        if planned.report.measured_peak is not None or not shared.watch.is_first(planned.report):
             return None
-        return FirstStep(report, device, variant.tangent_bytes)
+        return FirstStep(planned.report, device, planned.tangents)
 
     def _follow_backward(
         self, node: Any, variant: Variant, first: FirstStep | None, device: torch.device
@@ -177,9 +180,7 @@ class Region:
         def done(*_: Any) -> None:
             if first is not None:
                 first.done()
-            self._note_tangents(variant.use.tangents_held, variant)
-            if variant.report is not None:
-                self.session.watch.backward_done(variant.report, device)
+            self._note_backward(variant.use.tangents_held, variant, device)
 
         if first is not None:
             node.register_prehook(first.start_backward)
@@ -197,189 +198,71 @@ class Region:
                 return node
         return None
 
-    def note_loss(self, leaf_of: dict[int, torch.Tensor]) -> None:
-        """Learn which outputs got a gradient from the loss: leaf_of maps the address of an output to a leaf
-        that took its place.
-        """
-        leaves = [leaf_of.get(id(item)) for item in self.returned]
-        self.usage.graded = {i for i, leaf in enumerate(leaves) if leaf is None or leaf.grad is not None}
-        self.returned = []
-
     def _note_use(self, graded: set[int], held: set[int], variant: Variant) -> None:
         """A backward starts."""
-        _, surprises = self.usage.note(graded, held)
-        if any(variant.output_bytes.get(i, 0) > SMALL for i in surprises & variant.use.dropped):
+        surprises = self.usage.note(graded, held)
+        outputs = variant.planned.outputs if variant.planned is not None else {}
+        if any(outputs.get(i, 0) > SMALL for i in surprises & variant.use.dropped):
             self._surprise(f"outputs {sorted(surprises)} of graph {self.number} are held during the backward")
 
     def _note_late_gradient(self, index: int) -> None:
         self.usage.note({index}, set())
         self._surprise(f"output {index} of graph {self.number} gets a gradient; the graph ran again for it")
 
-    def _note_tangents(self, held: bool, variant: Variant) -> None:
-        """A backward ends: plan anew if this one took for granted more than is needed."""
-        usage, options = self.usage, self.session.options
+    def _note_backward(self, held: bool, variant: Variant, device: torch.device) -> None:
+        """A backward ends: plan anew if the plan took for granted more than is needed.
+
+        held: does somebody hold gradients of the outputs?
+        """
         if held and not variant.use.tangents_held:
             self._surprise(f"gradients of the outputs of graph {self.number} are held during the backward")
-        usage.tangents_held = held or bool(usage.tangents_held)
-        unused = usage.without_gradient(self.differentiable) - variant.use.cut
-        spare = sum(variant.output_bytes.get(i, 0) for i in unused)
-        spare += sum(
-            variant.output_bytes.get(i, 0) for i in usage.dropped(self.outputs) - variant.use.dropped
-        )
-        spare += variant.tangent_bytes * (variant.use.tangents_held and not usage.tangents_held)
-        if (
-            options.plan is None
-            and variant.report
-            and spare > _WORTH_PLANNING * variant.report.predicted_peak
-        ):
-            self.session.stale = True
+        self.usage.note_tangents(held)
+        planned = variant.planned
+        if planned is None:
+            return
+        spare = self.usage.spare_bytes(variant.use, planned.outputs, planned.tangents)
+        worth = spare > _WORTH_PLANNING * planned.report.predicted_peak
+        if worth and self.shared.options.plan is None:
+            self.shared.flight.plan_anew()
+        self.shared.watch.backward_done(planned.report, device)
 
     def _surprise(self, what: str) -> None:
         log.warning("%s, for the first time; the budget is kept for that from the next step on", what)
-        self.session.stale = True
+        self.shared.flight.plan_anew()
 
-    def _key(self, args: Sequence[Any], training: bool) -> Any:
-        shapes = tuple(
-            (arg.shape, arg.stride(), arg.requires_grad) if isinstance(arg, torch.Tensor) else arg
-            for arg in args
-            if not isinstance(arg, torch.nn.Parameter)
-        )
-        return shapes, training, self._existing_gradients(args) if training else 0
-
-    def _existing_gradients(self, args: Sequence[Any]) -> int:
-        """Bytes of the gradients that this step will add to."""
-        leaves = [a for a in args if isinstance(a, torch.Tensor) and a.requires_grad and a.is_leaf]
-        if (sharding := self.session.sharding) is not None:
-            # Gradients of the others are added to shards, which are counted.
-            leaves = [leaf for leaf in leaves if not sharding.manages(leaf)]
-        accumulate = self.session.options.accumulate
-        if accumulate is None:
-            return sum(storage_bytes(a.grad) for a in leaves if a.grad is not None)
-        return sum(storage_bytes(a) for a in leaves) if accumulate else 0
-
-    def _compile(self, args: Sequence[Any], key: Any) -> Variant:
-        start = time.perf_counter()
-        usage = self.usage
-        cut = usage.without_gradient(self.differentiable) if key[1] else frozenset()
-        variant = Variant(OutputUse(cut, usage.dropped(self.outputs), usage.tangents_held is not False))
+    def _compile(self, args: Sequence[Any], key: Key) -> Variant:
+        """The variant for a key, kept unless steps are only captured."""
+        use = self.usage.granted()
+        use = use if key.training else replace(use, cut=frozenset())
+        variant = Variant(use)
+        call = Call(self.number, self.gm, args, use, key.existing_gradients)
+        device = call.device
 
         def partition(joint: fx.GraphModule, num_forward_outputs: int) -> Any:
             with _disable_current_modes():
-                return self._partition(joint, num_forward_outputs, key, args, start, variant)
+                planned, halves = self.shared.pipeline(joint, num_forward_outputs, call)
+            variant.accept(planned)
+            self._announce(planned.report)
+            return halves.forward, halves.backward
 
-        gm = cut_off(self.gm, variant.use.cut)
+        def done(held: bool) -> None:  # outlives the call, and must not hold its arguments
+            self._note_backward(held, variant, device)
+
+        gm = cut_off(self.gm, use.cut)
         try:
             with functorch_config.patch(donated_buffer=False), eager_kernels():
-                if self.session.options.executor == "inductor":
-                    variant.run = compile_with_inductor(gm, args, partition)
+                if self.shared.options.executor == "inductor":
+                    variant.compiled(compile_with_inductor(gm, args, partition))
                 else:
-                    variant.run = self._compile_in_order(gm, args, partition, variant)
-        except _CapturedOnly:
-            return Variant(variant.use, lambda *args: without_keeping(self.gm, args))
+                    variant.compiled(compile_in_order(gm, args, partition, done))
+        except CapturedOnlyError:
+            return variant.compiled(lambda *args: without_keeping(self.gm, args))
         self.variants[key] = variant
         return variant
 
-    def _compile_in_order(
-        self, gm: fx.GraphModule, args: Sequence[Any], partition: Partition, variant: Variant
-    ) -> Callable[..., Any]:
-        run: Callable[..., Any] = aot_module_simplified(
-            gm,
-            list(args),
-            fw_compiler=_compile_boxed,
-            bw_compiler=self._backward_compiler(variant, _device_of(args)),
-            inference_compiler=_compile_boxed,
-            partition_fn=lambda joint, _, *, num_fwd_outputs, **__: partition(joint, num_fwd_outputs),
-            keep_inference_input_mutations=True,
-        )
-        return run
-
-    def _backward_compiler(self, variant: Variant, device: torch.device) -> Callable[..., Any]:
-        """Compiles the backward half so that its end is seen."""
-
-        def done(held: bool) -> None:
-            self._note_tangents(held, variant)
-            if variant.report is not None:
-                self.session.watch.backward_done(variant.report, device)
-
-        def compile_backward(gm: fx.GraphModule, example_inputs: Sequence[Any]) -> Callable[..., Any]:
-            return watch_tangents(boxed(gm), gm, done)
-
-        return compile_backward
-
-    def _partition(
-        self,
-        joint: fx.GraphModule,
-        num_forward_outputs: int,
-        key: Any,
-        args: Sequence[Any],
-        start: float,
-        variant: Variant,
-    ) -> tuple[fx.GraphModule, fx.GraphModule]:
-        session, existing = self.session, key[-1]
-        for_compiler = session.options.executor == "inductor"
-        if not for_compiler:
-            tidy(joint)
-        correct_sizes(joint, run_alone)
-        step = contract(joint, num_forward_outputs, f"step_{self.number}", variant.use)
-        step.set_loss(session.loss_workspace, session.loss_bytes)
-        name_inputs(step, self.gm, args)
-        options = session.options
-        if not for_compiler:
-            mark_last_readers(step)
-        apply_choices(step, options.patterns("never_recompute"), options.patterns("always_keep"))
-        step.add_resident("existing gradients", existing)
-        step.add_resident("outside the graph", session.outside(args))
-        captured = time.perf_counter()
-        if session.captured is not None:
-            session.captured.append(step)
-            raise _CapturedOnly
-        options = session.settle(args, _device_of(args))
-        with ProgressLine() as progress:
-            distinct = session.costs.fill(step, progress.profiling)
-            profiled = time.perf_counter()
-            graph = remat.Graph.from_dict(step.to_dict())
-            counted = existing > 0 or session.sharding is not None
-            part = part_of(step, graph, counted, session.calls, self.number, self.before)
-            known = session.parts.get(self.number)
-            if self.mates and (known is None or known.key != part.key):
-                session.stale = True  # the others were planned beside something else
-            session.parts[self.number] = part
-            others = [session.parts[number] for number in sorted(self.mates) if number in session.parts]
-            report, steps = plan_step(step, part, options, others, progress, session.store, session.memo)
-        report.distinct_ops = distinct
-        report.existing_gradients = existing
-        # What eager code leaves counts as resident in the plan, but comes while the step runs.
-        report.rise += session.unplanned
-        if session.sharding is not None:
-            inside = tensor_storages([a for a in args if isinstance(a, torch.Tensor)])
-            report.rise += session.sharding.rise(inside)
-        variant.report = report
-        halves = rewrite(step, steps, for_compiler)
-        count_saved(report, step, graph, steps, halves.saved)
-        variant.tangent_bytes = step.tangent_bytes
-        held = held_bytes(session.parts[self.number], steps)
-        variant.held = held - variant.tangent_bytes + halves.rng_state_bytes
-        variant.random = step.is_random
-        variant.output_bytes = step.output_bytes()
-        report.seconds = {
-            "capture": captured - start,
-            "profile": profiled - captured,
-            "plan": time.perf_counter() - profiled,
-        }
-        session.report.parts.append(report)
-        log.info(
-            "%s: %d ops, peak %d -> %d bytes (budget %d), overhead %.1f %%, %d steps recomputed, %.1f s%s",
-            report.name,
-            report.ops,
-            report.keep_all_peak,
-            report.predicted_peak,
-            report.budget,
-            100 * report.overhead,
-            report.recomputed_steps,
-            sum(report.seconds.values()),
-            ", stored plan" if report.stored else "",
-        )
-        return halves.forward, halves.backward
+    def _announce(self, report: PlanReport) -> None:
+        self.shared.report.add(report)
+        log.info("%s", report.summary())
 
 
 def _holds_tensors(context: Any) -> bool:
@@ -387,14 +270,3 @@ def _holds_tensors(context: Any) -> bool:
         return len(context.saved_tensors) > 0
     except RuntimeError:  # freed by the backward
         return False
-
-
-def _compile_boxed(gm: fx.GraphModule, example_inputs: Sequence[Any]) -> Callable[[list[Any]], Any]:
-    return boxed(gm)
-
-
-def _device_of(args: Sequence[Any]) -> torch.device:
-    """The device of a graph's parameters, or of any of its tensors."""
-    tensors = [a for a in args if isinstance(a, torch.Tensor)]
-    tensors.sort(key=lambda t: not isinstance(t, torch.nn.Parameter))
-    return tensors[0].device if tensors else torch.device("cpu")

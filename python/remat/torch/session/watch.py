@@ -38,6 +38,17 @@ class Window:
     level: int = 0
     highest: int = 0
 
+    @classmethod
+    def start(cls, report: PlanReport, device: torch.device) -> Window:
+        if device.type != "cuda":
+            return cls([report], time.time_ns())
+        cuda: Any = torch.cuda
+        level, highest = cuda.memory_allocated(device), cuda.max_memory_allocated(device)
+        return cls([report], time.time_ns(), level=level, highest=highest)
+
+    def end(self) -> None:
+        self.end_ns = time.time_ns()
+
 
 _recorded: list[Window] | None = None
 
@@ -57,11 +68,11 @@ class StepWatch:
         if self.open is not None:
             self.open.reports.append(report)
             return
-        self.open = Window([report], time.time_ns())
-        if device.type == "cuda":
-            cuda: Any = torch.cuda
-            self.open.level = cuda.memory_allocated(device)
-            self.open.highest = cuda.max_memory_allocated(device)
+        self.open = Window.start(report, device)
+
+    def give_up(self) -> None:
+        """Nothing is in flight: a step that is open has no backward."""
+        self.open = None
 
     def backward_done(self, report: PlanReport, device: torch.device) -> None:
         """The backward of a graph is over; the step is, if it began with that graph."""
@@ -69,7 +80,7 @@ class StepWatch:
         if window is None or window.reports[0] is not report:
             return
         self.open = None
-        window.end_ns = time.time_ns()
+        window.end()
         if _recorded is not None:
             _recorded.append(window)
         if device.type == "cuda":
@@ -87,7 +98,7 @@ def compare(reports: list[PlanReport], rise: int) -> None:
     excess = rise - report.rise
     if excess <= TOLERANCE * report.predicted_peak or report.exceeded:
         return
-    report.exceeded = excess
+    report.exceed(excess)
     log.warning(
         "%s: the measured peak is %d bytes, %.1f %% above the predicted %d (a loss outside the model is "
         "counted if it is given: loss= or loss_workspace=)",

@@ -94,7 +94,7 @@ class _Contraction:
         if value is None:
             value = self._new_value(node.name, val)
             self.step.inputs.append(value)
-        self.step.value_of[node] = value
+        self.step.show(node, value)
 
     def _add_clones(self, nodes: Sequence[fx.Node]) -> None:
         """One clone per overwritten buffer, made before everything: what recomputed readers see."""
@@ -152,12 +152,11 @@ class _Contraction:
             )
 
     def _add_element(self, node: fx.Node) -> None:
-        step, (source, index) = self.step, arguments(node)
-        if source in step.op_of:
-            step.op_of[node] = step.op_of[source]
+        source, index = arguments(node)
+        self.step.add_element(node, source)
         element = self.elements[source][index]
         if element is not None:
-            step.value_of[node] = element
+            self.step.show(node, element)
 
     def _add_view(self, node: fx.Node, val: Any, shown: list[int | None]) -> None:
         bases = [self.step.value_of[n] for n in node.all_input_nodes if n in self.step.value_of]
@@ -170,7 +169,7 @@ class _Contraction:
                     f"{node.name} ({node.target}) shows memory that is none of its inputs'"
                 )
         if isinstance(val, torch.Tensor):
-            self.step.value_of[node] = bases[0] if shown[0] is None else shown[0]
+            self.step.show(node, bases[0] if shown[0] is None else shown[0])
         else:
             self.elements[node] = [
                 (self._value_at(t) if self._value_at(t) is not None else bases[0])
@@ -182,7 +181,7 @@ class _Contraction:
     def _add_op(self, node: fx.Node, phase: str, val: Any) -> None:
         inputs, random = self._inputs_of(node), is_random(node)
         index = len(self.step.ops)
-        self.step.op_of[node] = self.step.add_op(
+        self.step.add_op(
             Op(
                 node.name,
                 node,
@@ -201,8 +200,7 @@ class _Contraction:
     def _outputs_of(self, node: fx.Node, val: Any) -> list[int]:
         """The new values that a node makes."""
         if isinstance(val, torch.Tensor):
-            value = self.step.value_of[node] = self._new_value(node.name, val)
-            return [value]
+            return [self.step.show(node, self._new_value(node.name, val))]
         outputs: list[int] = []
         if not isinstance(val, (tuple, list)):
             return outputs
@@ -237,9 +235,9 @@ class _Contraction:
         """`copy_` into an input: reads the new value, runs once, after everything that reads the old one."""
         step = self.step
         buffer = arguments(node)[0]
-        step.value_of[node] = step.value_of[buffer]
+        step.show(node, step.value_of[buffer])
         inputs = [v for read in node.all_input_nodes if read is not buffer for v in self._leaves(read)]
-        step.op_of[node] = step.add_op(
+        step.add_op(
             Op(
                 node.name,
                 node,
@@ -265,7 +263,7 @@ class _Contraction:
             if value is None:
                 value = self._new_value(node.name, node.meta["val"])
                 writes.append(value)
-            step.value_of[node] = value
+            step.show(node, value)
         step.add_loss(reads, writes)
 
     def _leaves_shown(self, node: fx.Node) -> list[int]:

@@ -7,112 +7,29 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
-from typing import Any
+from dataclasses import replace
 
 import remat
 
 from ..base.progress import ProgressLine
-from ..base.step import StepGraph
+from .cache import PlanCache
 from .options import Options
-from .store import digest
+from .part import Part
+from .search import search, seconds_for
 
 
-@dataclass
-class Part:
-    """A graph of the model, as far as planning it together with others needs.
-
-    new_gradients: bytes of gradients that its backward makes and nobody adds to existing ones.
-    copies: how many calls of it are in flight at once.
-    number, before: which graph it is, and which ones hold tensors already when it starts.
-    """
-
-    graph: remat.Graph
-    loss: int
-    new_gradients: int
-    generator_states: int
-    copies: int = 1
-    number: int = 0
-    before: set[int] = field(default_factory=set)
-
-    @property
-    def key(self) -> str:
-        """Equal for parts of the same ops, sizes and times."""
-        return digest([without_names(self.graph), self.loss])
-
-
-# Results of the core by what they depend on: blocks of a model that are alike are planned once.
-Memo = dict[tuple[Any, ...], remat.PlanResult]
-
-
-def part_of(
-    step: StepGraph,
-    graph: remat.Graph,
-    gradients_counted: bool = False,
-    copies: int = 1,
-    number: int = 0,
-    before: set[int] | None = None,
-) -> Part:
-    """gradients_counted: memory for the gradients is there already, or counted as resident."""
-    loss = step.ops[step.loss]
-    gradients = sum(step.values[v].bytes for v in step.kept if v not in {*loss.inputs, *loss.outputs})
-    states = sum(op.state_bytes for op in step.ops)
-    new_gradients = 0 if gradients_counted else gradients
-    return Part(graph, step.loss, new_gradients, states, copies, number, before or set())
-
-
-def without_names(graph: remat.Graph) -> dict[str, Any]:
-    """The graph as an object without names: tracing the same step again may name things differently."""
-    described = graph.to_dict()
-    for named in (described, *described["ops"], *described["values"]):
-        if isinstance(named, dict):
-            named.pop("name", None)
-            named.pop("module", None)
-    return described
-
-
-def seconds_for(graph: remat.Graph) -> float:
-    """A time limit by the size of the graph: the search gains little after it (docs/torch.md has numbers)."""
-    return min(20.0, 1.0 + graph.num_ops / 400)
-
-
-def search(
-    graph: remat.Graph, target: int, options: Options, progress: ProgressLine | None = None
-) -> remat.PlanResult:
-    """A plan for one graph within `target` bytes."""
-    limited = options.time_limit is not None or options.work_limit is not None
-    return remat.plan(
-        graph,
-        budget=target,
-        planner=options.planner,
-        order="free" if options.order == "free" else "fixed",
-        time_limit=options.time_limit if limited else seconds_for(graph),
-        work_limit=options.work_limit,
-        seed=options.seed,
-        threads=options.threads,
-        progress=progress.better_plan if progress is not None else None,
-    )
-
-
-def held_bytes(part: Part, steps: Sequence[int]) -> int:
-    """Bytes alive at the loss boundary besides what is always resident: what a call in flight holds."""
-    memory = remat.simulate(part.graph, steps).memory
-    position = list(steps).index(part.loss)
-    return int(memory[position]) - part.graph.resident - int(part.graph.workspaces[part.loss])
-
-
-def plan_parts(
+def plan_together(
     parts: Sequence[Part],
     options: Options,
     limit: int,
     progress: ProgressLine | None = None,
-    memo: Memo | None = None,
+    cache: PlanCache | None = None,
 ) -> tuple[remat.PlanResult, int]:
     """A plan for the first of several parts, and the bytes that the others hold beside it at its peak.
 
     Raises NoPlanError.
     """
-    found = _Together(parts, options, limit, progress, {} if memo is None else memo).best()
+    found = _Together(parts, options, limit, progress, cache or PlanCache()).best()
     if found is None:
         raise _no_plans(parts, limit)
     return found
@@ -131,16 +48,21 @@ class _Together:
     """
 
     def __init__(
-        self, parts: Sequence[Part], options: Options, limit: int, progress: ProgressLine | None, memo: Memo
+        self,
+        parts: Sequence[Part],
+        options: Options,
+        limit: int,
+        progress: ProgressLine | None,
+        cache: PlanCache,
     ) -> None:
-        self.parts, self.limit, self.progress, self.memo = parts, limit, progress, memo
+        self.parts, self.limit, self.progress, self.cache = parts, limit, progress, cache
         self.keys = [part.key for part in parts]
         self.resident = max(part.graph.resident for part in parts)
         self.states = sum(part.copies * part.generator_states for part in parts)
-        self.whole = [held_bytes(part, range(part.graph.num_ops)) for part in parts]
-        self.tangents = [_bytes(part, part.graph.op_outputs(part.loss)) for part in parts]
+        self.whole = [part.keep_all_held for part in parts]
+        self.tangents = [part.made_bytes(part.graph.op_outputs(part.loss)) for part in parts]
         self.least = [
-            size + _bytes(part, part.graph.op_inputs(part.loss))
+            size + part.made_bytes(part.graph.op_inputs(part.loss))
             for part, size in zip(parts, self.tangents, strict=True)
         ]
         self.timed = options.work_limit is None
@@ -205,7 +127,7 @@ class _Together:
     def _held(self, results: Sequence[remat.PlanResult]) -> list[int]:
         plans = [result.plan for result in results]
         return [
-            held_bytes(part, list(plan.steps)) if plan is not None else 0
+            part.held_bytes(list(plan.steps)) if plan is not None else 0
             for part, plan in zip(self.parts, plans, strict=True)
         ]
 
@@ -225,23 +147,19 @@ class _Together:
         """Plan a part so that it holds at most `cap` bytes at the loss: by a workspace there that fills the
         rest.
         """
-        key = self.keys[index], cap, target
-        if key not in self.memo:
-            part = self.parts[index]
+        part = self.parts[index]
+
+        def found() -> remat.PlanResult:
             description = part.graph.to_dict()
             loss = description["ops"][part.loss]
             loss["workspace"] = max(loss.get("workspace", 0), target - cap - part.graph.resident)
-            self.memo[key] = search(remat.Graph.from_dict(description), target, self.options, self.progress)
-        return self.memo[key]
+            return search(remat.Graph.from_dict(description), target, self.options, self.progress)
 
-
-def _bytes(part: Part, values: Sequence[int]) -> int:
-    given = set(part.graph.inputs)
-    return sum(int(part.graph.bytes[value]) for value in set(values) - given)
+        return self.cache.searched((self.keys[index], cap, target), found)
 
 
 def _no_plans(parts: Sequence[Part], limit: int) -> remat.NoPlanError:
-    whole = [held_bytes(part, range(part.graph.num_ops)) for part in parts]
+    whole = [part.keep_all_held for part in parts]
     floor = max(part.graph.floor for part in parts)
     together = sum(part.copies * size for part, size in zip(parts, whole, strict=True))
     gradients = sum(part.new_gradients for part in parts)

@@ -1,0 +1,49 @@
+"""What an op costs, and which ops cost the same."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import fx
+
+from ..trace.inplace import OVER
+
+
+@dataclass(frozen=True)
+class Cost:
+    """duration in ns; workspace in bytes on top of the op's inputs and outputs.
+
+    outputs: bytes of the storages that the op really makes, in order: those of traced tensors can be smaller.
+    """
+
+    duration: int
+    workspace: int
+    outputs: tuple[int, ...] = ()
+
+
+# Called with (measured so far, to measure).
+Progress = Callable[[int, int], None]
+
+
+def signature(node: fx.Node) -> str:
+    """What makes two nodes the same op: target, types, shapes, strides, devices, storages, and all other
+    arguments.
+    """
+
+    def describe(arg: Any) -> Any:
+        if isinstance(arg, fx.Node):
+            return describe(arg.meta.get("val"))
+        if isinstance(arg, torch.Tensor):
+            storage = f"{arg.storage_offset()}/{arg.untyped_storage().nbytes()}"
+            return f"{arg.dtype}{tuple(arg.shape)}{tuple(arg.stride())}{arg.device}{storage}"
+        if isinstance(arg, (tuple, list)):
+            return [describe(a) for a in arg]
+        if isinstance(arg, dict):
+            return {k: describe(v) for k, v in arg.items()}
+        return repr(arg)
+
+    over = f" over {node.meta[OVER]}" if OVER in node.meta else ""
+    return f"{node.target} {describe(node.args)} {describe(node.kwargs)}{over}"

@@ -1,0 +1,38 @@
+"""What measured costs hold for."""
+
+from __future__ import annotations
+
+import platform
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+import torch
+
+
+@lru_cache
+def _processor() -> str:
+    try:
+        lines = Path("/proc/cpuinfo").read_text(errors="replace").splitlines()
+    except OSError:
+        lines = []
+    names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
+    return names[0] if names else platform.processor() or platform.machine()
+
+
+def environment() -> dict[str, str]:
+    """What measured times hold for: devices, threads, PyTorch, and the settings that choose kernels."""
+    cuda: Any = torch.cuda
+    found = {
+        "torch": torch.__version__,
+        "processor": _processor(),
+        "threads": str(torch.get_num_threads()),
+        "matmul_precision": torch.get_float32_matmul_precision(),
+        "deterministic": str(torch.are_deterministic_algorithms_enabled()),
+        "mkldnn": str(torch.backends.mkldnn.enabled),
+    }
+    if cuda.is_available() and cuda.is_initialized():
+        found["cuda"] = f"{torch.version.cuda} {torch.backends.cudnn.version()}"
+        found["devices"] = ", ".join(sorted({cuda.get_device_name(i) for i in range(cuda.device_count())}))
+        found["cudnn_benchmark"] = str(torch.backends.cudnn.benchmark)
+    return found

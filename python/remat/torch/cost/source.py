@@ -1,0 +1,100 @@
+"""Where durations and workspaces come from: measured here, from a roofline, or from a file."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Protocol
+
+from torch import fx
+
+import remat
+
+from ..base.step import StepGraph
+from .cost import Cost, Progress, signature
+from .environment import environment
+from .files import read_costs
+from .profile import measure_ops
+from .roofline import roofline
+
+
+class CostStore(Protocol):
+    """Keeps measured costs between processes."""
+
+    def load_costs(self, environment: Mapping[str, str]) -> dict[str, Cost]:
+        """The costs measured in this environment so far."""
+
+    def add_costs(self, environment: Mapping[str, str], found: Mapping[str, Cost]) -> dict[str, Cost]:
+        """Add measurements; returns them as they now stand: what is there already stays."""
+
+
+@dataclass
+class Costs:
+    """The costs of ops by signature, for one session.
+
+    source: "measured", "roofline", or the path of a file that `write_costs` or a cache wrote.
+    device: of the roofline.
+    workspaces: measure memory even where durations come from a roofline, because the step is to run here and
+        the budget to hold.
+    store: what it holds already takes precedence over measuring.
+    """
+
+    source: str = "measured"
+    device: remat.Device | None = None
+    store: CostStore | None = None
+    workspaces: bool = False
+    known: dict[str, Cost] | None = None
+
+    def fill(self, step: StepGraph, progress: Progress | None = None) -> int:
+        """Fill in duration and workspace of every op; returns how many distinct ops were measured.
+
+        progress: called with (measured so far, to measure).
+        """
+        nodes = {i: op.node for i, op in enumerate(step.ops) if op.node is not None}
+        signatures = {i: signature(node) for i, node in nodes.items()}
+        if self.known is None:
+            self.known = read_costs(self.source) if self.source not in ("measured", "roofline") else {}
+        missing: dict[str, fx.Node] = {}
+        for index, key in signatures.items():
+            if key not in self.known:
+                missing.setdefault(key, nodes[index])
+        measured = 0
+        if missing:
+            found, measured = self._find(missing, progress)
+            self.known.update(found)
+        for index, key in signatures.items():
+            cost = self.known[key]
+            step.set_cost(index, cost.duration, cost.workspace, cost.outputs)
+        return measured
+
+    def of(self, step: StepGraph) -> dict[str, Cost]:
+        """The costs of the distinct ops of a step that was filled in."""
+        known = self.known or {}
+        return {key: known[key] for op in step.ops if op.node is not None for key in (signature(op.node),)}
+
+    def _find(self, missing: Mapping[str, fx.Node], progress: Progress | None) -> tuple[dict[str, Cost], int]:
+        """The costs of ops, and how many of them were measured."""
+        if self.source == "measured":
+            return self._measure(missing, progress)
+        if self.source != "roofline":
+            raise remat.UsageError(
+                f"{self.source}: {len(missing)} of the step's ops have no cost there; the first is "
+                f"{next(iter(missing))}"
+            )
+        assert self.device is not None
+        found = {key: roofline(node, self.device) for key, node in missing.items()}
+        if not self.workspaces:
+            return found, 0
+        real, measured = self._measure(missing, progress)
+        return {key: replace(real[key], duration=cost.duration) for key, cost in found.items()}, measured
+
+    def _measure(
+        self, missing: Mapping[str, fx.Node], progress: Progress | None
+    ) -> tuple[dict[str, Cost], int]:
+        if self.store is None:
+            return measure_ops(missing, progress), len(missing)
+        stored = self.store.load_costs(environment())
+        rest = {key: node for key, node in missing.items() if key not in stored}
+        if rest:
+            stored |= self.store.add_costs(environment(), measure_ops(rest, progress))
+        return {key: stored[key] for key in missing}, len(rest)

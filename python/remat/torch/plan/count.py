@@ -1,0 +1,38 @@
+"""What a plan needs: the simulator's bytes, and what carrying the plan out adds to them or saves."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import remat
+
+from ..base.step import StepGraph
+
+
+def keep_all_peak_of(step: StepGraph, graph: remat.Graph) -> int:
+    """What keeping everything needs, where results take the place of arguments that nobody reads again."""
+    return peak_of(step, graph, range(graph.num_ops), step.written_over)
+
+
+def peak_of(
+    step: StepGraph, graph: remat.Graph, steps: Sequence[int], saved: Mapping[int, int] | None = None
+) -> int:
+    """Peak of a plan, with the generator states of the random ops that run again: each is held from the first
+    run to the last, and every further run holds the state of the moment besides.
+
+    saved: by position, bytes that a step needs less than the simulator says.
+    """
+    memory = [int(m) for m in remat.simulate(graph, steps).memory]
+    for position, size in (saved or {}).items():
+        memory[position] -= size
+    runs: dict[int, list[int]] = {}
+    for position, index in enumerate(steps):
+        if step.ops[index].random:
+            runs.setdefault(index, []).append(position)
+    for index, positions in runs.items():
+        size = step.ops[index].state_bytes
+        for again in positions[1:]:
+            memory[again] += size
+        for position in range(positions[0], positions[-1] + 1) if len(positions) > 1 else ():
+            memory[position] += size
+    return max(memory)

@@ -1,0 +1,80 @@
+"""A graph of the model, as far as planning it alone or together with others needs."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import remat
+
+from ..base.step import StepGraph
+from .store import digest
+
+
+@dataclass(frozen=True)
+class Part:
+    """Bytes, and what they belong to.
+
+    new_gradients: bytes of gradients that its backward makes and nobody adds to existing ones.
+    generator_states: of all its random ops, if all run again.
+    copies: how many calls of it are in flight at once.
+    number, before: which graph it is, and which ones hold tensors already when it starts.
+    """
+
+    graph: remat.Graph
+    loss: int
+    new_gradients: int
+    generator_states: int
+    copies: int = 1
+    number: int = 0
+    before: frozenset[int] = frozenset()
+
+    @classmethod
+    def of(
+        cls,
+        step: StepGraph,
+        graph: remat.Graph,
+        gradients_counted: bool = False,
+        copies: int = 1,
+        number: int = 0,
+        before: frozenset[int] = frozenset(),
+    ) -> Part:
+        """gradients_counted: memory for the gradients is there already, or counted as resident."""
+        loss = step.ops[step.loss]
+        gradients = sum(step.values[v].bytes for v in step.kept if v not in {*loss.inputs, *loss.outputs})
+        states = sum(op.state_bytes for op in step.ops)
+        new_gradients = 0 if gradients_counted else gradients
+        return cls(graph, step.loss, new_gradients, states, copies, number, before)
+
+    @cached_property
+    def key(self) -> str:
+        """Equal for parts of the same ops, sizes and times."""
+        return digest([without_names(self.graph), self.loss])
+
+    @property
+    def keep_all_held(self) -> int:
+        """What `held_bytes` is of keeping everything."""
+        return self.held_bytes(range(self.graph.num_ops))
+
+    def held_bytes(self, steps: Sequence[int]) -> int:
+        """Bytes alive at the loss boundary besides what is always resident: what a call in flight holds."""
+        memory = remat.simulate(self.graph, steps).memory
+        position = list(steps).index(self.loss)
+        return int(memory[position]) - self.graph.resident - int(self.graph.workspaces[self.loss])
+
+    def made_bytes(self, values: Sequence[int]) -> int:
+        """Of these values, inputs of the graph left out."""
+        given = set(self.graph.inputs)
+        return sum(int(self.graph.bytes[value]) for value in set(values) - given)
+
+
+def without_names(graph: remat.Graph) -> dict[str, Any]:
+    """The graph as an object without names: tracing the same step again may name things differently."""
+    described = graph.to_dict()
+    for named in (described, *described["ops"], *described["values"]):
+        if isinstance(named, dict):
+            named.pop("name", None)
+            named.pop("module", None)
+    return described

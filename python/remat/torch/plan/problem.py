@@ -1,0 +1,99 @@
+"""What planning a step is asked, and what it came to."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import remat
+
+from ..base.step import StepGraph
+from .count import keep_all_peak_of
+from .options import Options
+from .part import Part, without_names
+from .store import digest
+
+
+@dataclass(frozen=True)
+class Problem:
+    """A step, and how it is to be planned. All sizes are bytes.
+
+    part: the step itself, `Part.of` it. others: what else is in flight at the same time; then all are planned
+    together, and the report's peaks count the saved tensors of all.
+    options: with a budget in bytes or as a share, and all that is reserved in `reserve`.
+    """
+
+    step: StepGraph
+    part: Part
+    options: Options
+    others: tuple[Part, ...] = ()
+
+    @property
+    def graph(self) -> remat.Graph:
+        return self.part.graph
+
+    @property
+    def parts(self) -> list[Part]:
+        return [self.part, *self.others]
+
+    @property
+    def is_alone(self) -> bool:
+        return not self.others and self.part.copies == 1
+
+    @cached_property
+    def reserve(self) -> int:
+        return self.options.size("reserve")
+
+    @property
+    def fixed(self) -> int:
+        """What no plan can save. Saved generator states count only where something runs again; they are no
+        part of the graph.
+        """
+        return self.reserve + self.part.generator_states
+
+    @cached_property
+    def keep_all_peak(self) -> int:
+        """Without the reserve."""
+        return keep_all_peak_of(self.step, self.graph)
+
+    @cached_property
+    def budget(self) -> int:
+        return remat.parse_bytes(self.options.budget, keep_all_peak=self.keep_all_peak + self.fixed)
+
+    def describe(self) -> dict[str, Any]:
+        """All that a plan depends on, as a JSON value."""
+        effort = ("planner", "order", "time_limit", "work_limit", "seed", "threads")
+        return {
+            "remat": remat.__version__,
+            "graphs": [digest(without_names(part.graph)) for part in self.parts],
+            "parts": [[p.loss, p.new_gradients, p.generator_states, p.copies] for p in self.parts],
+            "before": [
+                [i for i, other in enumerate(self.parts) if other.number in p.before] for p in self.parts
+            ],
+            "budget": self.budget,
+            "reserve": self.reserve,
+            **{name: getattr(self.options, name) for name in effort},
+        }
+
+
+@dataclass(frozen=True)
+class Found:
+    """What planning a step came to.
+
+    beside: bytes that other calls in flight hold at this one's peak.
+    """
+
+    steps: list[int]
+    status: str
+    planner: str
+    peak_lower_bound: int
+    duration_lower_bound: int
+    beside: int = 0
+
+    @classmethod
+    def of(cls, result: remat.PlanResult, beside: int = 0) -> Found:
+        steps = list(result.plan.steps) if result.plan is not None else []
+        return cls(
+            steps, result.status, result.planner, result.peak_lower_bound, result.duration_lower_bound, beside
+        )

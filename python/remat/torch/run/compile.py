@@ -1,0 +1,40 @@
+"""Executor "boxed": both halves run the ops of the plan one by one, in its order."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from torch import fx
+from torch._functorch.aot_autograd import aot_module_simplified
+
+from .backward import watch_tangents
+from .codegen import boxed
+from .inductor import Partition
+
+
+def compile_in_order(
+    gm: fx.GraphModule, args: Sequence[Any], partition: Partition, done: Callable[[bool], None]
+) -> Callable[..., Any]:
+    """A graph of Dynamo, compiled for these inputs.
+
+    partition: from the joint graph and the number of its forward outputs to the two halves.
+    done: called at the end of each backward, with whether somebody still holds a gradient of an output.
+    """
+
+    def compile_forward(half: fx.GraphModule, _: Sequence[Any]) -> Callable[[list[Any]], Any]:
+        return boxed(half)
+
+    def compile_backward(half: fx.GraphModule, _: Sequence[Any]) -> Callable[[list[Any]], Any]:
+        return watch_tangents(boxed(half), half, done)
+
+    run: Callable[..., Any] = aot_module_simplified(
+        gm,
+        list(args),
+        fw_compiler=compile_forward,
+        bw_compiler=compile_backward,
+        inference_compiler=compile_forward,
+        partition_fn=lambda joint, _, *, num_fwd_outputs, **__: partition(joint, num_fwd_outputs),
+        keep_inference_input_mutations=True,
+    )
+    return run

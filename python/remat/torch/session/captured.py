@@ -1,0 +1,67 @@
+"""A step that is captured and costed, not planned: what questions about a model begin with."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+import remat
+
+from ..base.errors import UnsupportedModelError
+from ..base.progress import ProgressLine
+from ..base.step import StepGraph
+from ..plan.options import Options
+from ..trace.fake import has_no_memory, with_fake_tensors
+from .fitted import compiled
+from .pipeline import Captured, Pipeline
+from .prepare import Preparation, raise_nothing_planned
+from .session import Session
+
+
+@dataclass(frozen=True)
+class CapturedStep:
+    """A training step of a model, its graph with costs, and the way that would plan it."""
+
+    captured: Captured
+    graph: remat.Graph
+    pipeline: Pipeline
+    device: torch.device
+
+    @property
+    def step(self) -> StepGraph:
+        return self.captured.step
+
+    def settled(self) -> Options:
+        """The options with the budget in bytes or as a share, and all that is reserved in `reserve`."""
+        return self.pipeline.surroundings.settle([], self.device)
+
+
+def captured_step(
+    model: torch.nn.Module,
+    sample_inputs: Any,
+    loss: Callable[[Any], torch.Tensor] | None,
+    options: Mapping[str, Any],
+) -> CapturedStep:
+    """A training step of a model; of a model without memory, that of its fake copy.
+
+    Raises UnsupportedModelError where the model is broken into several graphs, or needs no gradient.
+    """
+    if has_no_memory(model):
+        model, sample_inputs = with_fake_tensors(model, sample_inputs)
+    session = Session(Options.from_mapping({"budget": "100%", **options}), model, only_capture=True)
+    Preparation(session, model, compiled(model, session), sample_inputs, loss).capture()
+    pipeline = session.shared.pipeline
+    found = pipeline.captured or []
+    if not found:
+        raise_nothing_planned(model)
+    if len(found) > 1:
+        raise UnsupportedModelError(
+            f"capture: the model is broken into {len(found)} graphs (TORCH_LOGS=graph_breaks says where); "
+            "only a model in one piece is one graph"
+        )
+    with ProgressLine() as progress:
+        graph = pipeline.cost(found[0], progress).graph
+    return CapturedStep(found[0], graph, pipeline, next(model.parameters()).device)

@@ -1,0 +1,56 @@
+"""Models whose calls run planned graphs."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import torch
+
+from ..trace.tracing import permissive_tracing
+from .session import Session
+
+# New shapes are counted and warned about by the session, not by Dynamo.
+_RECOMPILE_LIMIT = 1 << 16
+
+
+def compiled(model: torch.nn.Module, session: Session) -> torch.nn.Module:
+    """A copy of the module whose calls go through the session's backend, as with `Module.compile`."""
+    if session.sharding is not None:
+        return session.sharding.compiled(lambda call: _compiled_call(call, session))
+    fitted = copy.copy(model)
+    fitted.__dict__["_compiled_call_impl"] = _compiled_call(fitted._call_impl, session)
+    return fitted
+
+
+def _compiled_call(call: Callable[..., Any], session: Session) -> Callable[..., Any]:
+    # A frame of our own: Dynamo does not look into calls of PyTorch's own modules (nn.Sequential) otherwise.
+    def run(*args: Any, **kwargs: Any) -> Any:
+        return call(*args, **kwargs)
+
+    # Isolated from other models of the same class: past their common limit Dynamo would silently run eagerly.
+    compiler: Any = torch.compile
+    planned: Any = compiler(
+        run, backend=session, dynamic=False, isolate_recompiles=True, recompile_limit=_RECOMPILE_LIMIT
+    )
+
+    # A new shape may be traced in any call.
+    def traced(*args: Any, **kwargs: Any) -> Any:
+        before = session.graph_calls
+        with permissive_tracing():
+            results = planned(*args, **kwargs)
+        if session.graph_calls == before and session.graph_calls > 0:
+            session.warn_of_no_plan()
+        return results
+
+    return traced
+
+
+def call_with(model: Callable[..., Any], sample_inputs: Any) -> Any:
+    """Call the model with a tensor, a tuple of positional or a mapping of keyword arguments."""
+    if isinstance(sample_inputs, Mapping):
+        return model(**sample_inputs)
+    if isinstance(sample_inputs, (tuple, list)):
+        return model(*sample_inputs)
+    return model(sample_inputs)

@@ -1,0 +1,181 @@
+"""The way of a step: capture, cost, plan, rewrite, count."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import torch
+from torch import fx
+
+import remat
+
+from ..base.progress import ProgressLine
+from ..base.step import OutputUse, StepGraph
+from ..cost.profile import run_alone
+from ..plan.cache import PlanCache
+from ..plan.options import Options
+from ..plan.part import Part
+from ..plan.planning import count_saved, plan_step
+from ..plan.problem import Problem
+from ..plan.report import PlanReport
+from ..plan.store import Store
+from ..run.rewrite import Halves, rewrite
+from ..trace.capture import Circumstances, capture_step
+from .flight import InFlight
+from .surroundings import Surroundings
+
+log = logging.getLogger("remat.torch")
+
+
+@dataclass(frozen=True)
+class Call:
+    """A call of a graph of Dynamo, the first of its kind.
+
+    number: which graph of the model it is. use: what is taken for granted of its outputs.
+    existing_gradients: bytes of gradients that the step will add to.
+    start: when it began, by `time.perf_counter`.
+    """
+
+    number: int
+    gm: fx.GraphModule
+    args: Sequence[Any]
+    use: OutputUse
+    existing_gradients: int
+    start: float = field(default_factory=time.perf_counter)
+
+    @property
+    def device(self) -> torch.device:
+        """The device of the parameters, or of any tensor."""
+        return device_of(self.args)
+
+
+def device_of(args: Sequence[Any]) -> torch.device:
+    tensors = [a for a in args if isinstance(a, torch.Tensor)]
+    tensors.sort(key=lambda t: not isinstance(t, torch.nn.Parameter))
+    return tensors[0].device if tensors else torch.device("cpu")
+
+
+@dataclass(frozen=True)
+class Captured:
+    """A step that was captured at a call, in so many seconds."""
+
+    step: StepGraph
+    call: Call
+    seconds: float
+
+
+@dataclass(frozen=True)
+class Costed:
+    """The graph of a step with the costs of its ops, of which so many were measured."""
+
+    graph: remat.Graph
+    measured: int
+
+
+@dataclass(frozen=True)
+class Planned:
+    """What is to be known of a step once it is planned and written out. Sizes are bytes.
+
+    held: what a call leaves in memory for its backward; tangents: gradients of the outputs that it gets.
+    outputs: by index among those of the captured function.
+    """
+
+    report: PlanReport
+    held: int
+    tangents: int
+    outputs: Mapping[int, int]
+    is_random: bool
+
+
+class CapturedOnlyError(Exception):
+    """Leaves AOTAutograd when a step is captured but not to be run."""
+
+
+class Pipeline:
+    """From joint graphs to halves that run within the budget, for all graphs of one model.
+
+    captured: where steps go instead of being planned, if they are only to be captured.
+    """
+
+    def __init__(
+        self, options: Options, surroundings: Surroundings, flight: InFlight, only_capture: bool
+    ) -> None:
+        self.options, self.surroundings, self.flight = options, surroundings, flight
+        self.captured: list[Captured] | None = [] if only_capture else None
+        store = Store(options.cache_dir) if options.cache_dir is not None else None
+        self.costs = options.cost_source(store, runs=not only_capture)
+        self.cache = PlanCache(store)
+        self.for_compiler = options.executor == "inductor"
+        # By number of the graph: as it was planned last.
+        self._parts: dict[int, Part] = {}
+
+    def __call__(self, joint: fx.GraphModule, num_forward_outputs: int, call: Call) -> tuple[Planned, Halves]:
+        """The whole way. Raises CapturedOnlyError where steps are only to be captured."""
+        captured = self.capture(joint, num_forward_outputs, call)
+        if self.captured is not None:
+            self.captured.append(captured)
+            raise CapturedOnlyError
+        return self.plan(captured)
+
+    def capture(self, joint: fx.GraphModule, num_forward_outputs: int, call: Call) -> Captured:
+        around, options = self.surroundings, self.options
+        circumstances = Circumstances(
+            name=f"step_{call.number}",
+            use=call.use,
+            loss_workspace=around.loss_workspace,
+            loss_bytes=around.loss_bytes,
+            existing_gradients=call.existing_gradients,
+            outside=around.outside(call.args),
+            never_recompute=options.patterns("never_recompute"),
+            always_keep=options.patterns("always_keep"),
+            for_compiler=self.for_compiler,
+        )
+        step = capture_step(joint, num_forward_outputs, (call.gm, call.args), circumstances, run_alone)
+        return Captured(step, call, time.perf_counter() - call.start)
+
+    def cost(self, captured: Captured, progress: ProgressLine) -> Costed:
+        measured = self.costs.fill(captured.step, progress.profiling)
+        return Costed(remat.Graph.from_dict(captured.step.to_dict()), measured)
+
+    def plan(self, captured: Captured) -> tuple[Planned, Halves]:
+        """From costs on. Raises what `plan_step` raises."""
+        step, call = captured.step, captured.call
+        options = self.surroundings.settle(call.args, call.device)
+        start = time.perf_counter()
+        with ProgressLine() as progress:
+            costed = self.cost(captured, progress)
+            profiled = time.perf_counter()
+            part, others = self._parts_together(captured, costed.graph)
+            report = plan_step(Problem(step, part, options, others), self.cache, progress)
+        steps = list(report.plan.steps)
+        halves = rewrite(step, steps, self.for_compiler)
+        report = count_saved(report, step, halves.saved)
+        report = replace(
+            report,
+            rise=report.rise + self.surroundings.rise(call.args),
+            distinct_ops=costed.measured,
+            existing_gradients=call.existing_gradients,
+            seconds={
+                "capture": captured.seconds,
+                "profile": profiled - start,
+                "plan": time.perf_counter() - profiled,
+            },
+        )
+        held = part.held_bytes(steps) - step.tangent_bytes + halves.rng_state_bytes
+        planned = Planned(report, held, step.tangent_bytes, step.output_bytes(), step.is_random)
+        return planned, halves
+
+    def _parts_together(self, captured: Captured, graph: remat.Graph) -> tuple[Part, tuple[Part, ...]]:
+        """The step as a part of what is in flight together, and the others of that."""
+        number, mates = captured.call.number, self.flight.mates(captured.call.number)
+        counted = captured.call.existing_gradients > 0 or self.surroundings.sharding is not None
+        part = Part.of(captured.step, graph, counted, self.flight.calls, number, self.flight.before(number))
+        known = self._parts.get(number)
+        if mates and (known is None or known.key != part.key):
+            self.flight.plan_anew()  # the others were planned beside something else
+        self._parts[number] = part
+        return part, tuple(self._parts[other] for other in sorted(mates) if other in self._parts)

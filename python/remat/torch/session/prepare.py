@@ -1,0 +1,143 @@
+"""The first calls of a fitted model: compile it for its sample inputs without a trace of having run."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any, NoReturn
+
+import torch
+from torch.utils._pytree import tree_map
+
+from ..base.allocator import trace_allocations
+from ..base.errors import UnsupportedModelError
+from ..base.nodes import cuda_devices, storage_bytes
+from .fitted import call_with
+from .measure import measure_peak
+from .session import Session
+
+Loss = Callable[[Any], torch.Tensor]
+
+
+@dataclass(frozen=True)
+class Preparation:
+    """model: as it came; fitted: whose calls go through the session; loss: of its outputs, if outside."""
+
+    session: Session
+    model: torch.nn.Module
+    fitted: torch.nn.Module
+    sample_inputs: Any
+    loss: Loss | None = None
+
+    def capture(self) -> None:
+        """One call without a plan."""
+        with self.session.shared.preparing():
+            self._look_at_loss()
+            with _untouched(self.model):
+                self._forward()
+
+    def plan(self) -> None:
+        """Call the model until its plans hold for all that is in flight together.
+
+        Raises UnsupportedModelError where Dynamo compiled nothing of the model.
+        """
+        with self.session.shared.preparing():
+            self._look_at_loss()
+            with _untouched(self.model):
+                self._forward()
+                # There are several graphs: now that all are known, plan them together.
+                self._forward_if_stale()
+                if not self.session.shared.report.parts:
+                    raise_nothing_planned(self.model)
+                if self.session.shared.options.executor == "inductor":
+                    return  # what its halves hand over is its own affair; the first step is measured whole
+                self.session.count_unplanned(self._forward, next(self.model.parameters()).device)
+                self._forward_if_stale()
+
+    def _forward_if_stale(self) -> None:
+        self.session.agree()
+        if self.session.shared.flight.stale:
+            self._forward()
+
+    def _forward(self) -> Any:
+        try:
+            return call_with(self.fitted, self.sample_inputs)
+        finally:
+            if self.session.sharding is not None:
+                self.session.sharding.end_unfinished_step()
+
+    def _look_at_loss(self) -> None:
+        """Tell the session which outputs the loss depends on, and how much memory it takes."""
+        if self.loss is None:
+            return
+        with _untouched(self.model):
+            with self.session.probing():
+                outputs = call_with(self.fitted, self.sample_inputs)
+            self.session.note_loss(*_measured_loss(self.loss, outputs))
+
+
+def _measured_loss(loss: Loss, outputs: Any) -> tuple[int, int, dict[int, torch.Tensor]]:
+    """Bytes of the loss while it is computed and to the end, and leaves in place of the outputs, by address.
+
+    Its workspace is what it and its backward need at their peak, on top of the outputs and their gradients.
+    """
+    leaf_of: dict[int, Any] = {}
+
+    def as_leaf(item: Any) -> Any:
+        leaf_of[id(item)] = _as_leaf(item)
+        return leaf_of[id(item)]
+
+    leaves_only = tree_map(as_leaf, outputs)
+    leaves = [t for t in leaf_of.values() if isinstance(t, torch.Tensor) and t.requires_grad]
+    values: list[torch.Tensor] = []
+
+    def run() -> None:
+        value: Any = loss(leaves_only)
+        value.backward()
+        values.append(value.detach())
+
+    top = _rise_of(run, [t.device for t in leaves])
+    # The caller holds the loss (whose storage can be larger than it), and autograd its gradient.
+    held = storage_bytes(values[0]) + values[0].nbytes
+    gradients = sum(storage_bytes(t.grad) for t in leaves if t.grad is not None)
+    tensors = {key: leaf for key, leaf in leaf_of.items() if isinstance(leaf, torch.Tensor)}
+    return max(0, top - gradients - held), held, tensors
+
+
+def _rise_of(run: Callable[[], None], devices: list[torch.device]) -> int:
+    """Bytes that a call needs at its peak on top of what was there."""
+    if any(device.type != "cpu" for device in devices):
+        before = torch.cuda.memory_allocated(devices[0])
+        return measure_peak(run, device=devices[0]) - before
+    with trace_allocations() as trace:
+        run()
+    return trace.rise()[0]
+
+
+def _as_leaf(item: Any) -> Any:
+    if isinstance(item, torch.Tensor):
+        return item.detach().requires_grad_(item.is_floating_point() or item.is_complex())
+    return item
+
+
+@contextmanager
+def _untouched(model: torch.nn.Module) -> Iterator[None]:
+    """Buffers and generators as they were before."""
+    buffers = [(buffer, buffer.detach().clone()) for buffer in model.buffers()]
+    with torch.random.fork_rng(devices=cuda_devices()):
+        try:
+            yield
+        finally:
+            with torch.no_grad():
+                for buffer, before in buffers:
+                    buffer.copy_(before)
+
+
+def raise_nothing_planned(model: torch.nn.Module) -> NoReturn:
+    if any(p.requires_grad for p in model.parameters()):
+        raise UnsupportedModelError(
+            "Dynamo compiled nothing of this model that needs a gradient (TORCH_LOGS=graph_breaks says why); "
+            "it would run without a plan"
+        )
+    raise UnsupportedModelError("nothing in this model requires a gradient, so there is nothing to plan")

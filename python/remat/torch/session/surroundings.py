@@ -1,0 +1,92 @@
+"""What is in memory beside the graphs of a model, and what that leaves of the budget."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import torch
+
+from ..base.nodes import storage_bytes
+from ..base.storages import tensor_storages
+from ..plan.budget import auto_budget, optimizer_state_bytes
+from ..plan.options import Options
+from .sharding import Sharding
+
+log = logging.getLogger("remat.torch")
+
+
+def _tensors(args: Sequence[Any]) -> list[torch.Tensor]:
+    return [a for a in args if isinstance(a, torch.Tensor)]
+
+
+class Surroundings:
+    """What a graph does not show. All sizes are bytes.
+
+    model: if known, its tensors that a graph does not read are resident all the same.
+    sharding: the model's parameters are split between ranks.
+    unplanned: what eager code between the graphs leaves in memory for the backward.
+    loss_workspace, loss_bytes: of a loss outside the model while it is computed, and to the end.
+    """
+
+    def __init__(self, options: Options, model: torch.nn.Module | None, sharding: Sharding | None) -> None:
+        self.options, self.model, self.sharding = options, model, sharding
+        self.unplanned = 0
+        self.loss_workspace, self.loss_bytes = options.size("loss_workspace"), 0
+        self._seen: dict[int, int] = {}
+        self._auto_budget: int | None = None
+        self._reserve: int | None = None
+
+    def count_loss(self, workspace: int, held: int) -> None:
+        self.loss_workspace, self.loss_bytes = workspace, held
+
+    def count_unplanned(self, excess: int) -> None:
+        self.unplanned = excess
+
+    def outside(self, args: Sequence[Any]) -> int:
+        """Of parameters and their gradients that a graph with these inputs does not read."""
+        inside = tensor_storages(_tensors(args))
+        if self.sharding is not None:
+            return self.unplanned + self.sharding.outside(inside)
+        if self.model is not None:
+            known = tensor_storages(self.model)
+        else:
+            self._seen.update(tensor_storages([a for a in args if isinstance(a, torch.nn.Parameter)]))
+            known = self._seen
+        return self.unplanned + sum(size for address, size in known.items() if address not in inside)
+
+    def rise(self, args: Sequence[Any]) -> int:
+        """Of all this, what comes only while the step runs. (What eager code leaves counts as resident in
+        the plan.)
+        """
+        if self.sharding is None:
+            return self.unplanned
+        return self.unplanned + self.sharding.rise(tensor_storages(_tensors(args)))
+
+    def existing_gradients(self, args: Sequence[Any]) -> int:
+        """Of the gradients that a step with these inputs will add to."""
+        leaves = [a for a in _tensors(args) if a.requires_grad and a.is_leaf]
+        if self.sharding is not None:
+            # Gradients of the others are added to shards, which are counted.
+            leaves = [leaf for leaf in leaves if not self.sharding.manages(leaf)]
+        accumulate = self.options.accumulate
+        if accumulate is None:
+            return sum(storage_bytes(a.grad) for a in leaves if a.grad is not None)
+        return sum(storage_bytes(a) for a in leaves) if accumulate else 0
+
+    def settle(self, args: Sequence[Any], device: torch.device) -> Options:
+        """The options with the budget in bytes where it was "auto", and all that is reserved in `reserve`."""
+        if self._reserve is None:
+            optimizer = self.options.optimizer
+            self._reserve = self.options.size("reserve")
+            self._reserve += optimizer_state_bytes(optimizer, device) if optimizer is not None else 0
+        budget = self.options.budget
+        if budget == "auto":
+            if self._auto_budget is None:
+                resident = sum(tensor_storages(_tensors(args)).values()) + self.outside(args)
+                self._auto_budget = auto_budget(device, resident, self._reserve, self.options.margin)
+                log.info("budget=auto: %d bytes on %s", self._auto_budget, device)
+            budget = self._auto_budget
+        return replace(self.options, budget=budget, reserve=self._reserve)

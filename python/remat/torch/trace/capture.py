@@ -1,0 +1,67 @@
+"""Capture: from a joint graph, and what the trace does not show, to a step graph."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from torch import fx
+
+from ..base.step import OutputUse, StepGraph
+from .choices import apply_choices
+from .contract import contract
+from .inplace import mark_last_readers
+from .kernels import correct_sizes
+from .origins import name_inputs
+from .tidy import tidy
+
+
+@dataclass(frozen=True)
+class Circumstances:
+    """What is known of a step besides its trace. Sizes are bytes.
+
+    use: what is taken for granted of its outputs.
+    loss_workspace, loss_bytes: of the caller's loss while it is computed, and to the end.
+    existing_gradients: those that the step adds to; outside: what is in memory and not read.
+    never_recompute, always_keep: patterns, see `apply_choices`.
+    for_compiler: another compiler runs the step, which orders ops by itself and writes over nothing.
+    """
+
+    name: str
+    use: OutputUse
+    loss_workspace: int = 0
+    loss_bytes: int = 0
+    existing_gradients: int = 0
+    outside: int = 0
+    never_recompute: Sequence[str] = ()
+    always_keep: Sequence[str] = ()
+    for_compiler: bool = False
+
+
+def capture_step(
+    joint: fx.GraphModule,
+    num_forward_outputs: int,
+    traced: tuple[fx.GraphModule, Sequence[Any]],
+    circumstances: Circumstances,
+    run: Callable[[fx.Node], Any],
+) -> StepGraph:
+    """The step of a joint graph, which is tidied in place.
+
+    traced: Dynamo's graph and what it was called with.
+    run: runs a node on tensors made for the purpose.
+    Raises UnsupportedModelError where the step holds something that a plan cannot express.
+    """
+    given = circumstances
+    if not given.for_compiler:
+        tidy(joint)
+    correct_sizes(joint, run)
+    step = contract(joint, num_forward_outputs, given.name, given.use)
+    step.set_loss(given.loss_workspace, given.loss_bytes)
+    name_inputs(step, *traced)
+    if not given.for_compiler:
+        mark_last_readers(step)
+    apply_choices(step, given.never_recompute, given.always_keep)
+    step.add_resident("existing gradients", given.existing_gradients)
+    step.add_resident("outside the graph", given.outside)
+    return step

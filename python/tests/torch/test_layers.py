@@ -1,0 +1,182 @@
+"""The front-end's files import downward only, go in no circle, and leave each other's attributes alone."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+import pytest
+import remat
+import remat.torch
+
+# From the bottom up. The files beside the folders are on top of them, side by side.
+LAYERS = ("base", "trace", "cost", "plan", "run", "session")
+TOP = len(LAYERS)
+
+# What is set on objects of PyTorch and of Python, whose interface that is: nodes of fx graphs, optimizers,
+# tensors, contexts of autograd functions, callables with boxed arguments, kernels of ops; lines of generated
+# code; the dictionary of a module.
+FOREIGN = {
+    "args", "grad", "meta", "param_groups", "state", "target",
+    "ctx.index", "ctx.replay", "_boxed_call", "py_kernels", "linecache.cache", "__dict__",
+}  # fmt: skip
+
+FOLDER = Path(remat.torch.__file__).parent
+Sources = Mapping[str, str]
+
+
+def sources() -> dict[str, str]:
+    """Text by dotted name below `remat.torch`; "" is the package itself."""
+    found = {}
+    for path in FOLDER.rglob("*.py"):
+        name = ".".join(path.relative_to(FOLDER).with_suffix("").parts)
+        found[name.removesuffix("__init__").rstrip(".")] = path.read_text(encoding="utf-8")
+    return found
+
+
+def layer(name: str) -> int:
+    first = name.partition(".")[0]
+    return LAYERS.index(first) if first in LAYERS else TOP
+
+
+def imported(name: str, source: str, names: Sources) -> Iterator[str]:
+    """The files of the package that a file imports, anywhere in it."""
+    package = name if any(other.startswith(f"{name}.") for other in names) or not name else parent(name)
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.Import):
+            asked = [alias.name for alias in node.names]
+        elif isinstance(node, ast.ImportFrom):
+            base = package
+            for _ in range(node.level - 1):
+                base = parent(base)
+            parts = ["remat.torch", base, node.module] if node.level else [node.module]
+            whole = ".".join(part for part in parts if part)
+            asked = [whole, *(f"{whole}.{alias.name}" for alias in node.names)]
+        else:
+            continue
+        below = [each.removeprefix("remat.torch.") for each in asked if each.startswith("remat.torch.")]
+        yield from (each for each in below if each in names)
+
+
+def parent(name: str) -> str:
+    return name.rpartition(".")[0]
+
+
+def upward(files: Sources) -> list[str]:
+    """Imports of a layer above, or by one file on top of another."""
+    arrows = [(name, to) for name in files if name for to in imported(name, files[name], files)]
+    return [
+        f"{name} -> {to}"
+        for name, to in arrows
+        if layer(to) > layer(name) or (layer(to) == TOP and layer(name) == TOP)
+    ]
+
+
+def circle(files: Sources) -> list[str]:
+    """The files of a circle of imports, or []."""
+    arrows = {name: set(imported(name, files[name], files)) for name in files}
+    done: set[str] = set()
+
+    def search(name: str, path: list[str]) -> list[str]:
+        if name in path:
+            return path[path.index(name) :]
+        if name in done:
+            return []
+        found = next(filter(None, (search(to, [*path, name]) for to in sorted(arrows[name]))), [])
+        done.add(name)
+        return found
+
+    return next(filter(None, (search(name, []) for name in sorted(arrows))), [])
+
+
+def set_from_outside(source: str) -> list[str]:
+    """Assignments to attributes, and to elements of attributes, that no class of the file has."""
+    tree = ast.parse(source)
+    own = set(declared(tree))
+    found = []
+    for node in ast.walk(tree):
+        where = node.value if isinstance(node, ast.Subscript) else node
+        if not isinstance(where, ast.Attribute) or not isinstance(node.ctx, (ast.Store, ast.Del)):
+            continue
+        if where.attr not in own and not {where.attr, ast.unparse(where)} & FOREIGN:
+            found.append(f"line {node.lineno}: {ast.unparse(node)}")
+    return found
+
+
+def declared(tree: ast.Module) -> Iterator[str]:
+    """The attributes that classes of a file declare, or set on themselves."""
+    for cls in [node for node in ast.walk(tree) if isinstance(node, ast.ClassDef)]:
+        for node in ast.walk(cls):
+            if isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name) and node in cls.body:
+                yield node.target.id
+            elif isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Store):
+                yield from [node.attr] if ast.unparse(node.value) == "self" else []
+
+
+def test_files_import_downward_only() -> None:
+    assert upward(sources()) == []
+
+
+def test_imports_go_in_no_circle() -> None:
+    assert circle(sources()) == []
+
+
+@pytest.mark.parametrize("name", sorted(sources()))
+def test_no_attribute_of_another_object_is_set_from_outside(name: str) -> None:
+    assert set_from_outside(sources()[name]) == []
+
+
+def test_every_folder_is_a_layer() -> None:
+    folders = {path.parent.name for path in FOLDER.glob("*/*.py")}
+    assert folders == set(LAYERS)
+
+
+def test_what_these_tests_look_for_is_found() -> None:
+    files = {
+        "": "from .api import fit",
+        "api": "from .session.region import Region\nfrom . import backend",
+        "backend": "",
+        "session": "",
+        "session.region": "from ..plan import parts\nfrom .session import Session",
+        "session.session": "def f():\n    from .region import Region",
+        "plan": "",
+        "plan.parts": "import remat.torch.session.region\nimport torch.session",
+    }
+    assert upward(files) == ["api -> backend", "plan.parts -> session.region"]
+    assert circle(files) == ["session.region", "plan.parts"]
+    files["plan.parts"] = ""
+    assert circle(files) == ["session.region", "session.session"]
+    files["session.session"] = ""
+    assert circle(files) == []
+    source = """
+class Part:
+    size: int
+    def __init__(self): self.held = {}
+
+part.size += 1; part.held[3] = 4; node.meta["val"] = 5
+region.stale = True
+del region.plans[0]
+a, session.known.bytes = 1, 2
+"""
+    assert set_from_outside(source) == [
+        "line 7: region.stale",
+        "line 8: region.plans[0]",
+        "line 9: session.known.bytes",
+    ]
+
+
+def test_only_public_names_are_shown() -> None:
+    assert dir(remat.torch) == sorted(remat.torch.__all__)
+    assert all(getattr(remat.torch, name).__doc__ for name in remat.torch.__all__)
+
+
+def test_nothing_beside_the_front_end_imports_torch() -> None:
+    package = FOLDER.parent
+    for path in package.rglob("*.py"):
+        if FOLDER in path.parents:
+            continue
+        tree = ast.parse(path.read_text(encoding="utf-8"))
+        asked = [alias.name for n in ast.walk(tree) if isinstance(n, ast.Import) for alias in n.names]
+        asked += [n.module or "" for n in ast.walk(tree) if isinstance(n, ast.ImportFrom)]
+        assert not [name for name in asked if name.split(".")[0] == "torch" or "remat.torch" in name], path
