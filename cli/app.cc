@@ -15,6 +15,12 @@ int fail(const std::string& message, int code) {
   return code;
 }
 
+/// The exit code, unless what was said has not arrived.
+int flushed(int code) {
+  std::cout.flush();
+  return std::cout ? code : fail("cannot write to standard output", kFailure);
+}
+
 int run(const Action& action) {
   int code = kFailure;
   try {
@@ -30,9 +36,7 @@ int run(const Action& action) {
   } catch (const std::exception& error) {
     code = fail(std::string("internal error: ") + error.what(), kFailure);
   }
-  std::cout.flush();
-  if (!std::cout) return fail("cannot write to standard output", kFailure);
-  return code;
+  return flushed(code);
 }
 
 std::string usage_message(const CLI::App& app, const CLI::ParseError& error, const std::string& first) {
@@ -59,7 +63,8 @@ int run_command(int argc, const char* const* argv) {
   app.footer(
       "Exit codes: 0 a plan within the budget, or success; 1 bad input or failure; 2 proved that no plan "
       "fits;\n"
-      "3 nothing found within the limits; 64 wrong usage.");
+      "3 nothing found within the limits; 64 wrong usage; 130 compare, sweep or bench interrupted: the rows "
+      "so far\nare printed.");
   Action action;
   for (const auto add : {add_plan, add_info, add_check, add_compare, add_sweep, add_convert, add_generate,
                          add_planners, add_bench})
@@ -67,7 +72,7 @@ int run_command(int argc, const char* const* argv) {
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {
-    if (error.get_exit_code() == 0) return app.exit(error);  // --help, --version
+    if (error.get_exit_code() == 0) return flushed(app.exit(error));  // --help, --version
     return fail(usage_message(app, error, argc > 1 ? argv[1] : ""), kUsage);
   }
   return run(action);

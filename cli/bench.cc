@@ -2,6 +2,7 @@
 #include <unistd.h>
 
 #include <cerrno>
+#include <csignal>
 #include <cstdlib>
 #include <cstring>
 
@@ -29,9 +30,16 @@ int run_bench(const std::vector<std::string>& arguments) {
   std::vector<char*> argv;
   for (std::string& word : words) argv.push_back(word.data());
   argv.push_back(nullptr);
+  // Python drops a Ctrl-C that comes while it starts; the package unblocks it when it can answer.
+  sigset_t ctrl_c;
+  sigemptyset(&ctrl_c);
+  sigaddset(&ctrl_c, SIGINT);
+  sigprocmask(SIG_BLOCK, &ctrl_c, nullptr);
   execvp(interpreter.c_str(), argv.data());
+  const int error = errno;
+  sigprocmask(SIG_UNBLOCK, &ctrl_c, nullptr);
   throw InputError("bench needs the Python package ('make build' or 'pip install .'), and " + interpreter +
-                   " cannot be run: " + std::strerror(errno));
+                   " cannot be run: " + std::strerror(error));
 }
 
 }  // namespace

@@ -10,6 +10,7 @@
 #include <cstring>
 #include <filesystem>
 #include <iostream>
+#include <limits>
 #include <thread>
 #include <utility>
 
@@ -50,6 +51,13 @@ void require_writable_folder(const std::string& path) {
   if (number != 0) throw InputError("cannot write " + path + ": " + std::strerror(number));
 }
 
+CLI::Option* add_output(CLI::App& command, const std::string& names, std::string& into,
+                        const std::string& description) {
+  return command.add_option(names, into, description)->check([names](const std::string& path) {
+    return path.empty() ? std::string("the name of the file or folder is empty") : std::string();
+  });
+}
+
 void create_folder(const std::string& path) {
   std::error_code error;
   std::filesystem::create_directories(path, error);
@@ -65,7 +73,7 @@ double parse_seconds(std::string_view text) {
   double amount = 0;
   const auto [at, error] =
       std::from_chars(text.data(), text.data() + text.size(), amount, std::chars_format::fixed);
-  if (error == std::errc() && amount >= 0) {
+  if (error == std::errc() && amount >= 0 && std::isfinite(amount)) {
     const std::string_view rest = text.substr(static_cast<std::size_t>(at - text.data()));
     for (const Unit& unit : kUnits) {
       if (unit.name == rest) return amount * unit.seconds;
@@ -87,15 +95,13 @@ std::map<std::string, std::string> parse_set(const std::vector<std::string>& tex
 void EffortOptions::declare(CLI::App& command) {
   command.add_option("--time-limit", time_limit, "wall clock: 10s, 500ms, 2m, 1h (default: 10s)")
       ->type_name("TIME");
-  work_option_ = command
-                     .add_option("--work-limit", work_limit,
-                                 "deterministic work units; alone it replaces the default time limit")
-                     ->check(CLI::NonNegativeNumber)
-                     ->type_name("N");
-  command.add_option("--seed", plan.seed, "seed of everything random (default: 0)")->type_name("N");
-  command.add_option("--threads", plan.threads, "threads, 0 for all (default: 1)")
-      ->check(CLI::Range(0, 1024))
-      ->type_name("N");
+  constexpr auto kMostWork = std::numeric_limits<std::int64_t>::max();
+  constexpr auto kLastSeed = std::numeric_limits<std::uint64_t>::max();
+  add_whole(command, "--work-limit", work_limit, std::int64_t{0}, kMostWork,
+            "deterministic work units; alone it replaces the default time limit");
+  add_whole(command, "--seed", plan.seed, std::uint64_t{0}, kLastSeed,
+            "seed of everything random (default: 0)");
+  add_whole(command, "--threads", plan.threads, 0, 1024, "threads, 0 for all (default: 1)");
   command.add_option("--set", set, "an option of the planner, may be repeated")
       ->type_name("KEY=VALUE")
       ->take_all();
@@ -104,16 +110,15 @@ void EffortOptions::declare(CLI::App& command) {
 void EffortOptions::finish() {
   if (plan.threads == 0) plan.threads = std::max(1, static_cast<int>(std::thread::hardware_concurrency()));
   plan.set = parse_set(set);
-  if (!time_limit.empty()) parse_seconds(time_limit);
+  if (time_limit) parse_seconds(*time_limit);
 }
 
 void EffortOptions::apply(Limits& limits) const {
   constexpr double kDefaultSeconds = 10;
-  const bool has_work_limit = work_option_->count() > 0;
-  if (has_work_limit) limits.set_work(work_limit);
-  if (!time_limit.empty()) {
-    limits.set_time(parse_seconds(time_limit));
-  } else if (!has_work_limit) {
+  if (work_limit) limits.set_work(*work_limit);
+  if (time_limit) {
+    limits.set_time(parse_seconds(*time_limit));
+  } else if (!work_limit) {
     limits.set_time(kDefaultSeconds);
   }
 }

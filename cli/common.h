@@ -1,9 +1,13 @@
 // What the subcommands share: exit codes, options, output, signals, progress.
 #pragma once
 
-#include <CLI/App.hpp>
+#include <CLI/CLI.hpp>
 #include <atomic>
+#include <charconv>
 #include <chrono>
+#include <cmath>
+#include <concepts>
+#include <functional>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -25,6 +29,7 @@ enum ExitCode : int {
   kInfeasible = 2,    ///< proved: no plan fits
   kNothingFound = 3,  ///< no plan found within the limits, nothing proved
   kUsage = 64,
+  kInterrupted = 130,  ///< a table of several runs that Ctrl-C ended early
 };
 
 /// What a command has to say, in the order in which it is printed. Scalars become `key = value` lines,
@@ -43,6 +48,36 @@ std::string percent(double ratio);
 /// Reads a graph and prints the reader's warnings.
 LoadedGraph load_and_warn(const std::string& path);
 
+/// An option that names a file or folder to write; an empty name is wrong usage.
+CLI::Option* add_output(CLI::App& command, const std::string& names, std::string& into,
+                        const std::string& description);
+
+/// An option whose whole text is a number that `accepts`; `expected` says what that is.
+template <class Number, class Into>
+CLI::Option* add_number(CLI::App& command, const std::string& names, Into& into,
+                        const std::string& description, const std::string& expected,
+                        std::function<bool(Number)> accepts) {
+  const auto read = [&into, names, expected, accepts](const std::string& text) {
+    Number value{};
+    const char* end = text.data() + text.size();
+    const auto [at, error] = std::from_chars(text.data(), end, value);
+    if (error != std::errc() || at != end || !accepts(value)) {
+      throw CLI::ValidationError(names, "'" + text + "' is not " + expected);
+    }
+    into = value;
+  };
+  return command.add_option_function<std::string>(names, read, description)->type_name("N");
+}
+
+/// An option that takes an integer in [lo, hi].
+template <std::integral Whole, class Into>
+CLI::Option* add_whole(CLI::App& command, const std::string& names, Into& into, Whole lo, Whole hi,
+                       const std::string& description) {
+  return add_number<Whole>(command, names, into, description,
+                           "an integer in [" + std::to_string(lo) + ", " + std::to_string(hi) + "]",
+                           [lo, hi](Whole value) { return lo <= value && value <= hi; });
+}
+
 /// Throws InputError where `path` cannot be written because its folder is missing or closed. Asked before
 /// a long run; the write itself may still fail.
 void require_writable_folder(const std::string& path);
@@ -58,8 +93,8 @@ std::map<std::string, std::string> parse_set(const std::vector<std::string>& tex
 
 /// --time-limit, --work-limit, --seed, --threads, --set.
 struct EffortOptions {
-  std::string time_limit;
-  std::int64_t work_limit = 0;
+  std::optional<std::string> time_limit;
+  std::optional<std::int64_t> work_limit;
   std::vector<std::string> set;
   PlanOptions plan;
 
@@ -68,9 +103,6 @@ struct EffortOptions {
   void finish();
   /// 10 s unless a time or a work limit is given: a work limit alone is meant to be repeatable.
   void apply(Limits& limits) const;
-
- private:
-  CLI::Option* work_option_ = nullptr;
 };
 
 /// Adds `--order fixed|free`.

@@ -48,6 +48,10 @@ struct Row {
 Row run_planner(const Problem& problem, const std::string& name, const EffortOptions& effort,
                 Bytes keep_all_peak) {
   Row row{name, std::nullopt, ""};
+  if (catch_interrupts()) {
+    row.note = "interrupted before its turn";
+    return row;
+  }
   if (const auto reason = find_planner(name).supports(problem)) {
     row.note = *reason;
     return row;
@@ -68,6 +72,11 @@ Row run_planner(const Problem& problem, const std::string& name, const EffortOpt
   return row;
 }
 
+/// Where the plan of a planner goes.
+std::filesystem::path plan_file(const std::string& folder, const std::string& planner, bool fits) {
+  return std::filesystem::path(folder) / (planner + (fits ? ".json" : ".over_budget.json"));
+}
+
 int CompareCommand::run() {
   effort.finish();
   if (names.empty()) {
@@ -81,6 +90,11 @@ int CompareCommand::run() {
   problem.order = parse_order(order);
   problem.budget = parse_budget(budget, keep_all_peak);
   if (!out_dir.empty()) create_folder(out_dir);
+  for (const std::string& name : names) {
+    if (out_dir.empty()) break;
+    for (const bool fits : {true, false})
+      refuse_to_replace_input(plan_file(out_dir, name, fits), FileKind::kPlan);
+  }
   Report rows = Report::array();
   bool found = false, proved_infeasible = false;
   for (const std::string& name : names) {
@@ -90,9 +104,8 @@ int CompareCommand::run() {
     found |= has_plan(*row.result);
     proved_infeasible |= row.result->status == Status::kInfeasible;
     if (!out_dir.empty() && row.result->plan) {
-      save_plan(
-          make_record(problem, *row.result, effort.plan.seed),
-          std::filesystem::path(out_dir) / (name + (has_plan(*row.result) ? ".json" : ".over_budget.json")));
+      save_plan(make_record(problem, *row.result, effort.plan.seed),
+                plan_file(out_dir, name, has_plan(*row.result)));
     }
   }
   Report report;
@@ -104,6 +117,7 @@ int CompareCommand::run() {
   report["seed"] = effort.plan.seed;
   report["planners"] = std::move(rows);
   print(report, json);
+  if (catch_interrupts()) return kInterrupted;
   return found ? kOk : proved_infeasible ? kInfeasible : kNothingFound;
 }
 
@@ -122,8 +136,8 @@ void add_compare(CLI::App& app, Action& action) {
       ->type_name("A,B,...");
   declare_order(*sub, command->order);
   command->effort.declare(*sub);
-  sub->add_option("--out-dir", command->out_dir,
-                  "write each plan to DIR/PLANNER.json, or PLANNER.over_budget.json")
+  add_output(*sub, "--out-dir", command->out_dir,
+             "write each plan to DIR/PLANNER.json, or PLANNER.over_budget.json")
       ->type_name("DIR");
   sub->add_flag("--json", command->json, "print one JSON object");
   sub->callback([command, &action] { action = [command] { return command->run(); }; });

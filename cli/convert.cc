@@ -31,7 +31,9 @@ void add_convert(CLI::App& app, Action& action) {
   CLI::App* sub =
       app.add_subcommand("convert", "write a graph file as remat.graph; the input's format is detected");
   sub->add_option("IN", command->in, "remat.graph or node-link JSON")->required();
-  sub->add_option("-o,--output", command->out, "the remat.graph file to write")->required()->type_name("OUT");
+  add_output(*sub, "-o,--output", command->out, "the remat.graph file to write")
+      ->required()
+      ->type_name("OUT");
   sub->add_flag("--json", command->json, "print one JSON object");
   sub->callback([command, &action] { action = [command] { return command->run(); }; });
 }

@@ -1,7 +1,6 @@
 // remat generate: training graphs of well-known models, chains and random graphs.
 #include "remat/generate.h"
 
-#include <CLI/CLI.hpp>
 #include <map>
 
 #include "commands.h"
@@ -19,7 +18,7 @@ struct GenerateCommand {
   std::function<Graph()> make;
 
   void declare(CLI::App& sub) {
-    sub.add_option("-o,--output", out, "the remat.graph file to write")->required()->type_name("FILE");
+    add_output(sub, "-o,--output", out, "the remat.graph file to write")->required()->type_name("FILE");
     sub.add_flag("--json", json, "print one JSON object");
   }
 
@@ -55,9 +54,23 @@ CLI::App* add_kind(CLI::App& generate, Action& action, const std::string& name,
   return sub;
 }
 
+/// What a setting may be is for the generator to say; here it only has to be a number.
+template <class T>
+CLI::Option* add_setting(CLI::App& sub, const std::string& name, T& value, const std::string& description) {
+  if constexpr (std::integral<T>) {
+    return add_whole(sub, "--" + name, value, std::numeric_limits<T>::min(), std::numeric_limits<T>::max(),
+                     description);
+  } else {
+    return add_number<T>(sub, "--" + name, value, description, "a number",
+                         [](T given) { return std::isfinite(given); });
+  }
+}
+
 template <class T>
 void setting(CLI::App& sub, const std::string& name, T& value, const std::string& description) {
-  sub.add_option("--" + name, value, description)->capture_default_str()->type_name("N");
+  std::ostringstream standard;
+  standard << value;
+  add_setting(sub, name, value, description)->default_str(standard.str());
 }
 
 void add_random_layered(CLI::App& generate, Action& action) {
@@ -137,7 +150,7 @@ void model_setting(CLI::App& sub, const std::string& name, T& value, T standard,
   if (standard == T(-1)) return;
   std::ostringstream text;
   text << description << " [" << standard << "]";
-  sub.add_option("--" + name, value, text.str())->type_name("N");
+  add_setting(sub, name, value, text.str());
 }
 
 void add_model(CLI::App& generate, Action& action, const ModelInfo& model) {

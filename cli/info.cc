@@ -184,10 +184,10 @@ void add_info(CLI::App& app, Action& action) {
   auto command = std::make_shared<InfoCommand>();
   CLI::App* sub = app.add_subcommand("info", "sizes, keep-all peak, floor, what fills the peak");
   sub->add_option("GRAPH", command->graph, "remat.graph or node-link JSON")->required();
-  sub->add_option("--top", command->top, "rows of each table (default: 10)")->type_name("N");
+  add_whole(*sub, "--top", command->top, 0, 1'000'000'000, "rows of each table (default: 10)");
   sub->add_flag("--partition", command->show_partition,
                 "show the hierarchy that the planner hiremate would use");
-  sub->add_option("--partition-file", command->partition_file, "write it (remat.partition JSON)")
+  add_output(*sub, "--partition-file", command->partition_file, "write it (remat.partition JSON)")
       ->type_name("FILE");
   sub->add_option("--set", command->set, "option of hiremate, e.g. most_lower=12")->type_name("KEY=VALUE");
   sub->add_flag("--json", command->json, "print one JSON object");

@@ -82,6 +82,7 @@ int PlanCommand::run() {
   find_planner(planner);
   if (!out.empty()) require_writable_folder(out);
   const LoadedGraph loaded = load_and_warn(graph);
+  if (!out.empty()) refuse_to_replace_input(out, FileKind::kPlan);
   const Bytes keep_all_peak = remat::keep_all_peak(loaded.graph);
   Problem problem;
   problem.graph = &loaded.graph;
@@ -135,7 +136,7 @@ void add_plan(CLI::App& app, Action& action) {
       ->check(CLI::IsMember({"time", "peak"}))
       ->type_name("time|peak");
   command->effort.declare(*sub);
-  sub->add_option("-o,--output", command->out, "write the plan here, if it is within the budget")
+  add_output(*sub, "-o,--output", command->out, "write the plan here, if it is within the budget")
       ->type_name("PLAN");
   sub->add_flag("--json", command->json, "print one JSON object");
   sub->callback([command, &action] { action = [command] { return command->run(); }; });

@@ -62,6 +62,16 @@ std::string csv_text(const Report& rows) {
   return text.str();
 }
 
+/// A budget is known only when the sweep is under way, so no file of that kind may be an input.
+void refuse_inputs_named_as_budgets(const std::string& folder) {
+  for (const auto& entry : std::filesystem::directory_iterator(folder)) {
+    const std::string stem = entry.path().stem().string();
+    if (entry.path().extension() != ".json" || stem.find_first_not_of("0123456789") != std::string::npos)
+      continue;
+    refuse_to_replace_input(entry.path(), FileKind::kPlan);
+  }
+}
+
 int SweepCommand::run() {
   effort.finish();
   if (json && csv) throw UsageError("--json and --csv exclude each other");
@@ -69,7 +79,10 @@ int SweepCommand::run() {
   const LoadedGraph loaded = load_and_warn(graph);
   sweep.order = parse_order(order);
   sweep.plan = effort.plan;
-  if (!out_dir.empty()) create_folder(out_dir);
+  if (!out_dir.empty()) {
+    create_folder(out_dir);
+    refuse_inputs_named_as_budgets(out_dir);
+  }
 
   Limits limits;
   effort.apply(limits);
@@ -88,9 +101,10 @@ int SweepCommand::run() {
     save_plan(make_record({&loaded.graph, point.budget, sweep.order}, point.result, effort.plan.seed),
               std::filesystem::path(out_dir) / (std::to_string(point.budget.count()) + ".json"));
   }
+  const int code = result.stopped_by == StoppedBy::kInterrupted ? kInterrupted : kOk;
   if (csv) {
     std::cout << csv_text(rows);
-    return kOk;
+    return code;
   }
   Report report;
   report["graph"] = loaded.graph.name;
@@ -104,7 +118,7 @@ int SweepCommand::run() {
   report["seed"] = effort.plan.seed;
   report["points"] = std::move(rows);
   print(report, json);
-  return kOk;
+  return code;
 }
 
 }  // namespace
@@ -116,12 +130,11 @@ void add_sweep(CLI::App& app, Action& action) {
   sub->add_option("GRAPH", command->graph, "remat.graph or node-link JSON")->required();
   sub->add_option("--planner", command->sweep.planner, "see 'remat planners' (default: auto)")
       ->type_name("NAME");
-  sub->add_option("--points", command->sweep.points, "number of budgets (default: 20)")
-      ->check(CLI::Range(2, 1000))
-      ->type_name("N");
+  add_whole(*sub, "--points", command->sweep.points, kLeastPoints, kMostPoints,
+            "number of budgets (default: 20)");
   declare_order(*sub, command->order);
   command->effort.declare(*sub);
-  sub->add_option("--out-dir", command->out_dir, "write the plan of each point to DIR/BUDGET.json")
+  add_output(*sub, "--out-dir", command->out_dir, "write the plan of each point to DIR/BUDGET.json")
       ->type_name("DIR");
   sub->add_flag("--json", command->json, "print one JSON object");
   sub->add_flag("--csv", command->csv, "print the points as CSV");

@@ -65,9 +65,15 @@ std::vector<std::string> check_record(const Graph& graph, const PlanRecord& plan
 /// else, zero and negative amounts included.
 Bytes parse_budget(std::string_view text, Bytes keep_all_peak);
 
-/// Whole file; throws InputError.
-std::string read_file(const std::filesystem::path& path);
-/// Writes beside and renames; throws InputError and leaves no partial file.
-void write_file(const std::filesystem::path& path, std::string_view text);
+/// What a file holds.
+enum class FileKind { kGraph, kPlan, kOther };
+/// Whole file; throws InputError. The file is remembered as an input of this process.
+std::string read_file(const std::filesystem::path& path, FileKind kind = FileKind::kOther);
+/// Writes beside and renames, through links to the file that is meant; throws InputError and leaves no
+/// partial file. What this process has read is never replaced by something of another kind.
+void write_file(const std::filesystem::path& path, std::string_view text, FileKind kind = FileKind::kOther);
+/// What `write_file` refuses, asked before a long run: throws InputError where `path` is, under whatever
+/// name, a file that was read as another kind.
+void refuse_to_replace_input(const std::filesystem::path& path, FileKind kind);
 
 }  // namespace remat

@@ -11,10 +11,12 @@
 
 namespace remat {
 
+inline constexpr int kLeastPoints = 2, kMostPoints = 1000;
+
 struct SweepOptions {
   std::string planner = "auto";
   OrderMode order = OrderMode::kFixed;
-  int points = 20;  ///< budgets, evenly spaced from the smallest peak found to the keep-all peak; at least 2
+  int points = 20;  ///< budgets, evenly spaced from the smallest peak found to the keep-all peak
   PlanOptions plan;
 };
 
@@ -37,7 +39,8 @@ struct SweepResult {
 /// Plans at every budget with one store: a plan found at one budget is a start at every other and counts at
 /// every larger one, so that more memory is never slower. The knee is the point farthest below the chord
 /// from the first to the last point, both axes scaled to [0, 1]. With a limit reached the points that are
-/// known so far come back. Throws UsageError for a planner that does not support the graph.
+/// known so far come back. Throws UsageError for a planner that does not support the graph, and for fewer
+/// points than kLeastPoints or more than kMostPoints.
 SweepResult sweep(const Graph& graph, const SweepOptions& options, Limits& limits, PlanStore& store);
 
 }  // namespace remat

@@ -94,12 +94,12 @@ def sweep(
 
     Args:
         graph: what to plan.
-        points: how many budgets, 2 or more, evenly spaced.
+        points: how many budgets, 2 to 1000, evenly spaced.
 
     The others are those of :func:`plan`.
 
     Raises:
-        UsageError: an unknown planner or option, or fewer than 2 points.
+        UsageError: an unknown planner or option, or a number of points outside [2, 1000].
     """
     return _core.sweep(
         graph, points, planner, order, time_limit, work_limit, seed, threads, dict(options or {}), progress

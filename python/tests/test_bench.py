@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import json
+import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
 import remat
-from remat.bench import plots
+from remat.bench import interrupts, plots
 from remat.bench.__main__ import main, write_report
 from remat.bench.lab import (
     AS_PUBLISHED,
@@ -189,3 +191,56 @@ def test_the_command_line_hands_over_to_the_package() -> None:
     )
     assert (done.returncode, done.stderr) == (0, "")
     assert "kumar,moccasin,hiremate,kusumoto,all" in done.stdout
+
+
+def bench_kumar(folder: Path) -> subprocess.Popen[str]:
+    """A `remat bench` that runs for minutes; a shell may have started the tests with SIGINT ignored."""
+    program = Path(remat.__file__).parent / "bin" / "remat"
+    return subprocess.Popen(
+        [str(program), "bench", "kumar", "--out", str(folder)],
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        text=True,
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
+    )
+
+
+@pytest.mark.parametrize("delay", [0.0, 0.05, 0.1, 0.2, 0.4, 0.8, 1.6])
+def test_an_early_ctrl_c_ends_the_command(tmp_path: Path, delay: float) -> None:
+    process = bench_kumar(tmp_path)
+    time.sleep(delay)
+    process.send_signal(signal.SIGINT)
+    process.communicate(timeout=60)
+    assert process.returncode in (130, -signal.SIGINT)
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+def test_a_ctrl_c_that_python_drops_is_found_by_the_next_run(lab: Lab) -> None:
+    graph = lab.graph(CHAIN)
+
+    class Dropped:
+        def __del__(self) -> None:
+            signal.raise_signal(signal.SIGINT)
+
+    @interrupts.kept()
+    def drop_and_go_on() -> None:
+        Dropped()
+        lab.plan(graph, "greedy", graph.share(90))
+
+    with pytest.raises(KeyboardInterrupt):
+        drop_and_go_on()
+    assert lab.executed == 0
+
+
+def test_a_ctrl_c_during_an_import_comes_after_it() -> None:
+    done = []
+
+    @interrupts.kept()
+    def begin() -> None:
+        with interrupts.held():
+            signal.raise_signal(signal.SIGINT)
+            done.append("import")
+
+    with pytest.raises(KeyboardInterrupt):
+        begin()
+    assert done == ["import"]

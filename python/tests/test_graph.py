@@ -213,6 +213,21 @@ def test_files_that_cannot_be_read_or_written(tmp_path: Path) -> None:
         graph.save("/dev/full/g.json")
 
 
+def test_the_graph_that_was_read_is_not_replaced_by_a_plan(tmp_path: Path) -> None:
+    path = tmp_path / "g.json"
+    remat.Graph.from_dict(two_layers()).save(path)
+    before = path.read_bytes()
+    graph = remat.load_graph(path)
+    plan = remat.plan(graph, "100%").plan
+    assert plan is not None
+    (tmp_path / "link.json").symlink_to(path)
+    for name in ("g.json", "link.json"):
+        with pytest.raises(remat.RematError, match=f"{name}: it is the graph that was read from"):
+            plan.save(tmp_path / name)
+    assert path.read_bytes() == before
+    graph.save(path)  # a graph may replace a graph
+
+
 def test_op_has_the_fields_of_the_file() -> None:
     op = remat.Op(
         "b", 7, [0], [1], workspace=3, kind="k", module="m", recompute="never", after=[0], phase="loss"

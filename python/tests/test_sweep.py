@@ -19,9 +19,10 @@ def test_overhead_never_falls_as_the_budget_falls() -> None:
         assert remat.check(graph, point.plan).peak == point.peak <= point.budget
 
 
-def test_one_point_is_not_a_curve() -> None:
-    with pytest.raises(remat.UsageError, match="at least 2 points, not 1"):
-        remat.sweep(chain(3), points=1)
+@pytest.mark.parametrize("points", [1, 1001, 10**6, -5])
+def test_the_number_of_points_has_the_limits_of_the_command_line(points: int) -> None:
+    with pytest.raises(remat.UsageError, match=f"2 to 1000 points, not {points}"):
+        remat.sweep(chain(3), points=points)
 
 
 def test_progress_reaches_the_caller_of_a_sweep() -> None:

@@ -3,9 +3,13 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <cerrno>
 #include <cstring>
+#include <map>
+#include <mutex>
 #include <system_error>
+#include <tuple>
 
 #include "remat/error.h"
 #include "remat/io.h"
@@ -56,9 +60,22 @@ void write_in_place(const std::filesystem::path& path, std::string_view text) {
   if (error) fail("write", path, error);
 }
 
+/// A new file in the folder of `path`. Its name owes nothing to that of `path`, which may be as long as names
+/// can be.
+int open_beside(const std::filesystem::path& path, mode_t mode, std::filesystem::path& beside) {
+  static std::atomic<std::uint64_t> count{0};
+  for (;;) {
+    const std::string name = ".remat-" + std::to_string(::getpid()) + "-" + std::to_string(count++) + ".part";
+    beside = path.parent_path() / name;
+    const int descriptor = ::open(beside.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, mode);
+    if (descriptor >= 0 || errno != EEXIST) return descriptor;
+  }
+}
+
 void replace_file(const std::filesystem::path& path, std::string_view text, mode_t mode) {
-  const std::string beside = path.string() + ".part" + std::to_string(::getpid());
-  File file(::open(beside.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, mode));
+  if (path.native().empty()) fail("write", path, ENOENT);
+  std::filesystem::path beside;
+  File file(open_beside(path, mode, beside));
   if (!file.is_open()) fail("write", path, errno);
   int error = write_all(file.descriptor(), text);
   if (!file.close() && error == 0) error = errno;
@@ -69,9 +86,72 @@ void replace_file(const std::filesystem::path& path, std::string_view text, mode
   }
 }
 
+/// Where `path` leads: the last file of a chain of links, be it there or not.
+std::filesystem::path target_of(std::filesystem::path path) {
+  constexpr int kMostLinks = 40;
+  std::error_code error;
+  for (int i = 0; i < kMostLinks && std::filesystem::is_symlink(path, error); ++i) {
+    const std::filesystem::path next = std::filesystem::read_symlink(path, error);
+    if (error) fail("write", path, error.value());
+    path = path.parent_path() / next;  // an absolute link replaces all of it
+  }
+  return path;
+}
+
+/// A file under whatever name. Numbers of files that are gone are given again, so its birth counts too; where
+/// the file system knows no births, its last change.
+using Identity = std::tuple<std::uint64_t, std::uint64_t, std::int64_t, std::uint32_t>;
+
+std::optional<Identity> identity(int folder, const char* path, int flags) {
+  struct statx about{};
+  if (::statx(folder, path, flags, STATX_INO | STATX_BTIME | STATX_MTIME, &about) != 0) return std::nullopt;
+  const auto& time = about.stx_mask & STATX_BTIME ? about.stx_btime : about.stx_mtime;
+  const auto device = std::uint64_t{about.stx_dev_major} << 32 | about.stx_dev_minor;
+  return Identity(device, about.stx_ino, time.tv_sec, time.tv_nsec);
+}
+
+/// What this process has read.
+class Inputs {
+ public:
+  struct Input {
+    FileKind kind;
+    std::string path;
+  };
+  void add(const Identity& file, Input input) {
+    const std::scoped_lock lock(mutex_);
+    inputs_.insert_or_assign(file, std::move(input));
+  }
+  std::optional<Input> find(const Identity& file) {
+    const std::scoped_lock lock(mutex_);
+    const auto at = inputs_.find(file);
+    return at == inputs_.end() ? std::nullopt : std::optional(at->second);
+  }
+
+ private:
+  std::mutex mutex_;
+  std::map<Identity, Input> inputs_;
+};
+
+Inputs& inputs() {
+  static Inputs all;
+  return all;
+}
+
+std::string_view to_string(FileKind kind) {
+  return kind == FileKind::kGraph ? "graph" : kind == FileKind::kPlan ? "plan" : "file";
+}
+
 }  // namespace
 
-std::string read_file(const std::filesystem::path& path) {
+void refuse_to_replace_input(const std::filesystem::path& path, FileKind kind) {
+  const auto file = identity(AT_FDCWD, path.c_str(), 0);
+  const auto input = file ? inputs().find(*file) : std::nullopt;
+  if (!input || input->kind == kind) return;
+  throw InputError("cannot write " + path.string() + ": it is the " + std::string(to_string(input->kind)) +
+                   " that was read from " + input->path);
+}
+
+std::string read_file(const std::filesystem::path& path, FileKind kind) {
   File file(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
   if (!file.is_open()) fail("read", path, errno);
   struct stat about{};
@@ -91,23 +171,24 @@ std::string read_file(const std::filesystem::path& path) {
     room = size == text.size() ? std::max<std::size_t>(size, 1 << 16) : text.size() - size;
   }
   text.resize(size);
+  if (S_ISREG(about.st_mode)) {
+    if (const auto id = identity(file.descriptor(), "", AT_EMPTY_PATH))
+      inputs().add(*id, {kind, path.string()});
+  }
   return text;
 }
 
-void write_file(const std::filesystem::path& path, std::string_view text) {
+void write_file(const std::filesystem::path& path, std::string_view text, FileKind kind) {
+  refuse_to_replace_input(path, kind);
   struct stat about{};
   if (::stat(path.c_str(), &about) != 0) {
     if (errno != ENOENT) fail("write", path, errno);
-    return replace_file(path, text, 0666);
+    return replace_file(target_of(path), text, 0666);
   }
   if (S_ISDIR(about.st_mode)) fail("write", path, EISDIR);
   if (!S_ISREG(about.st_mode)) return write_in_place(path, text);
   if (::access(path.c_str(), W_OK) != 0) fail("write", path, errno);
-  // Through links: the file that is meant is replaced, not the link to it.
-  std::error_code error;
-  const std::filesystem::path real = std::filesystem::canonical(path, error);
-  if (error) fail("write", path, error.value());
-  replace_file(real, text, about.st_mode & 07777);
+  replace_file(target_of(path), text, about.st_mode & 07777);
 }
 
 }  // namespace remat

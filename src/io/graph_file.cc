@@ -49,7 +49,7 @@ LoadedGraph parse_graph(std::string_view text, std::string_view place) {
 }
 
 LoadedGraph load_graph(const std::filesystem::path& path) {
-  const std::string text = read_file(path);
+  const std::string text = read_file(path, FileKind::kGraph);
   return parse_graph(text, path.string());
 }
 

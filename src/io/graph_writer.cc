@@ -81,7 +81,7 @@ std::string format_graph(const Graph& graph) {
 }
 
 void save_graph(const Graph& graph, const std::filesystem::path& path) {
-  write_file(path, format_graph(graph));
+  write_file(path, format_graph(graph), FileKind::kGraph);
 }
 
 }  // namespace remat

@@ -31,6 +31,15 @@ class TrackedIterator {
   const char** seen_;
 };
 
+/// At most 40 bytes of a text, quoted, cut between characters.
+std::string in_quotes(const std::string& text) {
+  constexpr std::size_t kShown = 40;
+  if (text.size() <= kShown) return "'" + text + "'";
+  std::size_t cut = kShown;
+  while (cut > 0 && (static_cast<unsigned char>(text[cut]) & 0xc0) == 0x80) --cut;
+  return std::string("'").append(text, 0, cut).append("...'");
+}
+
 }  // namespace
 
 /// nlohmann's SAX events, handed to the element that is open.
@@ -114,12 +123,14 @@ void Reader::open(Element& element, bool object) {
   }
   stack_.push_back(&element);
   in_object_.push_back(object);
+  unread_.emplace_back();
 }
 
 void Reader::close() {
   stack_.back()->end(*this);
   stack_.pop_back();
   in_object_.pop_back();
+  unread_.pop_back();
 }
 
 std::string Reader::position() const {
@@ -170,9 +181,12 @@ void Reader::fail_syntax(const std::string& message) const {
   fail_here("not valid JSON: " + printable(what));
 }
 
+void Reader::require_new(const std::string& key) {
+  if (!unread_.back().insert(key).second) fail("the key " + in_quotes(key) + " appears twice");
+}
+
 void Reader::note_unknown(std::string what) {
-  if (std::find(unknown_.begin(), unknown_.end(), what) == unknown_.end())
-    unknown_.push_back(std::move(what));
+  if (noted_.insert(what).second) unknown_.push_back(std::move(what));
 }
 
 std::string Reader::unknown_keys() const {
@@ -188,15 +202,6 @@ namespace {
 
 [[noreturn]] void refuse(Reader& reader, const Element& element, const std::string& found) {
   reader.fail("found " + found + " instead of " + std::string(element.expected()));
-}
-
-/// At most 40 bytes of a text, quoted, cut between characters.
-std::string in_quotes(const std::string& text) {
-  constexpr std::size_t kShown = 40;
-  if (text.size() <= kShown) return "'" + text + "'";
-  std::size_t cut = kShown;
-  while (cut > 0 && (static_cast<unsigned char>(text[cut]) & 0xc0) == 0x80) --cut;
-  return std::string("'").append(text, 0, cut).append("...'");
 }
 
 }  // namespace
@@ -253,6 +258,7 @@ Element& Object::member(Reader& reader, const std::string& key) {
   const std::size_t at = find(key);
   at_unknown_ = at == kNone;
   if (at_unknown_) {
+    reader.require_new(key);
     if (unknown_keys_are_noted()) reader.note_unknown(std::string(key_prefix()) + key);
     return skip;
   }

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <set>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -55,6 +56,8 @@ class Reader {
   [[noreturn]] void fail(const std::string& what) const;
   /// Throws InputError: file, line, column, `what` (which names its place itself).
   [[noreturn]] void fail_here(const std::string& what) const;
+  /// Throws InputError where the open object had this key, which nobody reads, before.
+  void require_new(const std::string& key);
   /// `what` is an object's key that nobody reads, as in "ops[].color".
   void note_unknown(std::string what);
   /// One line that names all unknown keys, or empty.
@@ -81,7 +84,9 @@ class Reader {
   Element* next_ = nullptr;  ///< takes the value of the key just read
   std::vector<Element*> stack_;
   std::vector<bool> in_object_;
+  std::vector<std::set<std::string>> unread_;  ///< of each open object or array: its keys that nobody reads
   std::vector<std::string> unknown_;
+  std::set<std::string> noted_;  ///< what `unknown_` holds
 };
 
 /// Takes anything and keeps nothing.
@@ -95,7 +100,10 @@ class Skip : public Element {
   void text(Reader&, std::string&) override {}
   void begin_object(Reader&) override {}
   void begin_array(Reader&) override {}
-  Element& member(Reader&, const std::string&) override { return nothing(); }
+  Element& member(Reader& reader, const std::string& key) override {
+    reader.require_new(key);
+    return nothing();
+  }
   Element& item(Reader&) override { return nothing(); }
 
  private:

@@ -145,7 +145,7 @@ PlanRecord parse_plan(std::string_view text, std::string_view place) {
 }
 
 PlanRecord load_plan(const std::filesystem::path& path) {
-  const std::string text = read_file(path);
+  const std::string text = read_file(path, FileKind::kPlan);
   return parse_plan(text, path.string());
 }
 
@@ -175,7 +175,7 @@ std::string format_plan(const PlanRecord& plan) {
 }
 
 void save_plan(const PlanRecord& plan, const std::filesystem::path& path) {
-  write_file(path, format_plan(plan));
+  write_file(path, format_plan(plan), FileKind::kPlan);
 }
 
 }  // namespace remat

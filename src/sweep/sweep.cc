@@ -78,11 +78,16 @@ class Sweeper {
 
   /// Each point gets the fastest plan of the whole run that fits it.
   void collect() {
+    const std::vector<PlanStore::Entry> known = store_.all(graph_, options_.order);
     for (SweepPoint& point : result_.points) {
       PlanResult& result = point.result;
-      result.plan = store_.best(graph_, options_.order, point.budget);
-      if (!result.plan) continue;
-      result.cost = simulate(graph_, *result.plan);
+      const auto fastest = std::find_if(known.begin(), known.end(), [&](const PlanStore::Entry& entry) {
+        return entry.cost.peak <= point.budget;
+      });
+      result.plan.reset();
+      if (fastest == known.end()) continue;
+      result.plan = fastest->plan;
+      result.cost = fastest->cost;
       result.order = options_.order;
       if (result.duration_bound.duration < graph_.base_duration)
         result.duration_bound = {"base", graph_.base_duration};
@@ -90,7 +95,7 @@ class Sweeper {
       const bool proved = result.cost.duration == result.duration_bound.duration;
       if (result.status != Status::kOptimal) result.status = proved ? Status::kOptimal : Status::kFeasible;
     }
-    result_.smallest_peak = store_.all(graph_, options_.order).back().cost.peak;
+    result_.smallest_peak = known.back().cost.peak;
   }
 
   void mark_knee() {
@@ -124,8 +129,9 @@ class Sweeper {
 }  // namespace
 
 SweepResult sweep(const Graph& graph, const SweepOptions& options, Limits& limits, PlanStore& store) {
-  if (options.points < 2) {
-    throw UsageError("a sweep needs at least 2 points, not " + std::to_string(options.points));
+  if (options.points < kLeastPoints || options.points > kMostPoints) {
+    throw UsageError("a sweep has " + std::to_string(kLeastPoints) + " to " + std::to_string(kMostPoints) +
+                     " points, not " + std::to_string(options.points));
   }
   return Sweeper(graph, options, limits, store).run();
 }

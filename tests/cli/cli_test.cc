@@ -306,6 +306,83 @@ TEST_F(Cli, WarnsOfUnknownKeysOnStandardError) {
   EXPECT_EQ(run.value("ops"), "1");
 }
 
+TEST_F(Cli, AnInputIsNeverReplacedByAnOutputOfAnotherKind) {
+  const std::string before = read_file(graph_);
+  const auto refused = [&](const std::string& path) {
+    return "cannot write " + path + ": it is the graph that was read from " + graph_;
+  };
+  fs::create_directory(folder_ / "plans");
+  fs::create_symlink(graph_, folder_ / "plans/keep_all.json");
+  fs::create_symlink(graph_, folder_ / "plans/7.json");
+  fs::create_hard_link(graph_, folder_ / "hard");
+  expect_one_line(run_cli({"plan", graph_, "-b", "100%", "-o", graph_}), 1, refused(graph_));
+  expect_one_line(run_cli({"plan", graph_, "-b", "100%", "-o", folder_ / "hard"}), 1,
+                  refused(folder_ / "hard"));
+  expect_one_line(run_cli({"compare", graph_, "-b", "100%", "--out-dir", folder_ / "plans"}), 1,
+                  refused(folder_ / "plans/keep_all.json"));
+  expect_one_line(run_cli({"sweep", graph_, "--out-dir", folder_ / "plans"}), 1,
+                  refused(folder_ / "plans/7.json"));
+  expect_one_line(run_cli({"info", graph_, "--partition-file", graph_}), 1, refused(graph_));
+  EXPECT_EQ(read_file(graph_), before);
+  EXPECT_EQ(run_cli({"convert", graph_, "-o", graph_}).code, 0) << "a graph over a graph";
+  EXPECT_EQ(load_graph(graph_).graph, chain_);
+}
+
+TEST_F(Cli, LongNamesAndLinksAreWritten) {
+  const std::string longest = folder_ / (std::string(245, 'n') + ".json");
+  EXPECT_EQ(run_cli({"plan", graph_, "-b", "100%", "-o", longest}).code, 0);
+  fs::create_symlink("real.json", folder_ / "link.json");
+  EXPECT_EQ(run_cli({"plan", graph_, "-b", "100%", "-o", folder_ / "link.json"}).code, 0);
+  EXPECT_TRUE(fs::is_symlink(folder_ / "link.json"));
+  EXPECT_EQ(read_file(folder_ / "real.json"), read_file(longest));
+}
+
+TEST_F(Cli, HelpThatCannotBeWrittenExitsWith1) {
+  for (const char* option : {"--help", "--version"})
+    expect_one_line(run_cli({option}, "/dev/full"), 1, "cannot write to standard output");
+  expect_one_line(run_cli({"plan", "--help"}, "/dev/full"), 1, "cannot write to standard output");
+}
+
+TEST_F(Cli, NumbersAreTakenWholeOrRefused) {
+  const std::string see = " (see 'remat plan --help')";
+  const std::string seeds = " is not an integer in [0, 18446744073709551615]" + see;
+  for (const char* seed : {"-1", "18446744073709551616", "", "1.5", "7x", " 7"}) {
+    expect_one_line(run_cli({"plan", graph_, "-b", "9", "--seed", seed}), 64,
+                    "--seed: '" + std::string(seed) + "'" + seeds);
+  }
+  const std::string units = " is not an integer in [0, 9223372036854775807]" + see;
+  for (const char* work : {"-1", "9223372036854775808", "", "1e6"}) {
+    expect_one_line(run_cli({"plan", graph_, "-b", "9", "--work-limit", work}), 64,
+                    "--work-limit: '" + std::string(work) + "'" + units);
+  }
+  expect_one_line(run_cli({"plan", graph_, "-b", "9", "--threads", "-1"}), 64,
+                  "--threads: '-1' is not an integer in [0, 1024]" + see);
+  for (const char* time : {"", "inf", "nan", "-1s", "1e400"}) {
+    expect_one_line(run_cli({"plan", graph_, "-b", "9", "--time-limit", time}), 64,
+                    "time limit '" + std::string(time) + "' is not a time: write 10s, 500ms, 2m or 1h");
+  }
+  expect_one_line(run_cli({"info", graph_, "--top", "-1"}), 64,
+                  "--top: '-1' is not an integer in [0, 1000000000] (see 'remat info --help')");
+  expect_one_line(run_cli({"sweep", graph_, "--points", "1001"}), 64,
+                  "--points: '1001' is not an integer in [2, 1000] (see 'remat sweep --help')");
+  expect_one_line(run_cli({"generate", "random_layered", "--width", "inf", "-o", folder_ / "x"}), 64,
+                  "--width: 'inf' is not a number (see 'remat generate --help')");
+  for (const char* command : {"plan", "compare", "convert"}) {
+    std::vector<std::string> words{command, graph_, std::string(command) == "compare" ? "--out-dir" : "-o",
+                                   ""};
+    if (std::string(command) != "convert") words.insert(words.end(), {"-b", "9"});
+    const CliRun run = run_cli(words);
+    EXPECT_EQ(run.code, 64);
+    EXPECT_NE(run.err.find("the name of the file or folder is empty"), std::string::npos) << run.err;
+  }
+}
+
+TEST_F(Cli, TheLargestSeedIsWrittenAndRead) {
+  const std::string plan = folder_ / "plan.json";
+  ASSERT_EQ(run_cli({"plan", graph_, "-b", "100%", "--seed", "18446744073709551615", "-o", plan}).code, 0);
+  EXPECT_EQ(load_plan(plan).seed, 18446744073709551615u);
+}
+
 TEST_F(Cli, OutputThatCannotBeWrittenExitsWith1) {
   expect_one_line(run_cli({"convert", graph_, "-o", "/dev/full"}), 1,
                   "cannot write /dev/full: No space left on device");
@@ -354,6 +431,33 @@ TEST_F(LongRun, TheFirstInterruptEndsItWithTheBestPlanSoFar) {
   if (run.code == 0) {
     EXPECT_EQ(run_cli({"check", graph_, folder_ / "plan.json"}).code, 0);
   }
+}
+
+TEST_F(LongRun, AnInterruptedCompareShowsWhatRanAndWhatDidNot) {
+  testing::RunningCli running({"compare", graph_, "-b", "70%", "--planners", "keep_all,search,greedy",
+                               "--time-limit", "120s", "--json"});
+  std::this_thread::sleep_for(std::chrono::seconds(2));
+  running.signal(SIGINT);
+  const CliRun run = running.wait();
+  ASSERT_EQ(run.code, 130) << run.err;
+  const auto said = run.json();
+  const auto& rows = said.at("planners");
+  ASSERT_EQ(rows.size(), 3u);
+  EXPECT_EQ(rows[0].at("status"), "unknown");
+  EXPECT_EQ(rows[1].at("stopped_by"), "interrupted");
+  EXPECT_EQ(rows[2].at("status"), "not run");
+  EXPECT_TRUE(rows[2].at("peak").is_null());
+  EXPECT_EQ(rows[2].at("note"), "interrupted before its turn");
+}
+
+TEST_F(LongRun, AnInterruptedSweepPrintsItsPointsAndSaysSo) {
+  testing::RunningCli running({"sweep", graph_, "--points", "4", "--time-limit", "120s", "--json"});
+  std::this_thread::sleep_for(std::chrono::seconds(2));
+  running.signal(SIGINT);
+  const CliRun run = running.wait();
+  ASSERT_EQ(run.code, 130) << run.err;
+  EXPECT_EQ(run.json().at("stopped_by"), "interrupted");
+  EXPECT_GE(run.json().at("points").size(), 1u);
 }
 
 TEST_F(Cli, ProgressIsALiveLineOnATerminalOnly) {

@@ -69,6 +69,70 @@ TEST_F(Files, AreReplacedThroughLinksAndKeepTheirMode) {
   EXPECT_EQ(fs::status(folder_ / "real").permissions(), fs::perms::owner_read | fs::perms::owner_write);
 }
 
+TEST_F(Files, ALinkToNothingIsFollowedAndStaysALink) {
+  fs::create_directory(folder_ / "sub");
+  fs::create_symlink("sub/real", folder_ / "link");
+  fs::create_symlink(folder_ / "link", folder_ / "first");
+  write_file(folder_ / "first", "new");
+  EXPECT_TRUE(fs::is_symlink(folder_ / "first"));
+  EXPECT_TRUE(fs::is_symlink(folder_ / "link"));
+  EXPECT_EQ(read_file(folder_ / "sub/real"), "new");
+}
+
+TEST_F(Files, ALinkToItselfIsNamed) {
+  fs::create_symlink("loop", folder_ / "loop");
+  const std::string loop = (folder_ / "loop").string();
+  EXPECT_EQ(error_of([&] { write_file(loop, "x"); }),
+            "cannot write " + loop + ": Too many levels of symbolic links");
+}
+
+TEST_F(Files, ANameMayBeAsLongAsTheSystemTakes) {
+  const fs::path path = folder_ / std::string(250, 'n');
+  write_file(path, "first");
+  write_file(path, "second");
+  EXPECT_EQ(read_file(path), "second");
+  EXPECT_EQ(listing(), std::vector<std::string>{std::string(250, 'n')});
+}
+
+TEST_F(Files, AnEmptyNameIsRefused) {
+  EXPECT_EQ(error_of([] { write_file("", "x"); }), "cannot write : No such file or directory");
+}
+
+TEST_F(Files, WhatWasReadIsNotReplacedByAnotherKind) {
+  const Graph graph = testing::training_chain(3);
+  const std::string g = (folder_ / "g").string();
+  save_graph(graph, g);
+  const std::string text = read_file(g);
+  EXPECT_EQ(load_graph(g).graph, graph);
+  fs::create_symlink("g", folder_ / "soft");
+  fs::create_hard_link(g, folder_ / "hard");
+  PlanRecord plan;
+  plan.steps = {0, 1, 2};
+  for (const fs::path& name : {folder_ / "g", folder_ / "soft", folder_ / "hard", folder_ / "." / "g"}) {
+    EXPECT_EQ(error_of([&] { save_plan(plan, name); }),
+              "cannot write " + name.string() + ": it is the graph that was read from " + g);
+  }
+  EXPECT_EQ(read_file(g, FileKind::kGraph), text);
+  save_graph(graph, g);  // one graph over another is what `remat convert` is for
+  save_plan(plan, folder_ / "p");
+  load_plan(folder_ / "p");
+  EXPECT_NE(error_of([&] { save_graph(graph, folder_ / "p"); }), "no error");
+}
+
+TEST_F(Files, ANewFileWithTheNumberOfAnOldInputIsNotThatInput) {
+  const Graph graph = testing::training_chain(3);
+  PlanRecord plan;
+  plan.steps = {0, 1, 2};
+  for (int i = 0; i < 20; ++i) {
+    save_graph(graph, folder_ / "g");
+    load_graph(folder_ / "g");
+    fs::remove(folder_ / "g");
+    write_file(folder_ / "other", "text");
+    EXPECT_EQ(error_of([&] { save_plan(plan, folder_ / "other"); }), "no error");
+    fs::remove(folder_ / "other");
+  }
+}
+
 TEST_F(Files, AFullDeviceIsNamedAndNotReplaced) {
   if (!fs::exists("/dev/full")) GTEST_SKIP() << "this system has no /dev/full";
   EXPECT_EQ(error_of([] { write_file("/dev/full", "text"); }),

@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 from typing import NoReturn
 
-from remat.bench import plots
+from remat.bench import interrupts, plots
 from remat.bench.lab import BenchError, Lab, Rehearsal
 from remat.bench.report import Section, machine, section_lines, suite_json
 from remat.bench.suites import SUITES
@@ -31,6 +31,11 @@ class Parser(argparse.ArgumentParser):
     def error(self, message: str) -> NoReturn:
         print(f"remat: {message} (see 'remat bench --help')", file=sys.stderr)
         sys.exit(64)
+
+
+def is_instance(path: Path, folder: Path) -> bool:
+    """Whether the file is one that a suite may read as a graph."""
+    return path.suffix == ".json" and path.resolve().is_relative_to(folder.resolve())
 
 
 def parse(arguments: list[str] | None) -> argparse.Namespace:
@@ -56,6 +61,8 @@ def parse(arguments: list[str] | None) -> argparse.Namespace:
         parser.error("--limit takes a positive number of seconds")
     if chosen.instances is not None and not chosen.instances.is_dir():
         parser.error(f"--instances: {chosen.instances} is no folder")
+    if chosen.report and chosen.instances and is_instance(chosen.report, chosen.instances):
+        parser.error(f"--report: {chosen.report} is one of the instances")
     return chosen
 
 
@@ -113,7 +120,19 @@ def write_report(path: Path, lab: Lab, sections: list[Section], limits: list[flo
 
 def main(arguments: list[str] | None = None) -> int:
     """Exit code: 0 done, 1 failure, 64 wrong usage, 130 interrupted (the next call goes on)."""
-    chosen = parse(arguments)
+    try:
+        with interrupts.kept():
+            return measure(parse(arguments))
+    except KeyboardInterrupt:
+        say("interrupted; the same command goes on from here")
+        return 130
+    except (BenchError, OSError) as error:
+        print(f"remat: {error}", file=sys.stderr)
+        return 1
+
+
+def measure(chosen: argparse.Namespace) -> int:
+    """All that is asked for, one suite after the other."""
     names = list(SUITES) if chosen.suite == "all" else [chosen.suite]
     if chosen.again:
         forget(chosen.out, names, chosen.again)
@@ -122,22 +141,15 @@ def main(arguments: list[str] | None = None) -> int:
         say(plots.MISSING)
     lab = Lab(chosen.out, chosen.instances, chosen.limit, chosen.work, say)
     sections, limits = [], []
-    try:
-        for name in names:
-            section = run_suite(name, lab, draw)
-            sections.append(section)
-            limits.append(lab.limit)
-            print(f"{name}: {section.verdict}")
-            print(f"{name}: {lab.folder / name}.md")
-        if chosen.report:
-            write_report(chosen.report, lab, sections, limits, draw)
-            print(f"report: {chosen.report}")
-    except KeyboardInterrupt:
-        say("interrupted; the same command goes on from here")
-        return 130
-    except (BenchError, OSError) as error:
-        print(f"remat: {error}", file=sys.stderr)
-        return 1
+    for name in names:
+        section = run_suite(name, lab, draw)
+        sections.append(section)
+        limits.append(lab.limit)
+        print(f"{name}: {section.verdict}")
+        print(f"{name}: {lab.folder / name}.md")
+    if chosen.report:
+        write_report(chosen.report, lab, sections, limits, draw)
+        print(f"report: {chosen.report}")
     return 0
 
 

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import remat
+from remat.bench import interrupts
 
 AUTO_SECONDS = 1.0
 # What a paper does not have is switched off, lest a published planner shows what Remat's search found for it.
@@ -189,6 +190,7 @@ class Lab:
         return run
 
     def _execute(self, run: dict[str, Any], seconds: float) -> dict[str, Any]:
+        interrupts.raise_if_seen()
         begun = time.monotonic()
         grace = 20 * seconds + 60  # loading, and planners that overlook their limit
         try:
@@ -204,6 +206,7 @@ class Lab:
         finally:
             self.spent += time.monotonic() - begun
             self.spent_limits += seconds
+        interrupts.raise_if_seen()
         if done.returncode != 0:
             lines = done.stderr.strip().splitlines() or [f"exit {done.returncode}"]
             return {"status": "not run", "note": lines[-1]}

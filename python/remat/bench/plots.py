@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from remat.bench import interrupts
 from remat.bench.report import Figure
 
 MISSING = "no figures: matplotlib is not installed (pip install 'remat[bench]')"
@@ -13,7 +14,8 @@ MARKERS = "osD^vP*Xd<>p"
 def available() -> bool:
     """Whether matplotlib is there."""
     try:
-        import matplotlib
+        with interrupts.held():
+            import matplotlib
     except ImportError:
         return False
     matplotlib.use("Agg")
@@ -22,8 +24,9 @@ def available() -> bool:
 
 def draw(figure: Figure, folder: Path) -> list[Path]:
     """Writes FOLDER/NAME.png and FOLDER/NAME.svg, the same bytes for the same numbers."""
-    import matplotlib
-    from matplotlib import pyplot
+    with interrupts.held():
+        import matplotlib
+        from matplotlib import pyplot
 
     folder.mkdir(parents=True, exist_ok=True)
     style = {"svg.hashsalt": figure.name, "svg.fonttype": "none", "font.size": 9, "axes.grid": True}

@@ -1,0 +1,172 @@
+#!/usr/bin/env python3
+"""How far each planner runs over its time limit, and how much memory it takes.
+
+    nice -n -10 python3 bench/limits/run.py --remat build/remat --write docs/limits.md
+
+Every run is one call of the command line; what counts is the whole process, from its start to its end, and
+its largest resident size, both as the system reports them. A planner that ended well before a limit is not
+asked again with a longer one. Runs that miss what docs/limits.md promises are said again on the last lines,
+and make the exit code 1.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import resource
+import subprocess
+import sys
+import tempfile
+import time
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+# name, arguments of `remat generate`, budget in percent of the keep-all peak
+GRAPHS = [
+    ("chain_10", "chain --length 10 --bytes 1000 --duration 7", 40),
+    ("layered_100", "random_layered --nodes 100", 80),
+    ("unet_6", "unet --depth 6 --batch 8 --resolution 512", 40),
+    ("dag_300", "random_dag --nodes 300", 40),
+    ("resnet_50", "resnet --depth 50 --durations roofline --device a100", 50),
+    ("layered_1000", "random_layered --nodes 1000 --width 0.36", 80),
+    ("gpt_96", "gpt --depth 96 --durations roofline --device a100", 50),
+    ("transformer", "transformer --variant big --granularity primitive --optimizer adam", 50),
+    ("layered_20000", "random_layered --nodes 20000", 80),
+    ("gpt_1886", "gpt --depth 1886 --durations roofline --device a100", 50),
+    ("dag_100000", "random_dag --nodes 100000 --reach 1000", 97),
+    ("chain_50000", "chain --length 50000", 20),
+]
+LIMITS_S = [0.2, 1.0, 5.0]
+# Of the command line in the table; docs/limits.md says the same.
+OVERRUN_S, OVERRUN_SHARE, MOST_MIB = 0.2, 0.1, 2048
+# Keeps the machine in one piece; far above what is promised.
+GUARD_MIB, GUARD_S = 8192, 60.0
+
+
+@dataclass
+class Run:
+    planner: str
+    graph: str
+    limit: float
+    exit: int
+    seconds: float
+    mib: float
+    said: str
+
+    @property
+    def overrun(self) -> float:
+        return self.seconds - self.limit
+
+    @property
+    def keeps_time(self) -> bool:
+        return self.overrun <= max(OVERRUN_S, OVERRUN_SHARE * self.limit)
+
+    def line(self) -> str:
+        wrong = "" if self.kept else "LARGE " if self.keeps_time else "LATE "
+        return (
+            f"{wrong}{self.planner:15} {self.graph:14} {self.limit:>4} s  took {self.seconds:7.3f} s "
+            f"{self.mib:7.0f} MiB  exit {self.exit}  {self.said[:90]}"
+        )
+
+    @property
+    def kept(self) -> bool:
+        return self.keeps_time and self.mib <= MOST_MIB
+
+
+def guard() -> None:
+    resource.setrlimit(resource.RLIMIT_AS, (GUARD_MIB << 20, GUARD_MIB << 20))
+
+
+def measure(command: list[str], limit: float) -> tuple[int, float, float, str, str]:
+    """Exit code, seconds, resident MiB, standard output, last line of standard error."""
+    with tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as err:
+        begun = time.monotonic()
+        process = subprocess.Popen(command, stdout=out, stderr=err, preexec_fn=guard)
+        while True:
+            pid, status, usage = os.wait4(process.pid, os.WNOHANG)
+            if pid:
+                break
+            if time.monotonic() - begun > limit + GUARD_S:
+                process.kill()
+            time.sleep(0.002)
+        seconds = time.monotonic() - begun
+        process.returncode = os.waitstatus_to_exitcode(status)
+        out.seek(0)
+        err.seek(0)
+        last = err.read().decode().strip().rpartition("\n")[2]
+        return process.returncode, seconds, usage.ru_maxrss / 1024, out.read().decode(), last
+
+
+class Bench:
+    def __init__(self, remat: str, folder: Path) -> None:
+        self.remat, self.folder = remat, folder
+
+    def names(self) -> list[str]:
+        listed = subprocess.run(
+            [self.remat, "planners", "--json"], check=True, capture_output=True, text=True
+        )
+        return [planner["name"] for planner in json.loads(listed.stdout)["planners"]]
+
+    def graph(self, name: str, arguments: str) -> Path:
+        path = self.folder / f"{name}.json"
+        if not path.exists():
+            command = [self.remat, "generate", *arguments.split(), "-o", str(path)]
+            subprocess.run(command, check=True, capture_output=True)
+        return path
+
+    def run(self, name: str, arguments: str, budget: str, planner: str, limit: float) -> Run:
+        command = [self.remat, "plan", str(self.graph(name, arguments)), "--budget", budget, "--json"]
+        command += ["--planner", planner, "--time-limit", f"{limit}s"]
+        code, seconds, mib, out, err = measure(command, limit)
+        report = json.loads(out) if out.startswith("{") else {}
+        said = report.get("status", err)
+        return Run(planner, name, limit, code, round(seconds, 3), round(mib, 1), said)
+
+
+def rows_of(bench: Bench, planner: str, only: str, longest: float, budget: str | None) -> list[Run]:
+    runs = []
+    for name, arguments, percent in GRAPHS:
+        if only not in name:
+            continue
+        for limit in LIMITS_S:
+            if limit > longest:
+                continue
+            run = bench.run(name, arguments, budget or f"{percent}%", planner, limit)
+            if run.exit == 64:  # not supported
+                break
+            runs.append(run)
+            print(run.line(), flush=True)
+            if run.seconds < 0.8 * limit:
+                break
+    return runs
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--remat", default="build/remat")
+    parser.add_argument("--planners", default="", help="names separated by commas (default: all)")
+    parser.add_argument("--only", default="", help="graphs whose name contains this")
+    parser.add_argument("--longest", type=float, default=5.0, help="only limits up to so many seconds")
+    parser.add_argument("--keep", help="folder for the graphs (default: made and removed)")
+    parser.add_argument("-o", "--output", help="writes every run as one JSON file")
+    args = parser.parse_args()
+    with tempfile.TemporaryDirectory() as temporary:
+        folder = Path(args.keep or temporary)
+        folder.mkdir(parents=True, exist_ok=True)
+        bench = Bench(args.remat, folder)
+        runs = []
+        for planner in args.planners.split(",") if args.planners else bench.names():
+            runs += rows_of(bench, planner, args.only, args.longest, None)
+    if args.output:
+        Path(args.output).write_text(json.dumps([asdict(run) for run in runs], indent=1) + "\n")
+    broken = [run for run in runs if not run.kept]
+    for run in broken:
+        print(f"not kept: {run}")
+    return 1 if broken else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
