@@ -15,13 +15,13 @@ from remat.bench.suites import SUITES
 
 HEAD = """# Results
 
-Written by `remat bench`; not to be edited. Every number is the exact simulator's, on a plan that the
-validator confirmed. Overheads are extra duration in percent of running every op once, peaks and budgets cover
-everything in memory. `n/a`: the planner does not take this graph, or did not end; `over budget`: its plan
-does not fit; `infeasible`: proved that no plan fits. *auto behind* names every published planner that is
-faster than `auto` at the same budget within its own, longer limit. Published planners run as
-published, without warm starts from Remat's search; but the groups of `hiremate` are solved by Remat's
-`retention`, which makes it faster and better than the paper's own setting (`preset=published`).
+Written by `remat bench`; do not edit. Every number comes from the exact simulator, on a plan that the
+validator confirmed. Overheads are extra duration in percent of running every op once; peaks and budgets cover
+everything in memory. `n/a`: the planner does not support this graph, or did not end; `over budget`: its plan
+does not fit; `infeasible`: it is proved that no plan fits. *auto behind* names every published planner that
+is faster than `auto` at the same budget within its own, longer limit. Published planners run as published,
+without warm starts from Remat's search; only the groups of `hiremate` are solved by `retention`, which
+makes it faster and better than the paper's setting (`preset=published`).
 """
 
 

@@ -163,11 +163,11 @@ def measure(lab: Lab) -> Section:
         "hiremate",
         "Gusak et al. 2025, HiREmate (hiremate)",
         [
-            "Overheads in predicted time, budgets as shares of the keep-all peak. The paper's graphs "
+            "Overheads in predicted time, budgets in percent of the keep-all peak. The paper's graphs "
             "come from PyTorch modules on GPUs and are not published: all are generated, with roofline "
             "durations of a V100 (Table 4: P100). Its budgets are absolute and its batches mostly not "
-            "stated, so rows of Tables 2 and 3 stand at 90, 80, 70 and 60 % beside the published four "
-            "falling budgets, and rows of Table 4 at the published share of memory. Table 2 is a part "
+            "stated, so rows of Tables 2 and 3 use 90, 80, 70 and 60 % in place of the published four "
+            "falling budgets, and rows of Table 4 the published percentage of memory. Table 2 is a part "
             f"of Table 3. {lab.limit:g} s and one thread for each planner, 1 s for `auto`.",
         ],
         [*parts, graph_table(graphs)],

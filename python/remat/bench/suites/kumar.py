@@ -99,7 +99,7 @@ def measure(lab: Lab) -> Section:
         ],
         parts,
         _differences(),
-        f"Everyone: {everyone.verdict()} Along depth: {own.verdict()}",
+        f"In the tables: {everyone.verdict()} Along depth: {own.verdict()}",
     )
 
 
@@ -299,13 +299,12 @@ def _differences() -> list[str]:
         "Relative lengths of NoRemat are 1.21 and 1.27 in Table 2: the paper divides by something smaller "
         "than the length of running every node once. Here it is exactly 1.",
         "Batch and sequence length behind Table 2 are not stated. With 2048 and 4096 tokens in "
-        "sequences of 64 keep-all holds more than published, and the three planners stand in the "
-        "published proportions to each other.",
-        "What stays at the end (parameters, moments and running statistics as updated) counts as memory "
-        "here and is a floor that no planner goes below; a lone final node is what the paper keeps. The "
-        "floor grows with depth and hides part of the reduction where parameters weigh much, so Figures "
-        "2 and 3 use batches at which activations weigh more, and are shown for kernels without updates "
-        "too.",
-        "TWRemat gives a schedule up that is longer than 16 times the graph: `-` (FFN with 400 layers).",
-        "GreedyRemat was given a limit of its own choice in the paper; here it drops all that lowers memory.",
+        "sequences of 64 keep-all needs more than published; the proportions between the three planners "
+        "are those published.",
+        "What is kept to the end (updated parameters, moments and running statistics) counts as memory here "
+        "and is a floor that no planner goes below; the paper keeps a single final node. The floor grows "
+        "with depth and hides part of the reduction where parameters are large, so Figures 2 and 3 use "
+        "batches at which activations are larger, and are also shown for kernels without updates.",
+        "TWRemat abandons schedules longer than 16 times the graph: `-` (FFN with 400 layers).",
+        "The paper gives GreedyRemat a limit; here it drops everything that lowers memory.",
     ]

@@ -204,10 +204,10 @@ def _scaling(lab: Lab, graphs: list[Graph], runs: dict[tuple[str, str, float], R
 
 def _differences() -> list[str]:
     return [
-        "HiGHS on one thread stands for Gurobi on 16 cores: the integer program closes later or not "
+        "HiGHS on one thread replaces Gurobi on 16 cores: the integer program is solved later or not "
         "within the limit, and is refused above its size limit.",
-        "LP rounding of the paper ends over its budget in most rows; `checkmate_lp` fits its rounding "
-        "to the budget where it can, and the column shows the peak it ends at.",
+        "LP rounding of the paper exceeds its budget in most rows; `checkmate_lp` fits its rounding "
+        "to the budget if it can, and the column shows its peak.",
         "`moccasin` runs CP-SAT on one thread; without OR-tools it is `n/a`.",
         "Time to the best plan depends on the limit: anytime planners go on improving.",
     ]
