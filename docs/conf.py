@@ -50,6 +50,8 @@ def complete_page(app: Any, docname: str, source: list[str]) -> None:
         readme = (ROOT / "README.md").read_text()
         # Its links start from the repository, those of this page from docs/.
         readme = re.sub(r"\]\((?!https?://|#)(docs/)?", lambda m: "](" if m[1] else "](../", readme)
+        # Pages outside docs/ are not part of the site.
+        readme = re.sub(r"\[[^]]+\]\(\.\./([\w/]+\.md)\)", r"`\1`", readme)
         source[0] = readme + "\n" + source[0]
     elif docname == "planners/index":
         source[0] += "\n```{toctree}\n:hidden:\n:glob:\n*\n```\n"
