@@ -35,13 +35,15 @@ breathe_default_project = "remat"
 breathe_show_include = False
 
 default_role = "code"
-smartquotes = False
+smartquotes_action = "D"  # dashes only
 python_maximum_signature_line_length = 80
 cpp_maximum_signature_line_length = 80
 
 html_theme = "furo"
 html_title = "Remat"
 html_copy_source = False
+html_static_path = ["static"]
+html_css_files = ["site.css"]
 
 
 def complete_page(app: Any, docname: str, source: list[str]) -> None:

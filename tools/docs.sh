@@ -15,5 +15,5 @@ echo "docs: headers"
 mkdir -p build/docs
 doxygen docs/Doxyfile
 echo "docs: pages"
-.venv/bin/python -m sphinx -q -W --keep-going -b html -d build/docs/doctrees docs build/docs/html
+.venv/bin/python -m sphinx -q -E -a -W --keep-going -b html -d build/docs/doctrees docs build/docs/html
 echo "docs: build/docs/html/index.html"
