@@ -5,6 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 import textwrap
+import time
 from pathlib import Path
 
 HEAD = """
@@ -27,28 +28,50 @@ print("done")
 
 
 def run_on_two_ranks(program: str, folder: Path, timeout_s: float = 300) -> list[str]:
-    """What a program prints on each rank; `rank` and the usual modules are there. Fails if a rank does."""
+    """What a program prints on each rank; `rank` and the usual modules are there.
+
+    Fails with the words of every rank if one fails, or says nothing of its end within the time: a rank that
+    waits for one that failed is not its cause.
+    """
     script = folder / "worker.py"
     head = HEAD.format(tests=str(Path(__file__).parent))
     script.write_text(head + textwrap.dedent(program) + TAIL)
-    ranks = [
-        subprocess.Popen(
-            [sys.executable, str(script), str(rank), str(folder / "meeting")],
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-        )
-        for rank in range(2)
-    ]
-    said = []
+    words = [folder / f"rank_{rank}.txt" for rank in range(2)]
+    ranks = [_start(script, rank, folder / "meeting", words[rank]) for rank in range(2)]
     try:
-        for rank in ranks:
-            text, _ = rank.communicate(timeout=timeout_s)
-            said.append(text)
-            assert rank.returncode == 0, text
-            assert text.rstrip().endswith("done"), text
+        _wait(ranks, timeout_s)
     finally:
-        for rank in ranks:
-            rank.kill()
-            rank.communicate()
+        for process in ranks:
+            process.kill()
+            process.wait()
+    said = [path.read_text() for path in words]
+    ends = [
+        "done" if process.returncode == 0 and text.rstrip().endswith("done") else process.returncode
+        for process, text in zip(ranks, said, strict=True)
+    ]
+    assert ends == ["done", "done"], "".join(
+        f"\n--- rank {rank}, {end}:\n{text}" for rank, (end, text) in enumerate(zip(ends, said, strict=True))
+    )
     return said
+
+
+def _start(script: Path, rank: int, meeting: Path, words: Path) -> subprocess.Popen[bytes]:
+    with words.open("w") as file:
+        return subprocess.Popen(
+            [sys.executable, "-u", str(script), str(rank), str(meeting)],
+            stdout=file,
+            stderr=subprocess.STDOUT,
+        )
+
+
+# What a rank may need to end after the other one failed.
+_GRACE_S = 10.0
+
+
+def _wait(ranks: list[subprocess.Popen[bytes]], timeout_s: float) -> None:
+    """Until all ended, but no longer than a moment for the others of one that failed."""
+    end = time.monotonic() + timeout_s
+    while any(process.poll() is None for process in ranks) and time.monotonic() < end:
+        if any(process.poll() not in (None, 0) for process in ranks):
+            end = min(end, time.monotonic() + _GRACE_S)
+        time.sleep(0.05)

@@ -3,23 +3,27 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable
-
-import remat
+from typing import Any, TypeVar
 
 from .store import Store
 
+_Found = TypeVar("_Found")
+
 
 class PlanCache:
-    """What one search of the core came to, by what it depends on: blocks of a model that are alike are
-    searched once. What whole problems came to is kept by the store, if there is one.
+    """What was found for graphs in flight together, by all that it depends on: blocks of a model that are
+    alike are searched once, and all parts get their plans of one decision.
+
+    store: keeps what whole problems came to.
     """
 
     def __init__(self, store: Store | None = None) -> None:
         self.store = store
-        self._searched: dict[Hashable, remat.PlanResult] = {}
+        self._found: dict[Hashable, Any] = {}
 
-    def searched(self, key: Hashable, search: Callable[[], remat.PlanResult]) -> remat.PlanResult:
-        """`search()`, or what came of it before."""
-        if key not in self._searched:
-            self._searched[key] = search()
-        return self._searched[key]
+    def found(self, key: Hashable, find: Callable[[], _Found]) -> _Found:
+        """`find()`, or what came of it before."""
+        if key not in self._found:
+            self._found[key] = find()
+        found: _Found = self._found[key]
+        return found

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -52,6 +52,12 @@ class Part:
     def key(self) -> str:
         """Equal for parts of the same ops, sizes and times."""
         return digest([without_names(self.graph), self.loss])
+
+    @property
+    def identity(self) -> tuple[Hashable, ...]:
+        """All that planning it together with others depends on."""
+        before = tuple(sorted(self.before))
+        return self.number, self.key, self.new_gradients, self.generator_states, self.copies, before
 
     @property
     def keep_all_held(self) -> int:

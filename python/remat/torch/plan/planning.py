@@ -72,7 +72,7 @@ def _find(problem: Problem, cache: PlanCache, progress: ProgressLine | None) -> 
     if problem.is_alone:
         return plan_alone(problem, progress)
     limit = problem.budget - problem.reserve
-    return Found.of(*plan_together(problem.parts, problem.options, limit, progress, cache))
+    return Found.of(*plan_together(problem.parts, problem.options, limit, cache, progress))
 
 
 def _confirmed(problem: Problem, stored: Mapping[str, Any]) -> PlanReport:

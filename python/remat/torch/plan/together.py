@@ -6,7 +6,7 @@ Each part is planned by itself, as if it ran alone, within what the others leave
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 import remat
@@ -15,29 +15,37 @@ from ..base.progress import ProgressLine
 from .cache import PlanCache
 from .options import Options
 from .part import Part
-from .search import search, seconds_for
+from .search import first_plan, search, seconds_for
 
 
 def plan_together(
     parts: Sequence[Part],
     options: Options,
     limit: int,
+    cache: PlanCache,
     progress: ProgressLine | None = None,
-    cache: PlanCache | None = None,
 ) -> tuple[remat.PlanResult, int]:
     """A plan for the first of several parts, and the bytes that the others hold beside it at its peak.
 
+    What is decided for all of them is kept, so that each gets its plan of the same decision.
     Raises NoPlanError.
     """
-    found = _Together(parts, options, limit, progress, cache or PlanCache()).best()
-    if found is None:
+    ordered = sorted(parts, key=lambda part: part.number)
+    decided = cache.found(
+        (*(part.identity for part in ordered), limit),
+        lambda: _Together(ordered, options, limit, cache, progress).best(),
+    )
+    if decided is None:
         raise _no_plans(parts, limit)
-    return found
+    return decided[parts[0].number]
 
 
 # Shares of what keeping everything would hold at the loss, tried for parts that are in flight together.
 _SHARES = (1.0, 0.75, 0.55, 0.4, 0.3, 0.2, 0.13, 0.08)
 _HALVINGS = 2
+
+_Find = Callable[[remat.Graph, int], "remat.PlanResult | None"]
+_Plans = list[remat.PlanResult]
 
 
 class _Together:
@@ -45,6 +53,9 @@ class _Together:
     peak must leave room for what the others hold meanwhile: those before it what their plans hold, without
     the gradients of their outputs; those after it, whose backward is over when its own begins, their
     outputs.
+
+    The first plans for all come by work, so that whether there are any does not depend on the clock; then all
+    are searched within the limits.
     """
 
     def __init__(
@@ -52,10 +63,10 @@ class _Together:
         parts: Sequence[Part],
         options: Options,
         limit: int,
-        progress: ProgressLine | None,
         cache: PlanCache,
+        progress: ProgressLine | None,
     ) -> None:
-        self.parts, self.limit, self.progress, self.cache = parts, limit, progress, cache
+        self.parts, self.limit, self.cache, self.progress = parts, limit, cache, progress
         self.keys = [part.key for part in parts]
         self.resident = max(part.graph.resident for part in parts)
         self.states = sum(part.copies * part.generator_states for part in parts)
@@ -71,32 +82,77 @@ class _Together:
             options = replace(options, time_limit=self.seconds / (2 * len(set(self.keys))))
         self.options = options
 
-    def best(self) -> tuple[remat.PlanResult, int] | None:
-        """With the largest share that leaves room, as far as was tried."""
+    def best(self) -> dict[int, tuple[remat.PlanResult, int]] | None:
+        """By number of a part its plan, and the bytes beside it: with the largest share that leaves room, as
+        far as was tried.
+        """
         start = time.perf_counter()
-        results, high = None, 0.0
-        for share in _SHARES:
-            results = self._plans(share)
-            if results is not None:
-                break
-            high = share
+        share, results = self._largest(self._first)
+        if results is None:
+            share, results = self._largest(self._search)
+        else:
+            share, results = self._raised(share, results, start)
         if results is None:
             return None
-        for _ in range(_HALVINGS if high > 0 else 0):
-            if self.timed and time.perf_counter() - start > self.seconds:
+        results = self._between(share, results, start)
+        held = self._held(results)
+        return {
+            part.number: (result, self._beside(i, held))
+            for i, (part, result) in enumerate(zip(self.parts, results, strict=True))
+        }
+
+    def _largest(self, find: _Find) -> tuple[float, _Plans | None]:
+        """The largest share that leaves room for plans of a kind, and they."""
+        for share in _SHARES:
+            results = self._plans(share, find)
+            if results is not None:
+                return share, results
+        return 0.0, None
+
+    def _raised(self, share: float, first: _Plans, start: float) -> tuple[float, _Plans]:
+        """The best of the first plans and of those searched for with this share and larger ones, while there
+        is time.
+        """
+        results = first
+        for larger in [s for s in reversed(_SHARES) if s >= share]:
+            if self._is_late(start):
+                break
+            found = self._plans(larger, self._search)
+            if found is None:
+                break
+            share, results = larger, self._faster(results, found)
+        return share, results
+
+    def _between(self, share: float, results: _Plans, start: float) -> _Plans:
+        """Halves the way to the next larger share."""
+        high = min((s for s in _SHARES if s > share), default=share)
+        for _ in range(_HALVINGS if high > share else 0):
+            if self._is_late(start):
                 break
             middle = (share + high) / 2
-            better = self._plans(middle)
-            if better is None:
+            found = self._plans(middle, self._search)
+            if found is None:
                 high = middle
-            elif self._duration(better) < self._duration(results):
-                results, share = better, middle
-        return results[0], self._beside(0, self._held(results))
+            elif self._duration(found) < self._duration(results):
+                results, share = found, middle
+        return results
+
+    def _is_late(self, start: float) -> bool:
+        return self.timed and time.perf_counter() - start > self.seconds
+
+    def _faster(self, known: _Plans, found: _Plans) -> _Plans:
+        return found if self._duration(found) <= self._duration(known) else known
+
+    def _first(self, graph: remat.Graph, target: int) -> remat.PlanResult | None:
+        return first_plan(graph, target, self.options)
+
+    def _search(self, graph: remat.Graph, target: int) -> remat.PlanResult:
+        return search(graph, target, self.options, self.progress)
 
     def _duration(self, results: Sequence[remat.PlanResult]) -> int:
         return sum(p.copies * (r.duration or 0) for p, r in zip(self.parts, results, strict=True))
 
-    def _plans(self, share: float) -> list[remat.PlanResult] | None:
+    def _plans(self, share: float, find: _Find) -> _Plans | None:
         """Plans for all parts that hold at most this share, or None."""
         caps = [max(int(share * size), low) for size, low in zip(self.whole, self.least, strict=True)]
         held = self.least
@@ -108,7 +164,7 @@ class _Together:
                 target[key] = min(target.get(key, self.limit), self.limit - self._beside(i, held))
             results = []
             for i, key in enumerate(self.keys):
-                result = self._capped(i, caps[i], target[key]) if target[key] > 0 else None
+                result = self._capped(i, caps[i], target[key], find) if target[key] > 0 else None
                 if result is None or result.plan is None:
                     return None
                 results.append(result)
@@ -143,19 +199,19 @@ class _Together:
         beside += sum(p.new_gradients for j, p in enumerate(self.parts) if j != index or p.copies > 1)
         return beside + self.states + self.resident - part.graph.resident
 
-    def _capped(self, index: int, cap: int, target: int) -> remat.PlanResult:
+    def _capped(self, index: int, cap: int, target: int, find: _Find) -> remat.PlanResult | None:
         """Plan a part so that it holds at most `cap` bytes at the loss: by a workspace there that fills the
         rest.
         """
         part = self.parts[index]
 
-        def found() -> remat.PlanResult:
+        def found() -> remat.PlanResult | None:
             description = part.graph.to_dict()
             loss = description["ops"][part.loss]
             loss["workspace"] = max(loss.get("workspace", 0), target - cap - part.graph.resident)
-            return search(remat.Graph.from_dict(description), target, self.options, self.progress)
+            return find(remat.Graph.from_dict(description), target)
 
-        return self.cache.searched((self.keys[index], cap, target), found)
+        return self.cache.found((find.__name__, self.keys[index], cap, target), found)
 
 
 def _no_plans(parts: Sequence[Part], limit: int) -> remat.NoPlanError:

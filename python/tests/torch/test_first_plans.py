@@ -1,0 +1,98 @@
+"""Whether a budget is found does not depend on the clock."""
+
+from __future__ import annotations
+
+import copy
+
+import pytest
+import remat
+import remat.torch
+import torch
+from models import case
+from remat.torch.plan.cache import PlanCache
+from remat.torch.plan.options import Options
+from remat.torch.plan.part import Part
+from remat.torch.plan.search import search
+from remat.torch.plan.together import plan_together
+from remat.torch.session.captured import captured_step
+from torch import nn
+from training import fit, step_peak, train
+
+NO_TIME_S = 1e-9
+
+
+class Blocks(nn.Module):
+    """Three blocks with graph breaks between them."""
+
+    def __init__(self, width: int = 64) -> None:
+        super().__init__()
+        self.first, self.second, self.third = (
+            nn.Sequential(nn.Linear(width, 4 * width), nn.GELU(), nn.Linear(4 * width, width), nn.Tanh())
+            for _ in range(3)
+        )
+
+    def forward(self, x):
+        x = self.first(x)
+        torch._dynamo.graph_break()
+        x = self.second(x)
+        torch._dynamo.graph_break()
+        return self.third(x).square().mean()
+
+
+@pytest.fixture(scope="module")
+def captured():
+    model, inputs = case("encoder").build()
+    return captured_step(model, inputs, None, {"costs": "roofline"})
+
+
+def test_a_search_without_time_finds_the_first_plan(captured) -> None:
+    graph = captured.graph
+    target = int(0.7 * graph.keep_all_peak)
+    assert remat.plan(graph, target, time_limit=NO_TIME_S).plan is None
+    found = search(graph, target, Options(target, time_limit=NO_TIME_S))
+    assert found.plan is not None
+    assert found.peak <= target
+    assert search(graph, target, Options(target, planner="search", time_limit=NO_TIME_S)).plan is None
+
+
+def test_graphs_in_flight_together_are_planned_without_time() -> None:
+    torch.manual_seed(0)
+    model, x = Blocks(), torch.randn(256, 64)
+    expected = train(copy.deepcopy(model), (x,), 1)
+    budget = int(0.75 * step_peak(copy.deepcopy(model), (x,)))
+    fitted = fit(model, (x,), budget, time_limit=NO_TIME_S)
+    assert len(fitted.remat.parts) == 3
+    assert sum(part.recomputed_steps for part in fitted.remat.parts) > 0
+    assert expected.differences(train(fitted, (x,), 1)) == []
+    model.zero_grad()
+    assert step_peak(fitted, (x,)) <= max(part.predicted_peak for part in fitted.remat.parts) <= budget
+
+
+def test_all_parts_get_their_plans_of_one_decision(captured, monkeypatch) -> None:
+    step, graph = captured.step, captured.graph
+    first = Part.of(step, graph, number=0)
+    second = Part.of(step, graph, number=1, before=frozenset({0}))
+    limit = int(1.4 * graph.keep_all_peak)
+    cache, options = PlanCache(), Options(limit, time_limit=0.5)
+    one, beside_one = plan_together([first, second], options, limit, cache)
+
+    def fail(*args: object, **kwargs: object) -> None:
+        raise AssertionError("this was decided")
+
+    monkeypatch.setattr(remat, "plan", fail)
+    two, beside_two = plan_together([second, first], options, limit, cache)
+    assert one.peak + beside_one <= limit
+    assert two.peak + beside_two <= limit
+    # The first holds what its own plan keeps while the second runs.
+    held = first.held_bytes(list(one.plan.steps))
+    assert beside_two >= held - first.made_bytes(graph.op_outputs(first.loss))
+
+
+def test_without_room_for_any_plan_the_error_names_what_works(captured) -> None:
+    part = Part.of(captured.step, captured.graph, copies=3)
+    with pytest.raises(
+        remat.NoPlanError, match="no plans for 3 calls in flight together within 1000 bytes"
+    ) as e:
+        plan_together([part], Options(1000, time_limit=NO_TIME_S), 1000, PlanCache())
+    known = e.value.smallest_known
+    assert plan_together([part], Options(known, time_limit=NO_TIME_S), known, PlanCache())[0].plan is not None
