@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import argparse
 import os
-import sys
 import tempfile
 import time
 from collections.abc import Callable
@@ -24,12 +23,10 @@ os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")
 
 import remat.torch
 import torch
+from remat_models import zoo
 from tables import Bench, overhead
 from torch import nn
 from torch.nn import functional
-
-sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "python" / "tests" / "torch"))
-import zoo
 
 Inputs = tuple[torch.Tensor, ...]
 

@@ -34,6 +34,7 @@ os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")
 
 import remat
 import torch
+from remat_models.zoo import ZOO, Zoo, animal
 from subjects import (
     Setting,
     Subject,
@@ -46,7 +47,6 @@ from subjects import (
     min_cut,
     resident_bytes,
 )
-from zoo import ZOO, Zoo, animal
 
 Row = dict[str, Any]
 SHARES = (1.0, 0.7, 0.5, 0.3, 0.1)

@@ -36,7 +36,6 @@ HERE = Path(__file__).resolve()
 
 
 def one_start(name: str, budget: str, folder: str) -> dict[str, Any]:
-    sys.path.insert(0, str(HERE.parent))
     from step_time import MODELS
 
     torch.manual_seed(0)
@@ -75,8 +74,7 @@ def starts(models: list[str], budget: str) -> None:
 
 
 def depth(layers: int, width: int, budget: str) -> None:
-    sys.path.insert(0, str(HERE.parents[2] / "python" / "tests" / "torch"))
-    from zoo import gpt2, hf_loss, tokens
+    from remat_models.zoo import gpt2, hf_loss, tokens
 
     torch.manual_seed(0)
     torch._dynamo.reset()

@@ -17,17 +17,13 @@ import sys
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from pathlib import Path
 
 import remat
 import remat.torch
 import torch
+from remat_models.example import GPT, Config
+from remat_models.small import MLP, ConvNet, Encoder
 from torch import nn
-
-HERE = Path(__file__).resolve()
-sys.path[:0] = [str(HERE.parents[2] / "examples"), str(HERE.parents[2] / "python" / "tests" / "torch")]
-from gpt import GPT, Config  # noqa: E402
-from models import MLP, ConvNet, Encoder  # noqa: E402
 
 MODELS: dict[str, Callable[[], tuple[nn.Module, tuple[torch.Tensor, ...]]]] = {
     "gpt": lambda: (GPT(Config()), (torch.randint(128, (4, 256)), torch.randint(128, (4, 256)))),

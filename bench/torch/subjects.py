@@ -7,7 +7,6 @@ import gc
 import os
 import re
 import statistics
-import sys
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -17,12 +16,10 @@ from typing import Any
 import remat
 import remat.torch
 import torch
+from remat_models.zoo import Zoo
 from torch import nn
 from torch.utils._pytree import tree_map
 from torch.utils.checkpoint import checkpoint
-
-sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "python" / "tests" / "torch"))
-from zoo import Zoo
 
 STATED = {"outputs": "dropped", "accumulate": False}
 

@@ -117,7 +117,8 @@ def test_progress_comes_in_order_on_the_calling_thread(graph: remat.Graph) -> No
 
     r = remat.plan(graph, "30%", time_limit=2.0, progress=progress)
     assert threads == {threading.get_ident()}
-    assert {planner for planner, *_ in calls} <= {p.name for p in remat.planners()}
+    # "known": a plan that an earlier call found.
+    assert {planner for planner, *_ in calls} <= {p.name for p in remat.planners()} | {"known"}
     assert r.duration is not None
     within = [(peak, duration) for *_, peak, duration, ok in calls if ok]
     assert within

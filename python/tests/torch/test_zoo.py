@@ -9,9 +9,9 @@ import pytest
 import remat
 import remat.torch
 import torch
+from remat_models.zoo import ZOO, Recurrent, Zoo, animal, words
 from torch import nn
 from training import Trace
-from zoo import ZOO, Recurrent, Zoo, animal, words
 
 pytest.importorskip("transformers", reason="transformers is not installed (it needs Python 3.11)")
 

@@ -1,0 +1,1 @@
+"""Models that tests and benchmarks train; not part of the package that is shipped."""
