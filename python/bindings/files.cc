@@ -44,9 +44,9 @@ std::int64_t parse_bytes(nb::handle budget, std::optional<std::int64_t> keep_all
 void bind_files(nb::module_& m) {
   m.def("load_graph", load_graph_file, nb::arg("path"),
         nb::sig("def load_graph(path: str | os.PathLike[str]) -> Graph"),
-        "Reads a `remat.graph` or node-link file; which of them is seen from its content. Raises GraphError "
+        "Reads a `remat.graph` or node-link file, told apart by content. Raises GraphError "
         "naming\n"
-        "file, line and column; what the reader has to say comes as UserWarning.");
+        "file, line and column; warnings come as UserWarning.");
   m.def("load_plan", load_plan_file, nb::arg("path"),
         nb::sig("def load_plan(path: str | os.PathLike[str]) -> Plan"),
         "Reads a `remat.plan` file. What it says is not checked against a graph: see `check`. Raises "

@@ -79,13 +79,13 @@ void bind_plan_class(nb::module_& m) {
           "The op index of every step, as a list.")
       .def_prop_ro(
           "peak", [](const BoundPlan& p) { return count_of(p.record.peak); },
-          "Bytes, graph inputs included; None where a file does not say.")
+          "Bytes, graph inputs included; None if the file does not state it.")
       .def_prop_ro(
           "duration", [](const BoundPlan& p) { return count_of(p.record.duration); },
-          "Sum over all steps, in the graph's time unit; None where a file does not say.")
+          "Sum over all steps, in the graph's time unit; None if the file does not state it.")
       .def_prop_ro(
           "overhead", [](const BoundPlan& p) { return p.record.overhead; },
-          "Extra duration as a fraction of running every op once; None where a file does not say.")
+          "Extra duration as a fraction of running every op once; None if the file does not state it.")
       .def_prop_ro(
           "budget", [](const BoundPlan& p) { return count_of(p.record.budget); },
           "The budget it was made for in bytes, or None.")
@@ -154,7 +154,7 @@ void bind_plan(nb::module_& m) {
   bind_plan_class(m);
   bind_simulation_class(m);
   m.def("check", check, nb::arg("graph"), nb::arg("plan"),
-        "Recomputes everything that the plan says from its steps alone: every rule, the budget, peak, "
+        "Checks a plan by its steps alone: every rule, the budget, and the stated peak, "
         "duration,\n"
         "hash of the graph. Returns what the steps cost; raises PlanError naming the first broken rule, the "
         "step\n"

@@ -166,7 +166,7 @@ void bind_outcome(nb::class_<BoundResult>& result) {
           "The plan within the budget, or None.")
       .def_prop_ro(
           "closest", [](const BoundResult& r) { return plan_of(r, false); },
-          "The plan of the smallest peak found where none is within the budget, to be shown and not to be\n"
+          "If no plan is within the budget: the one with the smallest peak, to be shown and never to be\n"
           "run; else None.")
       .def_prop_ro("peak", if_within([](const BoundResult& r) { return r.result.cost.peak.count(); }),
                    "Of `plan`, in bytes, or None.")
@@ -245,7 +245,7 @@ void bind_planners(nb::module_& m) {
         std::vector<PlannerInfo> all(planners().begin(), planners().end());
         return all;
       },
-      "All planners, in the order in which `auto` tries them.");
+      "All planners, in the order of the registry.");
 }
 
 }  // namespace
@@ -259,8 +259,8 @@ nb::object plan_with(nb::handle_t<Graph> graph, nb::handle budget, const std::st
 }
 
 void bind_planning(nb::module_& m) {
-  nb::class_<BoundResult> result(m, "PlanResult",
-                                 "Two facts apart: is there a plan within the budget, and what is proved.");
+  nb::class_<BoundResult> result(
+      m, "PlanResult", "Two separate answers: is there a plan within the budget, and what is proved?");
   bind_outcome(result);
   bind_facts(result);
   bind_planners(m);

@@ -43,7 +43,7 @@ def plan(
         options: of the planner itself, by name.
         progress: called on the calling thread for each better plan, as ``progress(planner, seconds, peak,
             duration, within_budget)``; what it raises stops the planner and is raised here.
-        check: raise where no plan within the budget was found, instead of saying so in the result.
+        check: raise an error if no plan within the budget was found, instead of returning such a result.
 
     Within one process more memory never gives a slower plan: "auto" and "search" start from the plans that
     earlier calls found for the same graph and order, unless there is a work limit.

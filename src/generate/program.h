@@ -60,7 +60,7 @@ struct TensorInfo {
   std::int64_t bytes() const { return shape.elements() * element_bytes; }
 };
 
-/// Numbers of an op that its shapes do not tell; which means what is said at each code (codes.h).
+/// Numbers of an op that its shapes do not tell; their meaning is documented at each code (codes.h).
 struct Attributes {
   std::array<std::int32_t, 6> n{};
   double x = 0;

@@ -41,11 +41,15 @@ def is_instance(path: Path, folder: Path) -> bool:
 def parse(arguments: list[str] | None) -> argparse.Namespace:
     """The command line."""
     parser = Parser(
-        prog="remat bench", description="Measures the tables and figures of four papers, Remat beside them."
+        prog="remat bench",
+        description="Measures the tables and figures of four papers, with Remat beside them.",
     )
     parser.add_argument("suite", choices=[*SUITES, "all"], help="which paper's, or all")
     parser.add_argument(
-        "--out", type=Path, default=Path("bench-results"), help="folder of results; go on where it ends"
+        "--out",
+        type=Path,
+        default=Path("bench-results"),
+        help="folder of results; what it has is not measured again",
     )
     parser.add_argument("--instances", type=Path, metavar="DIR", help="published instances to use")
     parser.add_argument(
@@ -55,7 +59,7 @@ def parse(arguments: list[str] | None) -> argparse.Namespace:
         "--work", action="store_true", help="limits `auto` by work units in place of a second"
     )
     parser.add_argument("--report", type=Path, metavar="FILE", help="write all suites as one document")
-    parser.add_argument("--again", metavar="PLANNER", help="forget what this planner found before")
+    parser.add_argument("--again", metavar="PLANNER", help="discard the results of this planner")
     chosen = parser.parse_args(arguments)
     if chosen.limit is not None and chosen.limit <= 0:
         parser.error("--limit takes a positive number of seconds")

@@ -9,7 +9,7 @@ namespace remat::hiremate {
 
 /// For each group the first group of the partition with the same canonical form; itself where there is none.
 /// The form lists the group's ops in the graph's order, each as its sizes, duration and flags and where its
-/// inputs come from (op and output within the group, or the how-manieth input from outside), and which
+/// inputs come from (op and output within the group, or the rank of the input from outside), and which
 /// outputs are read outside, so that an option of one group is one of the other, op by op. Groups of one
 /// layer stand for themselves. O(ops of all groups log).
 IndexVector<GroupId, GroupId> representatives(const TrainingGraph& training, const Partition& partition);

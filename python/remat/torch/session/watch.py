@@ -20,7 +20,7 @@ from ..plan.report import PlanReport
 
 log = logging.getLogger("remat.torch")
 
-# A measured peak above the prediction by more than this share is said.
+# A measured peak above the prediction by more than this fraction is reported.
 TOLERANCE = 0.02
 
 
