@@ -4,6 +4,7 @@
 # make check   the fast checks: formats, lints, types, and every snippet of the documentation
 # make format  puts C++ and Python sources into shape
 # make docs    the documentation site at build/docs/html, from docs/ and the docstrings
+# make wheels  wheels for this machine's Pythons in dist/, each tried where there is no compiler
 # make bench   micro benchmarks
 # make sanitize  the C++ tests under the address and undefined-behaviour sanitizers
 # make sanitize-threads  planning with four threads under the thread sanitizer
@@ -19,7 +20,7 @@ export PATH := $(CURDIR)/.venv/bin:$(PATH)
 NINJA := ninja $(if $(MAKE_TERMOUT),,--quiet)
 
 .DELETE_ON_ERROR:
-.PHONY: demo test test-cpp test-python build check format docs bench sanitize sanitize-threads fuzz \
+.PHONY: demo test test-cpp test-python build check format docs wheels bench sanitize sanitize-threads fuzz \
         differential coverage clean distclean
 
 build: build/build.ninja
@@ -48,6 +49,9 @@ format: .venv/ready
 
 docs: build .venv/docs-ready
 	@tools/docs.sh
+
+wheels: .venv/ready
+	@.venv/bin/python tools/wheels.py $(PYTHONS)
 
 bench: build-bench/build.ninja
 	@echo "build: micro benchmarks"
@@ -78,7 +82,7 @@ coverage: build
 	@.venv/bin/python tools/coverage.py
 
 clean:
-	@rm -rf build build-bench build-sanitize build-thread build-fuzz build-coverage python/remat/_core* python/remat/bin python/remat/libhighs.so
+	@rm -rf build build-bench build-sanitize build-thread build-fuzz build-coverage build-wheels dist python/remat/_core* python/remat/bin python/remat/libhighs.so
 
 distclean: clean
 	@rm -rf .venv

@@ -13,11 +13,12 @@
 namespace remat::cli {
 namespace {
 
-/// The Python that the package started this program from, else the one it was built for, else the first.
+/// The Python that the package started this program from, else the one it was built for, if it is on this
+/// machine, else the first.
 std::string python() {
   const char* given = std::getenv("REMAT_PYTHON");
 #ifdef REMAT_PYTHON_EXECUTABLE
-  if (given == nullptr) return REMAT_PYTHON_EXECUTABLE;
+  if (given == nullptr && access(REMAT_PYTHON_EXECUTABLE, X_OK) == 0) return REMAT_PYTHON_EXECUTABLE;
 #endif
   return given == nullptr ? "python3" : given;
 }

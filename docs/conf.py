@@ -13,7 +13,7 @@ ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT / "python"))
 
 project = "Remat"
-author = "the Remat authors"
+author = "Remat developers"
 extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.napoleon", "breathe", "sphinx_copybutton"]
 exclude_patterns = ["requirements.txt"]
 # Every header opens the namespace `remat`.

@@ -69,6 +69,11 @@ def test_all_places_name_the_same_version(metadata):
     assert first(r"^## \[([\d.]+)\]", "CHANGELOG.md") == remat.__version__
 
 
+def test_wheels_are_tried_under_the_stable_abi_that_they_are_built_for():
+    stable = first(r'^wheel\.py-api = "cp3(\d+)"', "pyproject.toml")
+    assert first(r"^STABLE = (\d+)", "tools/wheels.py") == stable
+
+
 def test_the_umbrella_header_includes_every_other_one():
     folder = ROOT / "include" / "remat"
     included = re.findall(r'#include "remat/(.*)"', (folder / "remat.h").read_text())
