@@ -10,11 +10,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, Protocol, Union
+from typing import TYPE_CHECKING, Any, Protocol, Union
 
 from remat import _core
 from remat._core import Graph, PlanResult
-from remat.planning import Progress
+from remat.planning import Effort, settled
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
 
 Nested = Union[int, "Sequence[Nested]"]
 
@@ -96,16 +99,11 @@ class LevelSolver(Protocol):
 def plan(
     graph: Graph,
     budget: int | str | None = None,
-    order: Literal["fixed", "free"] = "fixed",
-    time_limit: float | None = 10.0,
-    work_limit: int | None = None,
-    seed: int = 0,
-    threads: int = 1,
-    options: Mapping[str, Any] | None = None,
-    progress: Progress | None = None,
+    *,
     partitioner: Partitioner | None = None,
     lower: Sequence[str | LevelSolver] | None = None,
     top: Sequence[str | LevelSolver] | None = None,
+    **effort: Unpack[Effort],
 ) -> PlanResult:
     """:func:`remat.plan` with the planner ``hiremate`` and other parts.
 
@@ -124,16 +122,12 @@ def plan(
     return _core.hiremate_plan(
         graph,
         budget,
-        order,
-        time_limit,
-        work_limit,
-        seed,
-        threads,
-        dict(options or {}),
-        progress,
-        None if partitioner is None else (_name(partitioner), _partition_call(graph, partitioner)),
-        None if lower is None else [_solver(graph, one) for one in lower],
-        None if top is None else [_solver(graph, one) for one in top],
+        **settled("plan", effort),
+        partitioner=None
+        if partitioner is None
+        else (_name(partitioner), _partition_call(graph, partitioner)),
+        lower=None if lower is None else [_solver(graph, one) for one in lower],
+        top=None if top is None else [_solver(graph, one) for one in top],
     )
 
 

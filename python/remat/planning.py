@@ -3,27 +3,65 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, TypedDict
 
 from remat import _core
 from remat._core import Graph, PlanResult, SweepResult
 
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
+
 Progress = Callable[[str, float, "int | None", "int | None", bool], object]
+
+
+class Effort(TypedDict, total=False):
+    """Keywords of all calls that plan: in which order of ops, how long, with what; see :func:`plan`."""
+
+    order: Literal["fixed", "free"]
+    time_limit: float | None
+    work_limit: int | None
+    seed: int
+    threads: int
+    options: Mapping[str, Any] | None
+    progress: Progress | None
+
+
+class _Settled(TypedDict):
+    """`Effort` as the core takes it: nothing left out."""
+
+    order: str
+    time_limit: float | None
+    work_limit: int | None
+    seed: int
+    threads: int
+    options: dict[str, Any]
+    progress: Progress | None
+
+
+def settled(call: str, given: Effort) -> _Settled:
+    """Keywords with defaults for those that are not given. Raises TypeError for one that does not exist."""
+    unknown = [name for name in given if name not in Effort.__annotations__]
+    if unknown:
+        raise TypeError(f"{call}() got an unexpected keyword argument {unknown[0]!r}")
+    return {
+        "order": given.get("order", "fixed"),
+        "time_limit": given.get("time_limit", 10.0),
+        "work_limit": given.get("work_limit"),
+        "seed": given.get("seed", 0),
+        "threads": given.get("threads", 1),
+        "options": dict(given.get("options") or {}),
+        "progress": given.get("progress"),
+    }
 
 
 def plan(
     graph: Graph,
     budget: int | str | None = None,
     planner: str = "auto",
-    order: Literal["fixed", "free"] = "fixed",
+    *,
     objective: Literal["time", "peak"] = "time",
-    time_limit: float | None = 10.0,
-    work_limit: int | None = None,
-    seed: int = 0,
-    threads: int = 1,
-    options: Mapping[str, Any] | None = None,
-    progress: Progress | None = None,
     check: bool = False,
+    **effort: Unpack[Effort],
 ) -> PlanResult:
     """Looks for the fastest plan whose peak is within the budget.
 
@@ -32,18 +70,20 @@ def plan(
         budget: bytes, ``"6GiB"``, ``"800MB"`` or ``"75%"`` of ``graph.keep_all_peak``; it covers everything,
             graph inputs included. None: no budget.
         planner: name of one of :func:`remat.planners`.
-        order: ``"fixed"``: first runs follow the graph's order; ``"free"``: any valid sequence.
         objective: ``"time"``: least duration within the budget; ``"peak"``: least peak, then least duration,
             which takes no budget.
-        time_limit: seconds of wall clock, or None.
-        work_limit: deterministic units of work, or None. With a work limit, no time limit and a seed the same
-            plan comes out on every machine.
-        seed: of the planner's random numbers, 0 or more.
-        threads: how many the planner may use.
-        options: of the planner itself, by name.
-        progress: called on the calling thread for each better plan, as ``progress(planner, seconds, peak,
-            duration, within_budget)``; what it raises stops the planner and is raised here.
         check: raise an error if no plan within the budget was found, instead of returning such a result.
+
+    Keywords of `effort`, with their defaults:
+        order="fixed": first runs follow the graph's order; ``"free"``: any valid sequence.
+        time_limit=10.0: seconds of wall clock, or None.
+        work_limit=None: deterministic units of work, or None. With a work limit, no time limit and a seed
+            the same plan comes out on every machine.
+        seed=0: of the planner's random numbers, 0 or more.
+        threads=1: how many the planner may use.
+        options=None: of the planner itself, by name.
+        progress=None: called on the calling thread for each better plan, as ``progress(planner, seconds,
+            peak, duration, within_budget)``; what it raises stops the planner and is raised here.
 
     Within one process more memory never gives a slower plan: "auto" and "search" start from the plans that
     earlier calls found for the same graph and order, unless there is a work limit.
@@ -57,36 +97,13 @@ def plan(
         InfeasibleError: only with `check`: proved that no plan fits.
         NoPlanError: only with `check`: nothing found within the limits.
     """
-    result = _core.plan(
-        graph,
-        budget,
-        planner,
-        order,
-        objective,
-        time_limit,
-        work_limit,
-        seed,
-        threads,
-        dict(options or {}),
-        progress,
-    )
+    result = _core.plan(graph, budget, planner, objective=objective, **settled("plan", effort))
     if check:
         result.raise_if_no_plan()
     return result
 
 
-def sweep(
-    graph: Graph,
-    points: int = 20,
-    planner: str = "auto",
-    order: Literal["fixed", "free"] = "fixed",
-    time_limit: float | None = 10.0,
-    work_limit: int | None = None,
-    seed: int = 0,
-    threads: int = 1,
-    options: Mapping[str, Any] | None = None,
-    progress: Progress | None = None,
-) -> SweepResult:
+def sweep(graph: Graph, points: int = 20, planner: str = "auto", **effort: Unpack[Effort]) -> SweepResult:
     """Overhead against memory, from the keep-all peak down to the smallest peak found, in one run.
 
     Plans are shared between the budgets: overhead never falls as the budget falls. The limits hold for the
@@ -101,6 +118,4 @@ def sweep(
     Raises:
         UsageError: an unknown planner or option, or a number of points outside [2, 1000].
     """
-    return _core.sweep(
-        graph, points, planner, order, time_limit, work_limit, seed, threads, dict(options or {}), progress
-    )
+    return _core.sweep(graph, points, planner, **settled("sweep", effort))

@@ -10,6 +10,7 @@ from typing import Any
 import torch
 
 import remat
+from remat.planning import Effort
 
 from .base.progress import ProgressLine
 from .cost.files import write_costs
@@ -97,17 +98,8 @@ def sweep(
     seconds = settled.time_limit or _SWEEP_S
     with ProgressLine() as progress:
         progress.planning(seconds)
-        found = remat.sweep(
-            captured.graph,
-            points,
-            planner=settled.planner,
-            order="free" if settled.order == "free" else "fixed",
-            time_limit=seconds,
-            work_limit=settled.work_limit,
-            seed=settled.seed,
-            threads=settled.threads,
-            progress=progress.better_plan,
-        )
+        effort: Effort = {**settled.effort(), "time_limit": seconds, "progress": progress.better_plan}
+        found = remat.sweep(captured.graph, points, settled.planner, **effort)
     reserve = settled.size("reserve")
     rows = _distinct([_row(captured, point, reserve) for point in found.points])
     return Sweep(rows, captured.graph.keep_all_peak + reserve, captured.graph.floor + reserve, captured.graph)

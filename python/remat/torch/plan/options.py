@@ -11,6 +11,7 @@ from typing import Any
 import torch
 
 import remat
+from remat.planning import Effort
 
 from ..cost.source import Costs
 from .store import Store
@@ -138,6 +139,16 @@ class Options:
         """runs: the step is to run here, not only to be captured."""
         device = remat.parse_device(self.device or "a100") if self.costs == "roofline" else None
         return Costs(str(self.costs), device, store, workspaces=runs)
+
+    def effort(self) -> Effort:
+        """As keywords of the calls that plan."""
+        return {
+            "order": "free" if self.order == "free" else "fixed",
+            "time_limit": self.time_limit,
+            "work_limit": self.work_limit,
+            "seed": self.seed,
+            "threads": self.threads,
+        }
 
     def patterns(self, name: str) -> list[str]:
         """`never_recompute` or `always_keep` as a list."""

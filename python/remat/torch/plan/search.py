@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import remat
+from remat.planning import Effort
 
 from ..base.progress import ProgressLine
 from .options import Options
@@ -23,15 +24,8 @@ def first_plan(graph: remat.Graph, target: int, options: Options) -> remat.PlanR
     """
     if options.planner != "auto":
         return None
-    return remat.plan(
-        graph,
-        budget=target,
-        planner="retention",
-        order="free" if options.order == "free" else "fixed",
-        time_limit=None,
-        work_limit=_FIRST_WORK,
-        seed=options.seed,
-    )
+    effort: Effort = {**options.effort(), "time_limit": None, "work_limit": _FIRST_WORK}
+    return remat.plan(graph, target, "retention", **effort)
 
 
 def search(
@@ -40,18 +34,12 @@ def search(
     """A plan for one graph within `target` bytes. Where the clock alone stops the search before it has one,
     the first plan.
     """
-    limited = options.time_limit is not None or options.work_limit is not None
-    result = remat.plan(
-        graph,
-        budget=target,
-        planner=options.planner,
-        order="free" if options.order == "free" else "fixed",
-        time_limit=options.time_limit if limited else seconds_for(graph),
-        work_limit=options.work_limit,
-        seed=options.seed,
-        threads=options.threads,
-        progress=progress.better_plan if progress is not None else None,
-    )
+    effort = options.effort()
+    if options.time_limit is None and options.work_limit is None:
+        effort["time_limit"] = seconds_for(graph)
+    if progress is not None:
+        effort["progress"] = progress.better_plan
+    result = remat.plan(graph, target, options.planner, **effort)
     if result.plan is not None or result.stopped_by != "time":
         return result
     first = first_plan(graph, target, options)
