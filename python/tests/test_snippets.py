@@ -52,6 +52,8 @@ def test_what_is_true_passes(page: Path, text: str) -> None:
         ("```output\n1\n```\n", "output of no block"),
         ("```console\n$ echo a\nb\n```\n", "other output"),
         ("```json\n{\n```\n", "Expecting"),
+        ("```\nremat plan g.json\n```\n", "a command in a block without a language"),
+        ("```bash\ntrue\n```\n", "unknown language"),
         ("<!-- snippet: sometimes -->\n```sh\ntrue\n```\n", "unknown directive"),
     ],
 )

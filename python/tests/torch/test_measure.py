@@ -104,3 +104,30 @@ def test_a_warm_up_call_makes_the_frees_of_gradients_visible() -> None:
 def test_an_unknown_device_is_refused() -> None:
     with pytest.raises(ValueError, match="meta is neither CPU nor CUDA"):
         measure_peak(lambda: None, device="meta")
+
+
+def test_a_trace_inside_another_leaves_both_whole() -> None:
+    with trace_allocations() as outer:
+        x = floats(16)
+        with trace_allocations() as inner:
+            y = floats(8)
+            del x
+        z = floats(4)
+        del y
+    assert [size for _, size in inner.events] == [8 * KIB, -16 * KIB]
+    assert [size for _, size in outer.events] == [16 * KIB, 8 * KIB, -16 * KIB, 4 * KIB, -8 * KIB]
+    assert outer.times_ns == sorted(outer.times_ns)
+    del z
+
+
+def test_a_step_that_is_planned_while_it_is_measured_counts_whole() -> None:
+    model = nn.Sequential(*(m for _ in range(4) for m in (nn.Linear(64, 64), nn.Tanh())))
+    x = torch.randn(256, 64)
+    planned = torch.compile(model, backend="remat", options={"budget": "1GB"})
+
+    def step() -> None:
+        planned(x).square().mean().backward()
+
+    first = measure_peak(step, resident=[model, x])
+    model.zero_grad()
+    assert first >= measure_peak(step, resident=[model, x]) > 256 * 64 * 4 * 5

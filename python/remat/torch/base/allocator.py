@@ -29,18 +29,10 @@ class AllocatorTrace:
         self.events: list[tuple[int, int]] = []
         self.times_ns: list[int] = []
 
-    def _collect(self, result: Any) -> None:
-        found: list[tuple[int, int, int, int]] = []
-        stack = list(result.experimental_event_tree())
-        while stack:
-            event = stack.pop()
-            stack.extend(event.children)
-            fields = event.extra_fields
-            if isinstance(fields, torch._C._profiler._ExtraFields_Allocation) and fields.device.type == "cpu":
-                found.append((event.start_time_ns, len(found), fields.ptr, fields.alloc_size))
-        found.sort()
-        self.events = [(ptr, size) for _, _, ptr, size in found]
-        self.times_ns = [when for when, _, _, _ in found]
+    def add(self, found: list[tuple[int, int, int]]) -> None:
+        """Events that came after those known: (time, address, bytes)."""
+        self.times_ns += [when for when, _, _ in found]
+        self.events += [(ptr, size) for _, ptr, size in found]
 
     def left(self) -> dict[int, int]:
         """Address and bytes of the blocks that were allocated and not freed."""
@@ -78,22 +70,56 @@ class AllocatorTrace:
         return top, level
 
 
-@contextmanager
-def trace_allocations() -> Iterator[AllocatorTrace]:
-    """Record every allocation and free of the CPU allocator while the block runs (all threads)."""
+def _start() -> None:
     # The profiler library announces each start on stderr unless told not to, before its first use.
     os.environ.setdefault("KINETO_LOG_LEVEL", "6")
-    trace = AllocatorTrace()
     config = ProfilerConfig(ProfilerState.KINETO, False, True, False, False, False, _ExperimentalConfig())
     activities = {ProfilerActivity.CPU}
     profiler: Any = _autograd
     profiler._prepare_profiler(config, activities)
     # Only scopes that nothing here opens: memory events are recorded all the same, ops are not.
     profiler._enable_profiler(config, activities, {RecordScope.USER_SCOPE})
+
+
+def _stop() -> list[tuple[int, int, int]]:
+    """The events since the start, in order: (time, address, bytes)."""
+    profiler: Any = _autograd
+    found: list[tuple[int, int, int, int]] = []
+    stack = list(profiler._disable_profiler().experimental_event_tree())
+    while stack:
+        event = stack.pop()
+        stack.extend(event.children)
+        fields = event.extra_fields
+        if isinstance(fields, torch._C._profiler._ExtraFields_Allocation) and fields.device.type == "cpu":
+            found.append((event.start_time_ns, len(found), fields.ptr, fields.alloc_size))
+    return [(when, ptr, size) for when, _, ptr, size in sorted(found)]
+
+
+# PyTorch has one profiler: a trace that begins inside others interrupts it, and all get the events.
+_open: list[AllocatorTrace] = []
+
+
+def _hand_out() -> None:
+    found = _stop()
+    for trace in _open:
+        trace.add(found)
+
+
+@contextmanager
+def trace_allocations() -> Iterator[AllocatorTrace]:
+    """Record every allocation and free of the CPU allocator while the block runs (all threads)."""
+    if _open:
+        _hand_out()
+    _start()
+    trace = AllocatorTrace()
+    _open.append(trace)
     try:
         yield trace
     finally:
-        trace._collect(profiler._disable_profiler())
+        _hand_out()
+        _open.remove(trace)
+        if _open:
+            _start()
 
 
 def bytes_left(fn: Callable[[], Any], device: torch.device) -> int:
