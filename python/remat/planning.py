@@ -74,16 +74,16 @@ def plan(
             which takes no budget.
         check: raise an error if no plan within the budget was found, instead of returning such a result.
 
-    Keywords of `effort`, with their defaults:
-        order="fixed": first runs follow the graph's order; ``"free"``: any valid sequence.
-        time_limit=10.0: seconds of wall clock, or None.
-        work_limit=None: deterministic units of work, or None. With a work limit, no time limit and a seed
+    Keyword Args:
+        order: ``"fixed"`` (the default): first runs follow the graph's order; ``"free"``: any valid sequence.
+        time_limit: seconds of wall clock, 10.0 by default, or None.
+        work_limit: deterministic units of work, None by default. With a work limit, no time limit and a seed
             the same plan comes out on every machine.
-        seed=0: of the planner's random numbers, 0 or more.
-        threads=1: how many the planner may use.
-        options=None: of the planner itself, by name.
-        progress=None: called on the calling thread for each better plan, as ``progress(planner, seconds,
-            peak, duration, within_budget)``; what it raises stops the planner and is raised here.
+        seed: of the planner's random numbers, 0 by default.
+        threads: how many the planner may use, 1 by default.
+        options: of the planner itself, by name.
+        progress: called on the calling thread for each better plan, as ``progress(planner, seconds, peak,
+            duration, within_budget)``; what it raises stops the planner and is raised here.
 
     Within one process more memory never gives a slower plan: "auto" and "search" start from the plans that
     earlier calls found for the same graph and order, unless there is a work limit.
