@@ -3,8 +3,10 @@
 #include <unistd.h>
 
 #include <csignal>
+#include <cstdlib>
 
 #include "commands.h"
+#include "remat/left_behind.h"
 
 namespace {
 
@@ -27,5 +29,7 @@ void hold_closed_streams() {
 int main(int argc, char** argv) {
   ignore_write_signals();
   hold_closed_streams();
-  return remat::cli::run_command(argc, argv);
+  const int code = remat::cli::run_command(argc, argv);
+  if (remat::work_is_left_behind()) std::_Exit(code);  // all is written
+  return code;
 }

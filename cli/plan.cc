@@ -75,6 +75,7 @@ int PlanCommand::explain_failure(const Problem& problem, const PlanResult& resul
 }
 
 int PlanCommand::run() {
+  Limits limits;  // counts from here: for who waits, reading the graph is part of it
   effort.finish();
   const bool by_peak = objective == "peak";
   if (budget.empty() && !by_peak)
@@ -90,7 +91,6 @@ int PlanCommand::run() {
   problem.objective = by_peak ? Objective::kPeak : Objective::kTime;
   if (!budget.empty()) problem.budget = parse_budget(budget, keep_all_peak);
 
-  Limits limits;
   effort.apply(limits);
   limits.set_stop(&catch_interrupts());
   PlanResult result;

@@ -73,6 +73,7 @@ void refuse_inputs_named_as_budgets(const std::string& folder) {
 }
 
 int SweepCommand::run() {
+  Limits limits;  // counts from here: for who waits, reading the graph is part of it
   effort.finish();
   if (json && csv) throw UsageError("--json and --csv exclude each other");
   find_planner(sweep.planner);
@@ -84,7 +85,6 @@ int SweepCommand::run() {
     refuse_inputs_named_as_budgets(out_dir);
   }
 
-  Limits limits;
   effort.apply(limits);
   limits.set_stop(&catch_interrupts());
   PlanStore store;

@@ -51,6 +51,7 @@ class Run:
     limit: float
     exit: int
     seconds: float
+    cpu: float
     mib: float
     said: str
 
@@ -65,7 +66,7 @@ class Run:
     def line(self) -> str:
         wrong = "" if self.kept else "LARGE " if self.keeps_time else "LATE "
         return (
-            f"{wrong}{self.planner:15} {self.graph:14} {self.limit:>4} s  took {self.seconds:7.3f} s "
+            f"{wrong}{self.planner:15} {self.graph:14} {self.limit:>4} s  took {self.seconds:7.3f} s, cpu {self.cpu:6.3f} s "
             f"{self.mib:7.0f} MiB  exit {self.exit}  {self.said[:90]}"
         )
 
@@ -78,8 +79,8 @@ def guard() -> None:
     resource.setrlimit(resource.RLIMIT_AS, (GUARD_MIB << 20, GUARD_MIB << 20))
 
 
-def measure(command: list[str], limit: float) -> tuple[int, float, float, str, str]:
-    """Exit code, seconds, resident MiB, standard output, last line of standard error."""
+def measure(command: list[str], limit: float) -> tuple[int, float, float, float, str, str]:
+    """Exit code, seconds, processor seconds, resident MiB, standard output, last line of standard error."""
     with tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as err:
         begun = time.monotonic()
         process = subprocess.Popen(command, stdout=out, stderr=err, preexec_fn=guard)
@@ -95,7 +96,8 @@ def measure(command: list[str], limit: float) -> tuple[int, float, float, str, s
         out.seek(0)
         err.seek(0)
         last = err.read().decode().strip().rpartition("\n")[2]
-        return process.returncode, seconds, usage.ru_maxrss / 1024, out.read().decode(), last
+        cpu = usage.ru_utime + usage.ru_stime
+        return process.returncode, seconds, cpu, usage.ru_maxrss / 1024, out.read().decode(), last
 
 
 class Bench:
@@ -118,13 +120,13 @@ class Bench:
     def run(self, name: str, arguments: str, budget: str, planner: str, limit: float) -> Run:
         command = [self.remat, "plan", str(self.graph(name, arguments)), "--budget", budget, "--json"]
         command += ["--planner", planner, "--time-limit", f"{limit}s"]
-        code, seconds, mib, out, err = measure(command, limit)
+        code, seconds, cpu, mib, out, err = measure(command, limit)
         report = json.loads(out) if out.startswith("{") else {}
         said = report.get("status", err)
-        return Run(planner, name, limit, code, round(seconds, 3), round(mib, 1), said)
+        return Run(planner, name, limit, code, round(seconds, 3), round(cpu, 3), round(mib, 1), said)
 
 
-def rows_of(bench: Bench, planner: str, only: str, longest: float, budget: str | None) -> list[Run]:
+def rows_of(bench: Bench, planner: str, only: str, longest: float) -> list[Run]:
     runs = []
     for name, arguments, percent in GRAPHS:
         if only not in name:
@@ -132,7 +134,7 @@ def rows_of(bench: Bench, planner: str, only: str, longest: float, budget: str |
         for limit in LIMITS_S:
             if limit > longest:
                 continue
-            run = bench.run(name, arguments, budget or f"{percent}%", planner, limit)
+            run = bench.run(name, arguments, f"{percent}%", planner, limit)
             if run.exit == 64:  # not supported
                 break
             runs.append(run)
@@ -140,6 +142,36 @@ def rows_of(bench: Bench, planner: str, only: str, longest: float, budget: str |
             if run.seconds < 0.8 * limit:
                 break
     return runs
+
+
+MARKS = ("<!-- bench/limits/run.py writes from here -->", "<!-- to here -->")
+
+
+def table_of(runs: list[Run]) -> list[str]:
+    """Per planner and limit the worst overrun over all graphs, and the worst memory over all runs."""
+    lines = ["| planner | " + " | ".join(f"{limit:g} s" for limit in LIMITS_S) + " | memory |"]
+    lines.append("|---|" + "---|" * len(LIMITS_S) + "---|")
+    for planner in dict.fromkeys(run.planner for run in runs):
+        cells = []
+        for limit in LIMITS_S:
+            own = [run for run in runs if run.planner == planner and run.limit == limit]
+            worst = max(own, key=lambda run: run.overrun, default=None)
+            if worst is None or worst.overrun <= 0:
+                cells.append("-")
+            else:
+                cells.append(f"{worst.overrun:+.2f} s, {worst.graph}")
+        largest = max((run for run in runs if run.planner == planner), key=lambda run: run.mib)
+        lines.append(f"| {planner} | {' | '.join(cells)} | {largest.mib:.0f} MiB, {largest.graph} |")
+    kept = sum(run.kept for run in runs)
+    said = f"{kept} of {len(runs)} runs keep the promise. `-`: every run ended before its limit."
+    return [*lines, "", said]
+
+
+def write_table(path: Path, runs: list[Run]) -> None:
+    """Replaces what stands between the marks."""
+    before, _, rest = path.read_text().partition(MARKS[0])
+    after = rest.partition(MARKS[1])[2]
+    path.write_text("\n".join([before + MARKS[0], *table_of(runs), MARKS[1] + after]))
 
 
 def main() -> int:
@@ -151,6 +183,7 @@ def main() -> int:
     parser.add_argument("--only", default="", help="graphs whose name contains this")
     parser.add_argument("--longest", type=float, default=5.0, help="only limits up to so many seconds")
     parser.add_argument("--keep", help="folder for the graphs (default: made and removed)")
+    parser.add_argument("--write", metavar="FILE", help="the page whose table is to be replaced")
     parser.add_argument("-o", "--output", help="writes every run as one JSON file")
     args = parser.parse_args()
     with tempfile.TemporaryDirectory() as temporary:
@@ -159,9 +192,11 @@ def main() -> int:
         bench = Bench(args.remat, folder)
         runs = []
         for planner in args.planners.split(",") if args.planners else bench.names():
-            runs += rows_of(bench, planner, args.only, args.longest, None)
+            runs += rows_of(bench, planner, args.only, args.longest)
     if args.output:
         Path(args.output).write_text(json.dumps([asdict(run) for run in runs], indent=1) + "\n")
+    if args.write:
+        write_table(Path(args.write), runs)
     broken = [run for run in runs if not run.kept]
     for run in broken:
         print(f"not kept: {run}")

@@ -178,7 +178,7 @@ OpSets ancestors(const Graph& graph) {
 
 }  // namespace
 
-DurationBound free_cut_bound(const Graph& graph, Bytes budget, OpId* at) {
+DurationBound free_cut_bound(const Graph& graph, Bytes budget, OpId* at, Limits* limits) {
   constexpr std::size_t kMostOps = 4096;
   if (at) *at = OpId::none();
   if (graph.num_ops() > kMostOps) return {"base", graph.base_duration};
@@ -186,6 +186,7 @@ DurationBound free_cut_bound(const Graph& graph, Bytes budget, OpId* at) {
   const OpSets above = ancestors(graph);
   Dearest dearest;
   for (OpId op : graph.ops()) {
+    if (limits && limits->reached()) break;
     const auto crosses = [&](ValueId v) {
       const OpId maker = graph.producer[v];
       if (!maker || !above.has(op, maker)) return false;

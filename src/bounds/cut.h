@@ -13,6 +13,6 @@ DurationBound fixed_cut_bound(const Graph& graph, Bytes budget, OpId* at = nullp
 
 /// Free order: the same with ancestors of i for what has run and descendants for what has not, which holds
 /// in every order. O(ops * (values + edges)); "base" above some thousand ops.
-DurationBound free_cut_bound(const Graph& graph, Bytes budget, OpId* at = nullptr);
+DurationBound free_cut_bound(const Graph& graph, Bytes budget, OpId* at = nullptr, Limits* limits = nullptr);
 
 }  // namespace remat

@@ -1,5 +1,6 @@
 #include <algorithm>
 
+#include "bounds/cheap.h"
 #include "bounds/cut.h"
 #include "exact/retention_cut.h"
 #include "exact/stage_solve.h"
@@ -18,18 +19,23 @@ OpId keep_all_peak_op(const Graph& graph) {
 
 }  // namespace
 
-DurationBound cheap_duration_bound(const Graph& graph, Bytes budget, OrderMode order) {
+DurationBound cheap_duration_bound(const Graph& graph, Bytes budget, OrderMode order, Limits& limits) {
   OpId at;
-  DurationBound best =
-      order == OrderMode::kFixed ? fixed_cut_bound(graph, budget, &at) : free_cut_bound(graph, budget, &at);
+  DurationBound best = order == OrderMode::kFixed ? fixed_cut_bound(graph, budget, &at)
+                                                  : free_cut_bound(graph, budget, &at, &limits);
   if (!at && best.argument == "base") at = keep_all_peak_op(graph);
   if (at) {
     const auto ticks = std::min(kMostTicks, kTicksPerOp * static_cast<std::int64_t>(graph.num_ops()));
-    const Duration extra = retention_bound(graph, at, budget, order, ticks);
+    const Duration extra = retention_bound(graph, at, budget, order, ticks, &limits);
     if (graph.base_duration + extra > best.duration) best = {"retention", graph.base_duration + extra};
   }
   if (best.duration <= graph.base_duration) best = {"base", graph.base_duration};
   return best;
+}
+
+DurationBound cheap_duration_bound(const Graph& graph, Bytes budget, OrderMode order) {
+  Limits none;
+  return cheap_duration_bound(graph, budget, order, none);
 }
 
 namespace {
@@ -128,7 +134,7 @@ class StageBounds {
 
 DurationBound best_duration_bound(const Graph& graph, Bytes budget, OrderMode order,
                                   std::optional<Duration> known, Limits& limits) {
-  DurationBound best = cheap_duration_bound(graph, budget, order);
+  DurationBound best = cheap_duration_bound(graph, budget, order, limits);
   if (known) best.duration = std::min(best.duration, *known);
   if (order == OrderMode::kFixed && !limits.reached()) StageBounds(graph, budget, known, limits, best).run();
   return best;

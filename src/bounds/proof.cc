@@ -1,5 +1,6 @@
 #include <algorithm>
 
+#include "bounds/cheap.h"
 #include "exact/stage_solve.h"
 #include "remat/bounds.h"
 
@@ -14,7 +15,7 @@ constexpr std::int64_t kMostColumns = 400'000;
 Proof prove_optimal(const Graph& graph, Bytes budget, OrderMode order, const Plan& plan, Limits& limits) {
   Proof proof;
   const Duration known = simulate(graph, plan).duration;
-  proof.bound = cheap_duration_bound(graph, budget, order);
+  proof.bound = cheap_duration_bound(graph, budget, order, limits);
   proof.optimal = proof.bound.duration >= known;
   if (proof.optimal || limits.reached()) return proof;
   if (order == OrderMode::kFree || full_columns(graph) > kMostColumns) {

@@ -3,13 +3,12 @@
 #include <algorithm>
 #include <cassert>
 #include <charconv>
-#include <chrono>
 #include <cmath>
-#include <condition_variable>
 #include <cstdlib>
-#include <mutex>
-#include <thread>
+#include <memory>
+#include <utility>
 
+#include "base/side_job.h"
 #include "cpsat/library.h"
 
 namespace remat::cpsat {
@@ -112,48 +111,33 @@ Response read(std::string_view message) {
   return response;
 }
 
-/// CP-SAT runs on a thread of its own, so that the caller's thread, to which its limits belong, can watch
-/// them and stop it.
+/// One call of CP-SAT with all that it needs: its thread may outlive the caller.
 class Call {
  public:
-  explicit Call(const Library& library) : library_(library), env_(library.new_env()) {}
+  Call(const Library& library, std::string model, std::string parameters)
+      : library_(library),
+        env_(library.new_env()),
+        model_(std::move(model)),
+        parameters_(std::move(parameters)) {}
   ~Call() { library_.destroy_env(env_); }
   Call(const Call&) = delete;
   Call& operator=(const Call&) = delete;
 
-  Response run(const std::string& model, const std::string& parameters, Limits& limits) {
-    std::thread worker([&] {
-      void* answer = nullptr;
-      int size = 0;
-      library_.solve(env_, model.data(), static_cast<int>(model.size()), parameters.data(),
-                     static_cast<int>(parameters.size()), &answer, &size);
-      response_ = read({static_cast<const char*>(answer), static_cast<std::size_t>(size)});
-      std::free(answer);
-      const std::lock_guard lock(mutex_);
-      done_ = true;
-      finished_.notify_one();
-    });
-    {
-      constexpr std::chrono::milliseconds kWatch(10);
-      bool stopped = false;
-      std::unique_lock lock(mutex_);
-      while (!finished_.wait_for(lock, kWatch, [&] { return done_; })) {
-        if (!stopped && limits.reached()) {
-          library_.stop_search(env_);
-          stopped = true;
-        }
-      }
-    }
-    worker.join();
-    return std::move(response_);
+  void solve() {
+    void* answer = nullptr;
+    int size = 0;
+    library_.solve(env_, model_.data(), static_cast<int>(model_.size()), parameters_.data(),
+                   static_cast<int>(parameters_.size()), &answer, &size);
+    response_ = read({static_cast<const char*>(answer), static_cast<std::size_t>(size)});
+    std::free(answer);
   }
+  void stop() { library_.stop_search(env_); }
+  Response take() { return std::move(response_); }
 
  private:
   const Library& library_;
   void* env_;
-  std::mutex mutex_;
-  std::condition_variable finished_;
-  bool done_ = false;
+  std::string model_, parameters_;
   Response response_;
 };
 
@@ -163,7 +147,10 @@ Response solve(const Model& model, const Parameters& parameters, Limits& limits)
   const Library* loaded = library();
   assert(loaded);
   if (limits.reached()) return {};
-  Response response = Call(*loaded).run(model.serialized(), serialize(parameters, limits), limits);
+  const auto call = std::make_shared<Call>(*loaded, model.serialized(), serialize(parameters, limits));
+  // It looks at its clock and at the stop only between the steps of presolve and search.
+  if (!run_beside({.work = [call] { call->solve(); }, .stop = [&] { call->stop(); }}, limits)) return {};
+  Response response = call->take();
   limits.spend(
       static_cast<std::int64_t>(std::ceil(response.deterministic_time * kUnitsPerDeterministicSecond)));
   return response;

@@ -11,17 +11,23 @@ using cpsat::Literal;
 using cpsat::Var;
 
 Formulation::Formulation(const Graph& graph, const Shape& shape, Goal goal, Bytes capacity, Bytes most,
-                         const Window* window)
+                         const Window* window, Limits* limits)
     : graph_(graph), shape_(shape), time_(graph, shape), goal_(goal), runs_(graph.num_ops()) {
   settled_.assign(static_cast<std::size_t>(time_.end()) + 1, 0);
   movable_ = settled_;
   boundary_.assign(static_cast<std::size_t>(time_.end()) + 1, false);
   choose_units();
-  for (OpId op : graph.ops()) add_runs(op);
-  for (OpId op : graph.ops()) add_memory(op);
-  if (shape.form == Form::kEvents) add_disjoint_starts();
-  for (OpId op : graph.ops()) add_reads(op);
-  for (OpId op : graph.ops()) add_kept(op);
+  const auto add = [&](void (Formulation::*part)(OpId)) {
+    for (OpId op : graph.ops()) {
+      if (limits && limits->reached()) return false;
+      (this->*part)(op);
+    }
+    return true;
+  };
+  is_complete_ = add(&Formulation::add_runs) && add(&Formulation::add_memory);
+  if (is_complete_ && shape.form == Form::kEvents) add_disjoint_starts();
+  is_complete_ = is_complete_ && add(&Formulation::add_reads) && add(&Formulation::add_kept);
+  if (!is_complete_) return;
   // A rerun that nobody reads would only cost.
   for (OpId op : graph.ops()) {
     for (Run& run : runs_[op]) {
@@ -394,6 +400,7 @@ void hint_affine(cpsat::Model& model, const Affine& a, std::int64_t value) {
 }  // namespace
 
 bool Formulation::hint(const Plan& plan) {
+  if (!is_complete_) return false;
   const auto starts = time_.starts(graph_, shape_, plan);
   if (!starts) return false;
   // Ends by the last read of each instance: the newest one that was made before the reader.

@@ -29,6 +29,7 @@
 
 #include "cpsat/model.h"
 #include "exact/interval_shape.h"
+#include "remat/limits.h"
 
 namespace remat::moccasin {
 
@@ -44,9 +45,10 @@ struct Window {
 
 class Formulation {
  public:
-  /// `capacity` is a budget, resident inputs included. `most` bounds the peak with Goal::kPeak.
+  /// `capacity` is a budget, resident inputs included. `most` bounds the peak with Goal::kPeak. Once `limits`
+  /// are reached the model stays incomplete: it must not be solved, and has no hint.
   Formulation(const Graph& graph, const Shape& shape, Goal goal, Bytes capacity, Bytes most,
-              const Window* window = nullptr);
+              const Window* window = nullptr, Limits* limits = nullptr);
 
   const cpsat::Model& model() const { return model_; }
   /// Starts the search from a plan of the shape. Nothing is added where the plan is not in it.
@@ -103,6 +105,7 @@ class Formulation {
   Timeline time_;
   std::int64_t byte_unit_ = 1, duration_unit_ = 1;
   bool exact_bytes_ = true, exact_durations_ = true;
+  bool is_complete_ = false;
   Goal goal_;
 
   cpsat::Model model_;

@@ -46,6 +46,11 @@ class Moment {
   }
 
   std::int64_t ticks() const { return flow_.ticks(); }
+  void stop_with(Limits* limits) {
+    constexpr std::int64_t kFreeTicks =
+        200'000;  // a millisecond or two: small graphs have their bound always
+    if (limits) flow_.set_stop([this, limits] { return flow_.ticks() > kFreeTicks && limits->reached(); });
+  }
 
   struct Choice {
     Retention retention;
@@ -276,9 +281,10 @@ class Hull {
 }  // namespace
 
 RetentionResult solve_retention(const Graph& graph, OpId at, Bytes budget, OrderMode order,
-                                std::int64_t most_ticks) {
+                                std::int64_t most_ticks, Limits* limits) {
   RetentionResult result;
   Moment moment(graph, at, order);
+  moment.stop_with(limits);
   const Bytes room = budget - need_of(graph, at);
   Hull hull(moment, room, most_ticks);
   const bool found = hull.run();
@@ -294,9 +300,10 @@ RetentionResult solve_retention(const Graph& graph, OpId at, Bytes budget, Order
   return result;
 }
 
-Duration retention_bound(const Graph& graph, OpId at, Bytes budget, OrderMode order,
-                         std::int64_t most_ticks) {
+Duration retention_bound(const Graph& graph, OpId at, Bytes budget, OrderMode order, std::int64_t most_ticks,
+                         Limits* limits) {
   Moment moment(graph, at, order);
+  moment.stop_with(limits);
   Hull hull(moment, budget - need_of(graph, at), most_ticks);
   hull.run();
   return Duration(hull.bound());

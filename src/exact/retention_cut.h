@@ -5,6 +5,7 @@
 #include <optional>
 
 #include "remat/graph.h"
+#include "remat/limits.h"
 #include "remat/plan.h"
 
 namespace remat {
@@ -32,12 +33,13 @@ struct RetentionResult {
 /// what a rerun reads is in memory beside `at` or made by another rerun. For a price per byte the cheapest
 /// such choice is a minimum cut (a closure problem); the price at which it just fits is the optimum of the
 /// linear relaxation, found by secant steps along the hull. Integers throughout. Stops after some
-/// `most_ticks` with what was proved until then.
+/// `most_ticks`, or once `limits` are reached, with what was proved until then.
 RetentionResult solve_retention(const Graph& graph, OpId at, Bytes budget, OrderMode order,
-                                std::int64_t most_ticks);
+                                std::int64_t most_ticks, Limits* limits = nullptr);
 
 /// Only the bound of the above, in half the time.
-Duration retention_bound(const Graph& graph, OpId at, Bytes budget, OrderMode order, std::int64_t most_ticks);
+Duration retention_bound(const Graph& graph, OpId at, Bytes budget, OrderMode order, std::int64_t most_ticks,
+                         Limits* limits = nullptr);
 
 /// The plan in fixed order that runs again, each as late as possible, what the choice drops. What it makes
 /// again stays until its last reader, so its peak may lie elsewhere and above. For choices in fixed order.

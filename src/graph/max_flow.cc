@@ -57,7 +57,9 @@ MaxFlow::Amount MaxFlow::push_paths() {
   path_.clear();
   Amount total = 0;
   Node node = kSource;
-  while (ticks_ < stop_at_) {
+  constexpr std::uint32_t kLook = 1 << 14;
+  for (std::uint32_t round = 1; ticks_ < stop_at_; ++round) {
+    if (round % kLook == 0 && stop_()) stop_at_ = ticks_;
     if (node == kSink) {
       Amount room = kUnlimited;
       for (const std::int32_t h : path_) room = std::min(room, half_[static_cast<std::size_t>(h)].left);
@@ -106,7 +108,7 @@ MaxFlow::Amount MaxFlow::solve(std::int64_t most_ticks) {
     half_[static_cast<std::size_t>(half.twin)].left = 0;
   }
   Amount flow = 0;
-  while (ticks_ < stop_at_) {
+  while (ticks_ < stop_at_ && !stop_()) {
     if (!find_levels()) return flow;
     flow += push_paths();
   }

@@ -2,6 +2,8 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
+#include <utility>
 #include <vector>
 
 namespace remat {
@@ -25,6 +27,8 @@ class MaxFlow {
   /// The value of a maximum flow, or -1 where that took more than `most_ticks` looks at arcs. Finite
   /// capacities must sum to less than kUnlimited.
   Amount solve(std::int64_t most_ticks);
+  /// Asked every few thousand looks at arcs; a flow ends as if out of ticks where it says true.
+  void set_stop(std::function<bool()> stop) { stop_ = std::move(stop); }
   /// After `solve`: the node is on the source's side of the minimum cut with the fewest nodes there.
   bool on_source_side(Node node) const { return level_[static_cast<std::size_t>(node)] >= 0; }
   /// Looks at arcs in all flows so far.
@@ -51,6 +55,7 @@ class MaxFlow {
   std::vector<Node> queue_;
   std::vector<std::int32_t> path_;
   std::int64_t ticks_ = 0, stop_at_ = 0;
+  std::function<bool()> stop_ = [] { return false; };
 };
 
 }  // namespace remat

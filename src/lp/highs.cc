@@ -1,9 +1,13 @@
 #include "lp/highs.h"
 
 #include <algorithm>
+#include <atomic>
 #include <cmath>
 #include <memory>
+#include <mutex>
+#include <utility>
 
+#include "base/side_job.h"
 #include "interfaces/highs_c_api.h"
 
 namespace remat::lp {
@@ -16,29 +20,41 @@ struct Destroy {
 };
 using Handle = std::unique_ptr<void, Destroy>;
 
-/// What the callbacks need to decide and to tell.
-struct Watch {
-  Limits* limits;
-  const Settings* settings;
-  std::int64_t iterations_allowed;
-  std::int64_t iterations = 0;
-  bool interrupted = false;
+/// The solver, and what its callbacks need to decide and to tell. Its thread may outlive the call, so it owns
+/// all of it and shares only what is guarded.
+struct Job {
+  Handle highs{Highs_create()};
+  std::int64_t iterations_allowed = 0;
+  std::atomic<std::int64_t> iterations{0};
+  std::atomic<bool> stop{false};
+
+  struct Better {
+    std::vector<double> x;
+    double objective;
+  };
+  std::mutex mutex;  // guards `better`
+  std::vector<Better> better;
+
+  std::vector<Better> take_better() {
+    const std::scoped_lock lock(mutex);
+    return std::exchange(better, {});
+  }
 };
 
 void on_callback(int type, const char*, const HighsCallbackDataOut* out, HighsCallbackDataIn* in,
                  void* data) {
-  Watch& watch = *static_cast<Watch*>(data);
+  Job& job = *static_cast<Job*>(data);
   if (type == kHighsCallbackMipImprovingSolution) {
-    if (watch.settings->on_better && out->mip_solution) {
-      watch.settings->on_better({out->mip_solution, out->mip_solution + out->mip_solution_size},
-                                out->objective_function_value);
-    }
+    if (!out->mip_solution) return;
+    const std::scoped_lock lock(job.mutex);
+    job.better.push_back(
+        {{out->mip_solution, out->mip_solution + out->mip_solution_size}, out->objective_function_value});
     return;
   }
-  if (type == kHighsCallbackMipInterrupt) watch.iterations = out->mip_total_lp_iterations;
-  if (type == kHighsCallbackSimplexInterrupt) watch.iterations = out->simplex_iteration_count;
-  if (watch.iterations >= watch.iterations_allowed || watch.limits->reached()) watch.interrupted = true;
-  if (watch.interrupted && in) in->user_interrupt = 1;
+  if (type == kHighsCallbackMipInterrupt) job.iterations = out->mip_total_lp_iterations;
+  if (type == kHighsCallbackSimplexInterrupt) job.iterations = out->simplex_iteration_count;
+  if (job.iterations >= job.iterations_allowed) job.stop = true;
+  if (job.stop && in) in->user_interrupt = 1;
 }
 
 void pass_model(void* highs, const Model& model, bool relax) {
@@ -136,6 +152,18 @@ Solution solve_empty(const Model& model) {
   return solution;
 }
 
+void start_callbacks(Job& job, const Settings& settings) {
+  void* const highs = job.highs.get();
+  Highs_setCallback(highs, on_callback, &job);
+  if (settings.relax) {
+    Highs_startCallback(highs, kHighsCallbackSimplexInterrupt);
+    Highs_startCallback(highs, kHighsCallbackIpmInterrupt);
+  } else {
+    Highs_startCallback(highs, kHighsCallbackMipInterrupt);
+    if (settings.on_better) Highs_startCallback(highs, kHighsCallbackMipImprovingSolution);
+  }
+}
+
 }  // namespace
 
 Solution solve(const Model& model, const Settings& settings, Limits& limits) {
@@ -148,25 +176,31 @@ Solution solve(const Model& model, const Settings& settings, Limits& limits) {
   }
   if (model.num_columns() == 0) return solve_empty(model);
   const auto work_left = limits.work_left();
-  Watch watch{&limits, &settings, work_left ? *work_left / unit : std::numeric_limits<std::int64_t>::max()};
-  const Handle highs(Highs_create());
-  set_options(highs.get(), settings, limits);
-  pass_model(highs.get(), model, settings.relax);
-  Highs_setCallback(highs.get(), on_callback, &watch);
-  if (settings.relax) {
-    Highs_startCallback(highs.get(), kHighsCallbackSimplexInterrupt);
-    Highs_startCallback(highs.get(), kHighsCallbackIpmInterrupt);
-  } else {
-    Highs_startCallback(highs.get(), kHighsCallbackMipInterrupt);
-    if (settings.on_better) Highs_startCallback(highs.get(), kHighsCallbackMipImprovingSolution);
-    if (settings.start) {
-      pass_start(highs.get(), *settings.start);
+  const auto job = std::make_shared<Job>();
+  void* const highs = job->highs.get();
+  job->iterations_allowed = work_left ? *work_left / unit : std::numeric_limits<std::int64_t>::max();
+  set_options(highs, settings, limits);
+  pass_model(highs, model, settings.relax);
+  start_callbacks(*job, settings);
+  if (!settings.relax && settings.start) pass_start(highs, *settings.start);
+  const auto hand_over = [&] {
+    for (const Job::Better& better : job->take_better()) {
+      if (settings.on_better) settings.on_better(better.x, better.objective);
     }
+  };
+  // Presolve, factorisations and the end of a run look at no callback for seconds.
+  const bool ended = run_beside({.work = [job] { Highs_run(job->highs.get()); },
+                                 .stop = [&] { job->stop = true; },
+                                 .meanwhile = hand_over},
+                                limits);
+  hand_over();
+  if (!ended) {
+    solution.outcome = Outcome::kStopped;
+    return solution;
   }
-  Highs_run(highs.get());
-  solution.outcome = outcome_of(Highs_getModelStatus(highs.get()));
-  read_solution(highs.get(), model, settings.relax, solution);
-  solution.iterations = watch.iterations;
+  solution.outcome = outcome_of(Highs_getModelStatus(highs));
+  read_solution(highs, model, settings.relax, solution);
+  solution.iterations = job->iterations;
   limits.spend(solution.iterations * unit);
   limits.reached();
   return solution;

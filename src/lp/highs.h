@@ -19,7 +19,7 @@ struct Settings {
   int threads = 1;
   std::int64_t seed = 0;
   std::optional<std::vector<double>> start;  ///< to start from; NaN: not known
-  /// Called with each better integer solution; it must not touch the solver.
+  /// Called with each better integer solution, on the thread of the caller.
   std::function<void(const std::vector<double>&, double objective)> on_better;
 };
 
@@ -34,9 +34,10 @@ struct Solution {
   std::int64_t nodes = 0, iterations = 0;
 };
 
-/// Runs until solved or a limit is reached; Ctrl-C and time are seen through HiGHS's callbacks. A work limit
-/// is met by counting simplex iterations (one unit of work per 32 entries of the model each), so that a run
-/// without a time limit is repeatable on one thread. Spends what it used.
+/// Runs until solved or a limit is reached, on a thread of its own, which is left behind where it does not
+/// stop within milliseconds after time or Ctrl-C. A work limit is met by counting simplex iterations (one
+/// unit of work per 32 entries of the model each), so that a run without a time limit is repeatable on one
+/// thread. Spends what it used.
 Solution solve(const Model& model, const Settings& settings, Limits& limits);
 
 }  // namespace remat::lp

@@ -2,6 +2,7 @@
 #include <stdexcept>
 #include <tuple>
 
+#include "bounds/cheap.h"
 #include "remat/error.h"
 #include "remat/planner.h"
 
@@ -39,6 +40,8 @@ bool better(const Problem& problem, const PlanResult& a, const PlanResult& b) {
 }
 
 namespace {
+
+constexpr double kBoundShare = 0.25;  // of the time, for the cheap duration bounds
 
 void confirm(const Problem& problem, PlanResult& result, std::string_view planner) {
   const Graph& graph = *problem.graph;
@@ -122,8 +125,9 @@ PlanResult make_plan_with(const Problem& problem, std::string_view name,
     Problem bounded = problem;
     bounded.peak_bound = &peak_bound;
     if (problem.objective == Objective::kTime) {
+      Limits share(limits, kBoundShare);
       cheap = problem.duration_bound ? *problem.duration_bound
-                                     : cheap_duration_bound(graph, problem.budget, problem.order);
+                                     : cheap_duration_bound(graph, problem.budget, problem.order, share);
       bounded.duration_bound = &cheap;
     }
     result = run(bounded, limits);

@@ -9,6 +9,8 @@
 #include "helpers/reproduce.h"
 #include "remat/error.h"
 #include "remat/generate.h"
+#include "remat/keep_all.h"
+#include "remat/planner.h"
 
 namespace remat::lower_set_dp {
 namespace {
@@ -101,10 +103,10 @@ TEST(LowerSetDp, EqualsBruteForceOverCanonicalStrategiesOnTwoThousandGraphs) {
   int feasible = 0, cut = 0;
   for (int round = 0; round < 2000; ++round) {
     const ForwardGraph graph = random_forward(random);
-    auto sets = round % 2 == 0 ? *all_lower_sets(graph, 1000, limits) : pruned_lower_sets(graph);
+    auto sets = round % 2 == 0 ? *all_lower_sets(graph, 1000, limits) : pruned_lower_sets(graph, limits);
     Brute brute{graph, {}, 0, {}, {}};
     for (const Set& set : sets) brute.family.push_back(nodes_of(set, graph.size()));
-    const Table table(graph, std::move(sets), 1000);
+    const Table table(graph, std::move(sets), 1000, limits);
     brute.budget = table.largest_budget() * random.between(30, 100) / 100;
     brute.extend({}, {}, 0);
     const Strategies found = table.solve(brute.budget, limits);
@@ -152,7 +154,24 @@ TEST(LowerSetDp, CountsTheLowerSetsOfChainsAntichainsAndDiamonds) {
   EXPECT_EQ(sets({{}, {0}, {0}, {1, 2}}), 6u);
   ForwardGraph wide{std::vector<std::vector<std::int32_t>>(20), {}, std::vector<std::int64_t>(20, 1), {}};
   EXPECT_EQ(all_lower_sets(wide, 10'000, limits), std::nullopt);
-  EXPECT_EQ(pruned_lower_sets(wide).size(), 22u);
+  EXPECT_EQ(pruned_lower_sets(wide, limits).size(), 22u);
+}
+
+TEST(LowerSetDp, RefusesATableBeyondAGibibyte) {
+  const Graph graph = chain({.length = 20'000});
+  const Problem problem{&graph, keep_all_peak(graph)};
+  const auto reason = find_planner("lower_set_dp").supports(problem);
+  ASSERT_TRUE(reason);
+  EXPECT_EQ(*reason, "its table over 20003 lower sets would take 6162 MiB, more than 1024");
+}
+
+TEST(LowerSetDp, AWorkLimitEndsItBeforeItsTableIsThere) {
+  const Graph graph = chain({.length = 3'000});
+  Limits limits;
+  limits.set_work(3000);
+  const PlanResult result = make_plan({&graph, Bytes(1000)}, "lower_set_dp", {}, limits);
+  EXPECT_EQ(result.stopped_by, StoppedBy::kWork);
+  EXPECT_LT(limits.work(), 10'000);
 }
 
 TEST(LowerSetDp, MeetsBudgetsOnChainsWithOneRecomputationOfMostOps) {

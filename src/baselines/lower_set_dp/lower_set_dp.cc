@@ -16,6 +16,8 @@ struct Options {
   std::int64_t max_sets = 10'000;
 };
 
+constexpr std::int64_t kMostBytes = std::int64_t{1} << 30;
+
 /// Levels of time, so that the table stays within some 10^8 updates.
 std::int64_t levels_for(std::size_t sets) {
   const auto pairs = static_cast<std::int64_t>(sets) * static_cast<std::int64_t>(sets) / 2 + 1;
@@ -32,11 +34,12 @@ class Solver {
         pairing_(pairing),
         forward_(forward),
         limits_(limits),
-        table_(forward, family, levels_for(family.size())) {}
+        table_(forward, family, levels_for(family.size()), limits) {}
 
   /// Bisects the budget of the formula: more of it means less recomputation and, as a rule, a higher peak.
   PlanResult run() {
     keep(keep_all_plan(graph_), 0);
+    if (limits_.reached()) return conclude();
     std::int64_t low = 0, high = table_.largest_budget();
     if (!options_.liveness) {
       try_budget((problem_.budget - std::min(problem_.budget, graph_.resident)).count());
@@ -48,6 +51,11 @@ class Solver {
         (try_budget(middle) == Outcome::kOver ? high : low) = middle;
       }
     }
+    return conclude();
+  }
+
+ private:
+  PlanResult conclude() {
     PlanResult result;
     result.plan = std::move(best_);
     result.counters = {{"lower_sets", static_cast<std::int64_t>(table_.family().size())},
@@ -57,7 +65,6 @@ class Solver {
     return result;
   }
 
- private:
   enum class Outcome { kNone, kFits, kOver };
 
   Outcome try_budget(std::int64_t budget) {
@@ -100,6 +107,14 @@ class Solver {
   std::int64_t formula_peak_ = 0, parts_ = 0;
 };
 
+/// Why a table over so many lower sets is not made.
+std::optional<std::string> why_too_large(const ForwardGraph& forward, std::size_t sets) {
+  const std::int64_t bytes = table_bytes(forward, static_cast<std::int64_t>(sets), levels_for(sets));
+  if (bytes <= kMostBytes) return std::nullopt;
+  return "its table over " + std::to_string(sets) + " lower sets would take " + std::to_string(bytes >> 20) +
+         " MiB, more than " + std::to_string(kMostBytes >> 20);
+}
+
 PlanResult run(const Problem& problem, const PlanOptions& given, Limits& limits) {
   Options options;
   OptionReader(given, "lower_set_dp")
@@ -119,7 +134,10 @@ PlanResult run(const Problem& problem, const PlanOptions& given, Limits& limits)
                        " lower sets (max_sets); family=pruned takes " + std::to_string(forward.size() + 2));
     }
   }
-  if (!family) family = pruned_lower_sets(forward);
+  if (family && options.family == "auto" && why_too_large(forward, family->size())) family.reset();
+  if (!family) family = pruned_lower_sets(forward, limits);
+  if (const auto reason = why_too_large(forward, family->size()))
+    throw UsageError("planner lower_set_dp: " + *reason);
   return Solver(problem, options, pairing, forward, *family, limits).run();
 }
 
@@ -132,8 +150,11 @@ PlannerInfo info() {
           "are taken",
           "Kusumoto et al. 2019",
           [](const Problem& problem) -> std::optional<std::string> {
-            if (find_pairing(*problem.graph)) return std::nullopt;
-            return "the graph has no backward pass that phases name or its structure shows";
+            const auto pairing = find_pairing(*problem.graph);
+            if (!pairing) return "the graph has no backward pass that phases name or its structure shows";
+            // All lower sets are more than the pruned ones, and are taken only where they are few.
+            const ForwardGraph forward = canonical::forward_graph(*problem.graph, *pairing);
+            return why_too_large(forward, forward.size() + 2);
           },
           run};
 }

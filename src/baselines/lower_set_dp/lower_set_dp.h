@@ -1,6 +1,7 @@
 // Dynamic programming over lower sets of the forward graph (Kusumoto et al. 2019).
 #pragma once
 
+#include <limits>
 #include <optional>
 #include <vector>
 
@@ -18,7 +19,10 @@ using Set = std::vector<std::uint64_t>;
 /// than `most`. O(sets * nodes).
 std::optional<std::vector<Set>> all_lower_sets(const ForwardGraph& graph, std::size_t most, Limits& limits);
 /// Each node with its ancestors, the empty set and the whole, by ascending size and without duplicates.
-std::vector<Set> pruned_lower_sets(const ForwardGraph& graph);
+/// Empty where a limit was reached.
+std::vector<Set> pruned_lower_sets(const ForwardGraph& graph, Limits& limits);
+/// What the family and the largest table over it take.
+std::int64_t table_bytes(const ForwardGraph& graph, std::int64_t sets, std::int64_t levels);
 
 /// What Algorithm 1 finds for a budget of its own formula, in bytes.
 struct Strategy {
@@ -30,11 +34,18 @@ struct Strategies {
   std::optional<Strategy> memory_centric;  ///< most recomputation, meant for use with liveness analysis
 };
 
+/// Least bytes kept by strategies that reach a set at a level, and where the best of them comes from.
+inline constexpr std::int64_t kInfinite = std::numeric_limits<std::int64_t>::max() / 4;
+struct Cell {
+  std::int64_t least = kInfinite;
+  std::int32_t set = -1, level = -1;
+};
+
 /// Algorithm 1 over a family of lower sets that holds the empty set and the whole. Times are rounded up to
 /// whole levels where their sum exceeds `levels`. O(sets^2 * levels) at worst.
 class Table {
  public:
-  Table(const ForwardGraph& graph, std::vector<Set> family, std::int64_t levels);
+  Table(const ForwardGraph& graph, std::vector<Set> family, std::int64_t levels, Limits& limits);
   Strategies solve(std::int64_t budget, Limits& limits) const;
   /// The part of each node: the first of the strategy's sets that holds it.
   std::vector<std::int32_t> parts(const Strategy& strategy) const;
@@ -43,7 +54,7 @@ class Table {
   const std::vector<Set>& family() const { return family_; }
 
  private:
-  Strategy trace(const std::vector<std::pair<std::int32_t, std::int32_t>>& from, std::int32_t level) const;
+  Strategy trace(const std::vector<std::vector<Cell>>& cells, std::int32_t level) const;
 
   std::vector<Set> family_;
   std::int64_t unit_ = 1;

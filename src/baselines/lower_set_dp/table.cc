@@ -8,8 +8,6 @@
 namespace remat::lower_set_dp {
 namespace {
 
-constexpr std::int64_t kInfinite = std::numeric_limits<std::int64_t>::max() / 4;
-
 std::size_t at(std::int32_t i) { return static_cast<std::size_t>(i); }
 bool has(const Set& set, std::size_t v) { return (set[v / 64] >> (v % 64)) & 1; }
 void add(Set& set, std::size_t v) { set[v / 64] |= std::uint64_t{1} << (v % 64); }
@@ -59,10 +57,11 @@ std::optional<std::vector<Set>> all_lower_sets(const ForwardGraph& graph, std::s
   return family;
 }
 
-std::vector<Set> pruned_lower_sets(const ForwardGraph& graph) {
+std::vector<Set> pruned_lower_sets(const ForwardGraph& graph, Limits& limits) {
   std::vector<Set> family{Set(words(graph), 0)};
   Set whole = family.front();
   for (std::size_t v = 0; v < graph.size(); ++v) {
+    if (limits.spend(1 + static_cast<std::int64_t>(words(graph)) / 32)) break;
     Set set(words(graph), 0);
     for (std::int32_t p : graph.before[v]) {
       // Set p + 1 of the family is node p with its ancestors.
@@ -72,12 +71,20 @@ std::vector<Set> pruned_lower_sets(const ForwardGraph& graph) {
     add(whole, v);
     family.push_back(std::move(set));
   }
+  if (limits.reached()) return {};
   family.push_back(std::move(whole));
   sort_by_size(family);
   return family;
 }
 
-Table::Table(const ForwardGraph& graph, std::vector<Set> family, std::int64_t levels)
+std::int64_t table_bytes(const ForwardGraph& graph, std::int64_t sets, std::int64_t levels) {
+  // Each node's time is rounded up to a level.
+  const auto nodes = static_cast<std::int64_t>(graph.size());
+  const auto of_set = 8 * static_cast<std::int64_t>(words(graph));
+  return sets * (of_set + static_cast<std::int64_t>(sizeof(Cell)) * (nodes + levels));
+}
+
+Table::Table(const ForwardGraph& graph, std::vector<Set> family, std::int64_t levels, Limits& limits)
     : family_(std::move(family)), node_bytes_(graph.bytes) {
   std::int64_t total = 0;
   for (std::int64_t time : graph.time) total += time;
@@ -85,6 +92,7 @@ Table::Table(const ForwardGraph& graph, std::vector<Set> family, std::int64_t le
   for (std::int64_t time : graph.time) node_time_.push_back((time + unit_ - 1) / unit_);
   for (std::int64_t time : node_time_) levels_ += static_cast<std::int32_t>(time);
   for (const Set& set : family_) {
+    if (limits.spend(1 + static_cast<std::int64_t>(graph.size()) / 32)) return;
     std::int64_t bytes = 0, time = 0;
     std::vector<std::int32_t> boundary;
     Set next(set.size(), 0), needed(set.size(), 0);
@@ -127,16 +135,17 @@ std::int64_t Table::largest_budget() const { return 2 * set_bytes_.back(); }
 
 Strategies Table::solve(std::int64_t budget, Limits& limits) const {
   const std::size_t width = static_cast<std::size_t>(levels_) + 1;
-  std::vector<std::int64_t> least(family_.size() * width, kInfinite);
-  std::vector<std::pair<std::int32_t, std::int32_t>> from(family_.size() * width, {-1, -1});
-  least[0] = 0;
+  if (limits.reached()) return {};
+  std::vector<std::vector<Cell>> cells(family_.size());  // a row is made when the first strategy reaches it
+  cells[0].resize(width);
+  cells[0][0].least = 0;
   // Levels of each set that can be reached, so that short rows cost little.
   std::vector<std::int32_t> top(family_.size(), -1);
   top[0] = 0;
   for (std::size_t l = 0; l < family_.size(); ++l) {
     if (top[l] < 0) continue;
     if (limits.spend(1 + static_cast<std::int64_t>(family_.size() - l) * (2 + top[l] / 16) / 8)) return {};
-    const std::int64_t* row = &least[l * width];
+    const std::vector<Cell>& row = cells[l];
     for (std::size_t m = l + 1; m < family_.size(); ++m) {
       const std::int64_t fixed = 2 * (set_bytes_[m] - set_bytes_[l]) + outside_[m];
       if (fixed > budget || !is_subset(family_[l], family_[m])) continue;
@@ -146,34 +155,38 @@ Strategies Table::solve(std::int64_t budget, Limits& limits) const {
         kept += node_bytes_[at(v)];
         time -= node_time_[at(v)];
       }
+      if (cells[m].empty()) {
+        if (limits.spend(1 + levels_ / 64)) return {};
+        cells[m].resize(width);
+      }
       for (std::int32_t t = 0; t <= top[l]; ++t) {
-        if (row[t] + fixed > budget) continue;
-        const std::size_t to = m * width + at(t) + static_cast<std::size_t>(time);
-        if (least[to] <= row[t] + kept) continue;
-        least[to] = row[t] + kept;
-        from[to] = {static_cast<std::int32_t>(l), t};
+        const std::int64_t here = row[at(t)].least;
+        if (here + fixed > budget) continue;
+        Cell& to = cells[m][at(t) + static_cast<std::size_t>(time)];
+        if (to.least <= here + kept) continue;
+        to = {here + kept, static_cast<std::int32_t>(l), t};
         top[m] = std::max(top[m], t + static_cast<std::int32_t>(time));
       }
     }
   }
   Strategies result;
-  const std::size_t whole = (family_.size() - 1) * width;
-  for (std::int32_t t = 0; t <= levels_; ++t) {
-    if (least[whole + at(t)] >= kInfinite) continue;
-    if (!result.time_centric) result.time_centric = trace(from, t);
-    result.memory_centric = trace(from, t);
+  const std::vector<Cell>& whole = cells.back();
+  for (std::int32_t t = 0; at(t) < whole.size(); ++t) {
+    if (whole[at(t)].least >= kInfinite) continue;
+    if (!result.time_centric) result.time_centric = trace(cells, t);
+    result.memory_centric = trace(cells, t);
   }
   return result;
 }
 
-Strategy Table::trace(const std::vector<std::pair<std::int32_t, std::int32_t>>& from,
-                      std::int32_t level) const {
-  const std::size_t width = static_cast<std::size_t>(levels_) + 1;
+Strategy Table::trace(const std::vector<std::vector<Cell>>& cells, std::int32_t level) const {
   Strategy result{{}, level * unit_};
-  std::pair<std::int32_t, std::int32_t> here{static_cast<std::int32_t>(family_.size()) - 1, level};
-  while (here.first > 0) {
-    result.sets.push_back(here.first);
-    here = from[at(here.first) * width + at(here.second)];
+  std::int32_t set = static_cast<std::int32_t>(family_.size()) - 1;
+  while (set > 0) {
+    result.sets.push_back(set);
+    const Cell& cell = cells[at(set)][at(level)];
+    set = cell.set;
+    level = cell.level;
   }
   std::reverse(result.sets.begin(), result.sets.end());
   return result;

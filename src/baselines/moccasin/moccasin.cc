@@ -184,7 +184,7 @@ class Search {
       window.end = std::min<std::int64_t>(std::ssize(window.ceilings), stage + width + 1);
       for (Bytes& ceiling : window.ceilings) ceiling = std::max(ceiling, budget);
       const Shape shape = near.freed(near.around(stage, size.get(), random_));
-      Formulation formulation(graph_, shape, Goal::kPeak, budget, highest, &window);
+      Formulation formulation(graph_, shape, Goal::kPeak, budget, highest, &window, &limits_);
       formulation.hint(plan);
       const cpsat::Response response = call(formulation, neighbourhood_parameters(Goal::kPeak));
       bool improved = false;
@@ -217,7 +217,7 @@ class Search {
       const Neighbourhoods near(graph_, shape_, *result_.plan);
       if (!near.has_reruns()) break;
       const Shape shape = near.freed(near.around_some_rerun(size.get(), random_));
-      Formulation formulation(graph_, shape, Goal::kDuration, budget, budget);
+      Formulation formulation(graph_, shape, Goal::kDuration, budget, budget, nullptr, &limits_);
       formulation.hint(*result_.plan);
       const cpsat::Response response = call(formulation, neighbourhood_parameters(Goal::kDuration));
       const bool improved = response.has_solution() && take(formulation.plan(response.solution));
@@ -231,7 +231,7 @@ class Search {
 
   /// Phase 1: true where a plan within the budget came out.
   bool minimize_peak(Bytes budget) {
-    Formulation formulation(graph_, shape_, Goal::kPeak, budget, result_.cost.peak);
+    Formulation formulation(graph_, shape_, Goal::kPeak, budget, result_.cost.peak, nullptr, &limits_);
     const cpsat::Response response = solve(formulation, "phase1");
     const bool fits = result_.cost.peak <= budget;
     finished_ = response.status == cpsat::Status::kOptimal;
@@ -244,7 +244,7 @@ class Search {
 
   /// Phase 2.
   void minimize_duration(Bytes budget) {
-    Formulation formulation(graph_, shape_, Goal::kDuration, budget, budget);
+    Formulation formulation(graph_, shape_, Goal::kDuration, budget, budget, nullptr, &limits_);
     const cpsat::Response response = solve(formulation, "phase2");
     finished_ = response.status == cpsat::Status::kOptimal;
     if (!formulation.exact_bytes() || !response.bound || problem_.objective == Objective::kPeak) return;

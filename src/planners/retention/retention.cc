@@ -48,7 +48,7 @@ Graph unrolled(const Graph& graph, const Plan& plan) {
 Plan relieved(const Graph& graph, const Plan& plan, StepId dearest, Bytes budget, Limits& limits) {
   const Graph steps = unrolled(graph, plan);
   const RetentionResult found =
-      solve_retention(steps, OpId(dearest.index()), budget, OrderMode::kFixed, kMostTicks);
+      solve_retention(steps, OpId(dearest.index()), budget, OrderMode::kFixed, kMostTicks, &limits);
   limits.spend(1 + found.ticks / kTicksPerUnit);
   if (!found.choice) return plan;
   Plan next;
