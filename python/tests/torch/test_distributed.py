@@ -204,3 +204,23 @@ def test_ranks_agree_on_planning_anew(tmp_path: Path) -> None:
     """,
         tmp_path,
     )
+
+
+def test_a_buffer_that_a_collective_frees_late_is_not_counted_for_good(tmp_path: Path) -> None:
+    run_on_two_ranks(
+        SHARDED
+        + """
+    from remat.torch.session import session
+
+    measure, calls = session.bytes_left, []
+
+    def late(forward, device):
+        calls.append(measure(forward, device) + (129_792 if rank == 0 and not calls else 0))
+        return calls[-1]
+
+    session.bytes_left = late
+    check(0.55)
+    assert len(calls) == 2 and calls[0] - calls[1] == (129_792 if rank == 0 else 0), calls
+    """,
+        tmp_path,
+    )
