@@ -6,6 +6,7 @@
 #include <limits>
 #include <unordered_map>
 
+#include "base/one_line.h"
 #include "remat/error.h"
 
 namespace remat {
@@ -29,7 +30,7 @@ namespace {
 
 std::string describe(std::string_view what, std::int64_t index, std::string_view name) {
   std::string text = std::string(what) + " " + std::to_string(index);
-  if (!name.empty()) text += " '" + std::string(name) + "'";
+  if (!name.empty()) text += " '" + one_line(name) + "'";
   return text;
 }
 

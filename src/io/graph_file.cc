@@ -1,3 +1,4 @@
+#include "base/one_line.h"
 #include "io/graph_formats.h"
 #include "io/json_reader.h"
 
@@ -41,7 +42,7 @@ LoadedGraph parse_graph(std::string_view text, std::string_view place) {
   if (sniffer.format.value == "remat.graph") return io::read_remat_graph(text, place);
   if (sniffer.has_nodes()) return io::read_node_link(text, place);
   if (!sniffer.format.value.empty()) {
-    throw InputError(std::string(place) + ": the format is '" + sniffer.format.value +
+    throw InputError(std::string(place) + ": the format is '" + one_line(sniffer.format.value) +
                      "' instead of 'remat.graph'");
   }
   throw InputError(std::string(place) +

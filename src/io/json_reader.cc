@@ -4,6 +4,8 @@
 #include <iterator>
 #include <nlohmann/json.hpp>
 
+#include "base/one_line.h"
+
 namespace remat::io {
 
 namespace {
@@ -142,7 +144,7 @@ std::string Reader::position() const {
          std::to_string(std::max<std::size_t>(column, 1)) + ": ";
 }
 
-void Reader::fail_here(const std::string& what) const { throw InputError(position() + what); }
+void Reader::fail_here(const std::string& what) const { throw InputError(one_line(position() + what)); }
 
 void Reader::fail(const std::string& what) const {
   std::string places;

@@ -1,5 +1,6 @@
 #include <array>
 
+#include "base/one_line.h"
 #include "io/graph_formats.h"
 #include "io/json_reader.h"
 
@@ -8,7 +9,7 @@ namespace {
 
 std::string describe(std::string_view what, std::int64_t index, const std::string& name) {
   std::string text = std::string(what) + " " + std::to_string(index);
-  if (!name.empty()) text += " '" + name + "'";
+  if (!name.empty()) text += " '" + one_line(name) + "'";
   return text;
 }
 

@@ -272,5 +272,18 @@ INSTANTIATE_TEST_SUITE_P(
                 "g.json:1:48: 'graph': a pair of a key and a value has 1 entries"}),
     name_of);
 
+TEST(BadGraphs, MessagesAreOneLineWhateverANameHolds) {
+  constexpr std::string_view kText =
+      R"({"format":"remat.graph","version":1,"values":[],)"
+      R"("ops":[{"name":"two\nlines","duration":0,"inputs":[0],"outputs":[]}]})";
+  try {
+    parse_graph(kText, "g.json");
+    FAIL() << "the op reads a value that does not exist";
+  } catch (const InputError& error) {
+    EXPECT_NE(std::string(error.what()).find("op 0 'two lines'"), std::string::npos) << error.what();
+    EXPECT_EQ(std::string(error.what()).find('\n'), std::string::npos);
+  }
+}
+
 }  // namespace
 }  // namespace remat
