@@ -64,7 +64,7 @@ class Run:
         return self.overrun <= max(OVERRUN_S, OVERRUN_SHARE * self.limit)
 
     def line(self) -> str:
-        wrong = "" if self.kept else "LARGE " if self.keeps_time else "LATE "
+        wrong = "" if self.kept else "LATE " if not self.keeps_time else "LARGE or failed "
         return (
             f"{wrong}{self.planner:15} {self.graph:14} {self.limit:>4} s  took {self.seconds:7.3f} s, cpu {self.cpu:6.3f} s "
             f"{self.mib:7.0f} MiB  exit {self.exit}  {self.said[:90]}"
@@ -72,7 +72,7 @@ class Run:
 
     @property
     def kept(self) -> bool:
-        return self.keeps_time and self.mib <= MOST_MIB
+        return self.keeps_time and self.mib <= MOST_MIB and self.exit in (0, 2, 3)
 
 
 def guard() -> None:

@@ -24,7 +24,8 @@ class HIlp final : public LevelSolver {
 
   std::vector<Option> options(const Level& level, const std::vector<LevelBudget>& budgets,
                               Limits& limits) const override {
-    const LevelGraph graph = level_graph(level, true);
+    const LevelGraph graph = level_graph(level, true, &limits);
+    if (limits.reached()) return {};
     std::vector<LevelBudget> ladder = budgets;
     std::stable_sort(ladder.begin(), ladder.end(), [](const LevelBudget& a, const LevelBudget& b) {
       return std::tuple(a.saved.has_value(), a.saved.value_or(Bytes()), a.peak) <

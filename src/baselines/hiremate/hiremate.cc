@@ -153,12 +153,14 @@ PlanResult plan(const Problem& problem, const Settings& given, Limits& limits) {
   PlanResult result;
   Flattened best(problem, settings, limits);
   best.offer(keep_all_plan(*problem.graph), "keep_all");
-  if (!best.fits()) {
+  const auto solve_levels = [&] {
+    if (limits.reached()) return;
     Limits partition_limits(limits, kPartitionShare);
     const Partition partition =
         make_partition(training, settings.partitioner->partition(training, partition_limits));
     if (const auto wrong = check_partition(training, partition))
       throw std::logic_error("partition: " + *wrong);
+    if (limits.reached()) return;
     Hierarchy hierarchy(training, partition, settings);
     {
       Limits lower(limits, kLowerShare);
@@ -177,7 +179,8 @@ PlanResult plan(const Problem& problem, const Settings& given, Limits& limits) {
                        {"largest", summary.largest},
                        {"solved", hierarchy.counts().solved},
                        {"options", hierarchy.counts().options}};
-  }
+  };
+  if (!best.fits()) solve_levels();
   result.plan = best.best();
   if (best.solver() != "keep_all") result.planner = "hiremate:" + best.solver();
   result.stopped_by = limits.stopped_by().value_or(StoppedBy::kTarget);

@@ -175,18 +175,21 @@ void flatten_moments(RunShape& run, const std::vector<DataNode>& data, const std
 
 class Builder {
  public:
-  Builder(const Level& level, bool corrections)
-      : level_(level), graph_(*level.training->graph), corrections_(corrections) {}
+  Builder(const Level& level, bool corrections, Limits* limits)
+      : level_(level), graph_(*level.training->graph), corrections_(corrections), limits_(limits) {}
 
   LevelGraph run() {
     number_nodes();
     find_data();
-    for (std::size_t m = 0; m < level_.members.size(); ++m) add_shapes(m);
+    for (std::size_t m = 0; m < level_.members.size() && !stopped(); ++m) add_shapes(m);
+    if (stopped()) return {};
     find_readers();
     return std::move(result_);
   }
 
  private:
+  bool stopped() const { return limits_ && limits_->reached(); }
+
   void number_nodes() {
     const auto m = static_cast<int>(level_.members.size());
     result_.turn = m;
@@ -257,6 +260,7 @@ class Builder {
                         made_backward = outputs_of(member.backward);
     shape.unsaved = measure(member.forward, {}, {}, made_forward);
     for (const Option& option : member.options) {
+      if (stopped()) return;
       const std::set<ValueId> after = saved_by(member, read_first(graph_, {&option.backward}));
       OptionShape one;
       one.staged = option.staged();
@@ -359,12 +363,15 @@ class Builder {
   const bool corrections_;
   std::map<OpId, int> node_;  ///< forward node, or -1 - member for backward ops
   DataIndex index_;
+  Limits* limits_;
   LevelGraph result_;
 };
 
 }  // namespace
 
-LevelGraph level_graph(const Level& level, bool corrections) { return Builder(level, corrections).run(); }
+LevelGraph level_graph(const Level& level, bool corrections, Limits* limits) {
+  return Builder(level, corrections, limits).run();
+}
 
 OptionCost cost_of(const TrainingGraph& training, const std::vector<OpId>& forward_ops,
                    const std::vector<OpId>& backward_ops, const Option& option) {

@@ -70,7 +70,8 @@ struct LevelGraph {
 
 /// `corrections`: one moment per set of released data nodes, as the paper does at the top level; without,
 /// one per run, with all its inputs and outputs in memory at once.
-LevelGraph level_graph(const Level& level, bool corrections);
+/// Empty where the limits were reached on the way.
+LevelGraph level_graph(const Level& level, bool corrections, Limits* limits = nullptr);
 
 /// What an option costs by itself: the yardstick for budgets and for the choice among options.
 struct OptionCost {

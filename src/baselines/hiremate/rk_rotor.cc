@@ -197,7 +197,8 @@ class RkRotor final : public LevelSolver {
 
   std::vector<Option> options(const Level& level, const std::vector<LevelBudget>& budgets,
                               Limits& limits) const override {
-    const LevelGraph graph = level_graph(level, false);
+    const LevelGraph graph = level_graph(level, false, &limits);
+    if (limits.reached()) return {};
     const auto chain = chain_of(graph);
     std::vector<Option> found;
     if (!chain) return found;

@@ -7,6 +7,7 @@ namespace remat::search {
 namespace {
 
 constexpr std::int64_t kBatch = 64;        // moves between looks at limits, temperature and price
+constexpr std::int64_t kLook = 4;          // moves between looks at the clock
 constexpr double kPriceStep = 0.005;       // relative, per batch
 constexpr double kPriceReach = 4.0;        // short cycles take larger steps: e^4 up or down in one cycle
 constexpr std::int64_t kPeakSteps = 500;   // objective peak: the budget falls by this part of the peak
@@ -152,7 +153,11 @@ void Annealer::cycle(std::int64_t moves, double hot, double cold, Limits& limits
                                 static_cast<double>(std::max<std::int64_t>(1, *work)));
     temperature_ = mean_recomputation_ * geometric(hot, cold, std::min(1.0, done));
     const std::int64_t ticks = state_.tracker.ticks();
-    for (std::int64_t k = 0; k < kBatch; ++k) try_move();
+    for (std::int64_t k = 0; k < kBatch; ++k) {
+      try_move();
+      // A move over a hundred thousand steps may take a millisecond.
+      if (k % kLook == kLook - 1 && limits.reached()) break;
+    }
     moves_done_ += kBatch;
     if (chase_peak_ && state_.tracker.excess() == 0) lower_budget();
     if (options_.adapt) state_.price *= state_.tracker.excess() > 0 ? step : 1 / step;

@@ -115,7 +115,9 @@ PlanResult run(const Problem& problem, const PlanOptions& given, Limits& limits)
       .finish();
   PlanResult result;
   Sweep sweep(problem, options, limits);
-  if (options.k > 0) {
+  if (limits.reached()) {
+    result.plan = keep_all_plan(*problem.graph);
+  } else if (options.k > 0) {
     const auto& candidate = sweep.at(options.k);
     if (candidate) result.plan = candidate->plan;
     result.counters.emplace_back("k", options.k);
@@ -139,6 +141,7 @@ Separators separators(const Graph& graph, const Options& options, Limits& limits
                                        options.min_degree ? decomposition::EliminationRule::kMinDegree
                                                           : decomposition::EliminationRule::kMinFill,
                                        limits);
+  if (limits.reached()) return {};
   if (options.improve > 0) {
     tree = decomposition::improved(adjacency, std::move(tree), 0, static_cast<int>(options.improve), limits);
   }
