@@ -28,6 +28,7 @@ constexpr double kSearchBeforeBound = 0.92;
 constexpr std::size_t kProofOps = 220;
 // Above, making those plans again takes a good part of a second.
 constexpr std::size_t kLargeOps = 4000;
+constexpr double kSearchSecondsPerOp = 8e-6;
 // Below, a relaxation of the stage model costs more than its bound is worth.
 constexpr double kBoundSeconds = 4;
 
@@ -83,7 +84,13 @@ class Schedule {
     return problem_.order == OrderMode::kFixed && problem_.graph->num_ops() <= kProofOps;
   }
 
-  void search(double share) { plan_with("search", share, search_options()); }
+  /// On large graphs its state alone takes a good part of a second to make.
+  void search(double share) {
+    const double to_begin = kSearchSecondsPerOp * static_cast<double>(problem_.graph->num_ops());
+    const bool is_large = problem_.graph->num_ops() >= kLargeOps;
+    if (is_large && has_plan(best_) && limits_.seconds_left().value_or(to_begin) < to_begin) return;
+    plan_with("search", share, search_options());
+  }
 
   /// On large graphs the plans that search would make to begin from are those that are already here.
   Settings search_options() const {
