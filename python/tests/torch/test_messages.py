@@ -1,4 +1,4 @@
-"""What is said while planning and training, and when: log lines, warnings, the line on a terminal."""
+"""What is reported while planning and training, and when: log lines, warnings, the line on a terminal."""
 
 from __future__ import annotations
 
