@@ -66,8 +66,8 @@ class Run:
     def line(self) -> str:
         wrong = "" if self.kept else "LATE " if not self.keeps_time else "LARGE or failed "
         return (
-            f"{wrong}{self.planner:15} {self.graph:14} {self.limit:>4} s  took {self.seconds:7.3f} s, cpu {self.cpu:6.3f} s "
-            f"{self.mib:7.0f} MiB  exit {self.exit}  {self.said[:90]}"
+            f"{wrong}{self.planner:15} {self.graph:14} {self.limit:>4} s  took {self.seconds:7.3f} s, "
+            f"cpu {self.cpu:6.3f} s {self.mib:7.0f} MiB  exit {self.exit}  {self.said[:90]}"
         )
 
     @property
@@ -149,11 +149,12 @@ MARKS = ("<!-- bench/limits/run.py writes from here -->", "<!-- to here -->")
 
 def table_of(runs: list[Run]) -> list[str]:
     """Per planner and limit the worst overrun over all graphs, and the worst memory over all runs."""
-    lines = ["| planner | " + " | ".join(f"{limit:g} s" for limit in LIMITS_S) + " | memory |"]
-    lines.append("|---|" + "---|" * len(LIMITS_S) + "---|")
+    limits = sorted({run.limit for run in runs})
+    lines = ["| planner | " + " | ".join(f"{limit:g} s" for limit in limits) + " | memory |"]
+    lines.append("|---|" + "---|" * len(limits) + "---|")
     for planner in dict.fromkeys(run.planner for run in runs):
         cells = []
-        for limit in LIMITS_S:
+        for limit in limits:
             own = [run for run in runs if run.planner == planner and run.limit == limit]
             worst = max(own, key=lambda run: run.overrun, default=None)
             if worst is None or worst.overrun <= 0:
