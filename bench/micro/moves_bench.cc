@@ -16,6 +16,11 @@ struct Subject {
     // Some recomputations' worth: moves that give up early by their duration do so here too.
     state.threshold = static_cast<double>(graph.base_duration.count()) / 100;
     state.price = 1e-6;
+    for (OpId op : compact.duration.ids()) {
+      for (BundleId b : compact.inputs[op]) {
+        if (compact.recomputable(compact.producer[b])) state.uses.push_back({op, b});
+      }
+    }
   }
   Graph graph;
   TrackerGraph compact;
