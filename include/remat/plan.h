@@ -51,6 +51,7 @@ struct Simulation {
   Bytes peak;
   StepId peak_step;   ///< first step that reaches the peak
   Duration duration;  ///< exact; kTooLong where it does not fit into 63 bits
+  friend bool operator==(const Simulation&, const Simulation&) = default;
 };
 
 /// Sum of the durations of the steps, whatever it is.

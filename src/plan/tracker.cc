@@ -124,21 +124,6 @@ bool Tracker::unread(OccId occ) const {
   return true;
 }
 
-bool Tracker::insertable(OpId op, OccId before) const {
-  const Key at = key(before);
-  if (!graph_->recomputable(op) || before == begin_occ()) return false;
-  if (key(head_[op]) >= at) {
-    if (order_ == OrderMode::kFixed) return false;
-    for (OpId a : graph_->after[op]) {
-      if (key(head_[a]) >= at) return false;
-    }
-  }
-  for (BundleId b : graph_->inputs[op]) {
-    if (key(head_[graph_->producer[b]]) >= at) return false;
-  }
-  return true;
-}
-
 bool Tracker::erasable(OccId occ) const {
   if (prev_run_[occ]) return true;
   const OccId second = next_run_[occ];
@@ -346,21 +331,6 @@ OccId Tracker::shift(OccId occ, OccId before) {
   const OccId moved = insert(op_[occ], before);
   erase(occ);
   return moved;
-}
-
-void Tracker::permute(std::vector<OccId>& order) {
-  // Steps that are already in place stay; the others are inserted behind the last placed one.
-  OccId at;
-  for (OccId occ : order) {
-    if (!at || key(occ) < key(at)) at = occ;
-  }
-  for (OccId& occ : order) {
-    if (occ == at) {
-      at = next(at);
-    } else {
-      occ = shift(occ, at);
-    }
-  }
 }
 
 std::int64_t Tracker::trim() {

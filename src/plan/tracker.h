@@ -26,13 +26,14 @@ struct Change {
 ///   itself where nobody does (steps + 4 bytes per instance);
 /// - per step the memory; duration; the sum over steps of memory over the budget (`excess`).
 ///
-/// Edits (`insert`, `erase`, `shift`, `permute`) change sequence, chains and last readers at once and only
+/// Edits (`insert`, `erase`, `shift`) change sequence, chains and last readers at once and only
 /// note which ranges of steps gain or lose bytes. `change()` evaluates all pending edits together by one
 /// sweep over those ranges; `commit()` applies them, `rollback(mark)` takes back everything since a mark.
 /// So compound moves nest: edit, look, edit further, look, take back. An edit costs the degree of its op
 /// and at most one block of steps; `change` and `commit` one look per block (64 steps) of the ranges.
 ///
-/// Preconditions of edits are the caller's (`insertable`, `erasable` and `shiftable` say whether they hold).
+/// Preconditions of edits are the caller's: `erasable` and `shiftable` say whether they hold, and an op may
+/// be inserted wherever it may run again and all that it reads has an instance.
 class Tracker {
  public:
   using Key = StepBlocks::Key;
@@ -85,7 +86,6 @@ class Tracker {
   bool unread(OccId occ) const;
 
   // May an edit be made? They check the rules of valid plans in the tracker's order mode.
-  bool insertable(OpId op, OccId before) const;
   bool erasable(OccId occ) const;
   bool shiftable(OccId occ, OccId before) const;
 
@@ -94,9 +94,6 @@ class Tracker {
   void erase(OccId occ);
   /// Moves a step to just before another; returns its new id.
   OccId shift(OccId occ, OccId before);
-  /// Puts the steps of a window, which are neighbours, into a new order. `order` lists the same steps and
-  /// receives their new ids.
-  void permute(std::vector<OccId>& order);
   /// Erases steps that nobody reads and that run again elsewhere, as far as pending edits made them so, and
   /// what that leaves unread in turn. Returns how many went.
   std::int64_t trim();

@@ -12,14 +12,14 @@ constexpr std::int64_t kLowerWork = 1'000'000;
 
 /// What a group is asked for.
 enum class Question {
-  kPeak,    ///< least duration within a budget at every step
-  kSaved,   ///< within a budget between the two parts; what leaves is in memory anyway
-  kStaged,  ///< the same, but what leaves is not kept and made again first
+  kPeak,       ///< least duration within a budget at every step
+  kSaved,      ///< within a budget between the two parts; what leaves is in memory anyway
+  kRefreshed,  ///< the same, but what leaves is not kept and made again first
 };
 
 /// The ops of a group in the graph's order, with ops between the halves that stand for everything around the
-/// group: `turn` reads what leaves forward, `around` makes the gradients that come in, `again` (staged) reads
-/// what leaves once more. What comes in from outside weighs nothing.
+/// group: `turn` reads what leaves forward, `around` makes the gradients that come in, `again` (refreshed)
+/// reads what leaves once more. What comes in from outside weighs nothing.
 class GroupGraph {
  public:
   GroupGraph(const Level& level, Question question)
@@ -44,7 +44,7 @@ class GroupGraph {
     for (OpId step : plan.steps) {
       const std::int64_t i = step.index();
       if (i == num_forward_ + 1) {
-        into = question_ == Question::kStaged ? &option.refresh : &option.backward;
+        into = question_ == Question::kRefreshed ? &option.refresh : &option.backward;
       } else if (i == num_forward_ + 2) {
         into = &option.backward;
       } else if (i != num_forward_) {
@@ -88,11 +88,11 @@ class GroupGraph {
     return known->second;
   }
 
-  /// Staged: what leaves weighs so much that it is not kept; otherwise it is in memory anyway.
+  /// Refreshed: what leaves weighs so much that it is not kept; otherwise it is in memory anyway.
   Bytes weight(ValueId v) const {
     const bool output = level_.training->is_forward(whole_.producer[v]) && !whole_.kept[v] && leaves(v);
     if (!output || question_ == Question::kPeak) return scaled(whole_.bytes[v]);
-    return question_ == Question::kStaged ? scaled(whole_.bytes[v]) + total_ : Bytes();
+    return question_ == Question::kRefreshed ? scaled(whole_.bytes[v]) + total_ : Bytes();
   }
   Bytes scaled(Bytes bytes) const {
     return Bytes((bytes.count() + (std::int64_t{1} << shift_) - 1) >> shift_);
@@ -148,14 +148,14 @@ class GroupGraph {
     OpSpec around = turn;
     around.name = "around";
     around.workspace = workspace_;
-    if (question_ == Question::kStaged) around.inputs = {};
+    if (question_ == Question::kRefreshed) around.inputs = {};
     around.outputs = arriving_;
     around.after = after;
     builder_.add_op(around);
     after = {num_forward_ + 1};
     OpSpec again = turn;
     again.name = "again";
-    if (question_ != Question::kStaged) again.inputs = {};
+    if (question_ != Question::kRefreshed) again.inputs = {};
     again.after = after;
     builder_.add_op(again);
   }
@@ -215,9 +215,9 @@ class PlannerSolver final : public LevelSolver {
                               Limits& limits) const override {
     const Bytes resident = level.is_root ? level.training->graph->resident : Bytes();
     std::vector<Option> found;
-    for (const Question question : {Question::kPeak, Question::kSaved, Question::kStaged}) {
+    for (const Question question : {Question::kPeak, Question::kSaved, Question::kRefreshed}) {
       const GroupGraph group(level, question);
-      if (question == Question::kStaged && !group.has_outputs()) continue;
+      if (question == Question::kRefreshed && !group.has_outputs()) continue;
       for (const LevelBudget& budget : budgets) {
         if (limits.reached()) return found;
         if (budget.saved.has_value() == (question == Question::kPeak)) continue;

@@ -121,7 +121,7 @@ class Table {
     const std::int64_t room = bytes_in(slots) - kept(t) - gradient_of(t);
     for (int o = 0; o < static_cast<int>(member.options.size()); ++o) {
       const OptionShape& option = member.options[at(o)];
-      if (option.staged) continue;
+      if (option.refreshed) continue;
       if (most(option.forward) > room) continue;
       const std::int64_t out = s + 1 < m_ ? chain_.link[at(s)] : 0;
       const std::int64_t backward_room =

@@ -4,8 +4,8 @@
 #include <utility>
 
 #include "exact/retention_cut.h"
+#include "planning/incumbent.h"
 #include "planning/options.h"
-#include "planning/preference.h"
 #include "polish/polish.h"
 
 namespace remat::retention {
@@ -74,21 +74,15 @@ PlanResult run(const Problem& problem, const PlanOptions& given, Limits& limits)
   bool buy_back = true;
   OptionReader(given, "retention").flag("buy_back", buy_back).finish();
   const Graph& graph = *problem.graph;
-  PlanResult result;
-  result.plan = keep_all_plan(graph);
-  Simulation best = simulate(graph, *result.plan);
+  Incumbent best(problem, "retention", limits);
+  best.offer(keep_all_plan(graph));
   std::int64_t moments = 0;
   for (Plan& plan : candidate_plans(graph, problem.budget, limits)) {
     ++moments;
     if (buy_back && !limits.reached()) plan = polish::buy_back(graph, plan, problem.budget, limits);
-    const Simulation cost = simulate(graph, plan);
-    if (preference(problem, cost) >= preference(problem, best)) continue;
-    best = cost;
-    result.plan = std::move(plan);
+    best.offer(std::move(plan));
   }
-  result.counters = {{"moments", moments}};
-  if (const auto reason = limits.stopped_by()) result.stopped_by = *reason;
-  return result;
+  return best.result({{"moments", moments}});
 }
 
 }  // namespace
