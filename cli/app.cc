@@ -67,7 +67,7 @@ int run_command(int argc, const char* const* argv) {
       "so far\nare printed.");
   Action action;
   for (const auto add : {add_plan, add_info, add_check, add_compare, add_sweep, add_convert, add_generate,
-                         add_planners, add_bench})
+                         add_planners, add_partition, add_bench})
     add(app, action);
   try {
     app.parse(argc, argv);

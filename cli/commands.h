@@ -20,6 +20,7 @@ void add_convert(CLI::App& app, Action& action);
 void add_sweep(CLI::App& app, Action& action);
 void add_generate(CLI::App& app, Action& action);
 void add_planners(CLI::App& app, Action& action);
+void add_partition(CLI::App& app, Action& action);
 void add_bench(CLI::App& app, Action& action);
 
 }  // namespace remat::cli

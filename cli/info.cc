@@ -1,12 +1,10 @@
 // remat info: how large a graph is, where its memory peaks and what fills it.
 #include <algorithm>
 #include <map>
-#include <stdexcept>
 
 #include "commands.h"
 #include "common.h"
 #include "remat/bounds.h"
-#include "remat/hiremate.h"
 
 namespace remat::cli {
 namespace {
@@ -49,12 +47,8 @@ struct InfoCommand {
   std::string graph;
   std::size_t top = 10;
   bool json = false;
-  bool show_partition = false;
-  std::string partition_file;
-  std::vector<std::string> set;
 
   int run() const;
-  void add_partition(Report& report, const Graph& g) const;
   void add_bounds(Report& report, const Graph& g) const;
   void add_peak(Report& report, const Graph& g, const Simulation& cost) const;
 };
@@ -118,36 +112,6 @@ void InfoCommand::add_peak(Report& report, const Graph& g, const Simulation& cos
   report["at_peak_by_module"] = by_module.rows("bytes", "module", cost.peak.count(), top);
 }
 
-/// The hierarchy of the planner hiremate: its size, and the groups of the first level.
-void InfoCommand::add_partition(Report& report, const Graph& g) const {
-  const hiremate::Settings settings = hiremate::settings_of({.set = parse_set(set)});
-  const hiremate::TrainingGraph training = hiremate::training_graph(g);
-  Limits limits;
-  const auto partitioner = settings.partitioner ? settings.partitioner : hiremate::h_partition(settings);
-  const hiremate::Partition partition =
-      hiremate::make_partition(training, partitioner->partition(training, limits));
-  if (const auto wrong = hiremate::check_partition(training, partition)) throw std::logic_error(*wrong);
-  const hiremate::PartitionSummary summary = hiremate::summarize(training, partition);
-  report["partitioner"] = partitioner->name();
-  report["layers"] = training.num_layers();
-  report["levels"] = summary.levels;
-  report["groups"] = summary.groups;
-  report["distinct_groups"] = summary.distinct;
-  report["largest_group"] = summary.largest;
-  Report rows = Report::array();
-  for (hiremate::GroupId group : partition.groups[partition.root].members) {
-    const std::vector<OpId> layers = hiremate::layers_of(partition, group);
-    const auto [first, last] = std::minmax_element(layers.begin(), layers.end());
-    rows.push_back({{"layers", layers.size()},
-                    {"members", std::max<std::size_t>(1, partition.groups[group].members.size())},
-                    {"ops", std::to_string(first->index()) + ".." + std::to_string(last->index())},
-                    {"first", describe(g, *first)},
-                    {"module", g.op_module[*first]}});
-  }
-  report["top_groups"] = std::move(rows);
-  if (!partition_file.empty()) write_file(partition_file, hiremate::to_json(training, partition) + "\n");
-}
-
 int InfoCommand::run() const {
   const LoadedGraph loaded = load_and_warn(graph);
   const Graph& g = loaded.graph;
@@ -173,7 +137,6 @@ int InfoCommand::run() const {
   Shares duration;
   for (OpId op : g.ops()) duration.add(std::string(g.op_kind[op]), g.duration[op].count());
   report["duration_by_kind"] = duration.rows("duration", "kind", g.base_duration.count(), top);
-  if (show_partition || !partition_file.empty()) add_partition(report, g);
   print(report, json);
   return kOk;
 }
@@ -185,11 +148,6 @@ void add_info(CLI::App& app, Action& action) {
   CLI::App* sub = app.add_subcommand("info", "sizes, keep-all peak, floor, what fills the peak");
   sub->add_option("GRAPH", command->graph, "remat.graph or node-link JSON")->required();
   add_whole(*sub, "--top", command->top, 0, 1'000'000'000, "rows of each table (default: 10)");
-  sub->add_flag("--partition", command->show_partition,
-                "show the hierarchy that the planner hiremate would use");
-  add_output(*sub, "--partition-file", command->partition_file, "write it (remat.partition JSON)")
-      ->type_name("FILE");
-  sub->add_option("--set", command->set, "option of hiremate, e.g. most_lower=12")->type_name("KEY=VALUE");
   sub->add_flag("--json", command->json, "print one JSON object");
   sub->callback([command, &action] { action = [command] { return command->run(); }; });
 }

@@ -154,7 +154,7 @@ def main() -> None:
             path = (args.keep or Path(folder)) / f"{name}.json"
             if not path.exists():
                 capture(name, path)
-            info = bench.call("info", str(path), "--partition")
+            info = bench.call("partition", str(path))
             results = {p: bench.plan(str(path), args.budget, *how) for p, how in PLANNERS.items()}
             one = results["hiremate"]
             memory = f"{100 * one['peak'] / one['keep_all_peak']:.1f}%" if one.get("peak") else "-"

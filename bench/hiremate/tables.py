@@ -91,7 +91,7 @@ def table_4(bench: Bench) -> None:
     )
     for name, settings in NETWORKS.items():
         graph = bench.graph(settings)
-        info = bench.call("info", graph, "--partition")
+        info = bench.call("partition", graph)
         results = {label: bench.plan(graph, bench.args.budget, *how) for label, how in PLANNERS.items()}
         one = results["hiremate"]
         memory = f"{100 * one['peak'] / one['keep_all_peak']:.1f}%" if one.get("peak") else "-"

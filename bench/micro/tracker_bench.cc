@@ -18,7 +18,8 @@ struct Subject {
     for (;;) {
       const OpId op(random.below(static_cast<std::int64_t>(graph.num_ops())));
       OccId before = tracker.last(OpId(random.below(static_cast<std::int64_t>(graph.num_ops()))));
-      if (tracker.insertable(op, before)) return {op, before};
+      const bool has_run = tracker.key(tracker.first(op)) < tracker.key(before);
+      if (graph.recomputable[op] && has_run) return {op, before};
     }
   }
 

@@ -33,7 +33,7 @@ struct TrainingGraph {
 /// Where the backward pass begins comes from the phases or the structure, what is paired with what from
 /// `forward_of` or from what a backward op reads. Throws UsageError with the reason where the graph has no
 /// backward pass. The graph must outlive it. O(edges log edges).
-TrainingGraph training_graph(const Graph& graph);
+TrainingGraph pair_layers(const Graph& graph);
 
 using GroupId = Id<struct GroupTag>;
 
@@ -98,11 +98,11 @@ struct Option {
   std::vector<OpId> forward;   ///< every forward op of the group at least once; no backward op
   std::vector<OpId> backward;  ///< every backward op of the group; forward ops run again
   std::string solver;
-  /// A staged option: forward ops that run again between the two parts, whenever the level above wants the
+  /// A refreshed option: forward ops that run again between the two parts, whenever the level above wants the
   /// outputs of the group, which they all make. The backward part follows at once or later and finds what
   /// they made. Empty: the option has no such stage.
   std::vector<OpId> refresh = {};
-  bool staged() const { return !refresh.empty(); }
+  bool refreshed() const { return !refresh.empty(); }
   friend bool operator==(const Option& a, const Option& b) {
     return a.forward == b.forward && a.backward == b.backward && a.refresh == b.refresh;
   }
@@ -182,6 +182,10 @@ std::shared_ptr<const LevelSolver> solver_named(const std::string& name, const S
 /// The settings that the options of the planner `hiremate` stand for, solvers and partitioner included.
 /// Throws UsageError.
 Settings settings_of(const PlanOptions& options);
+
+/// The hierarchy that the settings stand for, checked. Throws UsageError where a partitioner of the user's
+/// breaks its contract, std::logic_error where one of the framework's does.
+Partition partition(const TrainingGraph& training, const Settings& settings, Limits& limits);
 
 /// Partitions, solves bottom-up, flattens. Throws UsageError where the graph has no backward pass or a part
 /// of the user's breaks its contract. The plan is the best found, also where it is over the budget.

@@ -21,7 +21,7 @@ struct Progress {
   double seconds = 0;
   std::optional<Bytes> peak;
   std::optional<Duration> duration;
-  bool within_budget = false;
+  bool within_budget = false;  ///< it may be run: with objective peak and no budget always
 };
 using ProgressFn = std::function<void(const Progress&)>;
 

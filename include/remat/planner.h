@@ -16,14 +16,20 @@
 
 namespace remat {
 
-/// Time: least duration within the budget. Peak: least peak, then the least duration at it.
+/// Time: least duration within the budget. Peak: least peak, then the least duration at it; with a budget,
+/// that peak has to be within it.
 enum class Objective { kTime, kPeak };
 std::string_view to_string(Objective objective);
+
+/// No plan of any graph needs more.
+inline constexpr Bytes kNoBudget{kMaxCount - 1};
 
 /// What is asked. The graph must outlive it.
 struct Problem {
   const Graph* graph = nullptr;
-  Bytes budget;  ///< resident inputs included; ignored with Objective::kPeak
+  /// Resident inputs included. Objective::kPeak looks for the least peak whatever the budget is; a plan that
+  /// is over it is no answer there either.
+  Bytes budget = kNoBudget;
   OrderMode order = OrderMode::kFixed;
   Objective objective = Objective::kTime;
   /// Plans known before, valid in this order, within the budget or not. Planners may start from them, and
@@ -48,6 +54,7 @@ struct PlanResult {
   Status status = Status::kUnknown;
   StoppedBy stopped_by = StoppedBy::kTarget;
   std::string planner;  ///< the one that made `plan`
+  bool known = false;   ///< `plan` is one of `Problem::starts`, and `planner` is no planner
   OrderMode order = OrderMode::kFixed;
   /// The best plan found. Within the budget where `status` is optimal or feasible; otherwise the one that
   /// came closest (smallest peak), to be shown and never to be run.
@@ -59,6 +66,11 @@ struct PlanResult {
   double seconds = 0;
 };
 
+/// True where a plan of this cost may be run.
+inline bool within_budget(const Problem& problem, const Simulation& cost) {
+  return cost.peak <= problem.budget;
+}
+
 /// True where the result holds a plan that may be run.
 inline bool has_plan(const PlanResult& r) {
   return r.status == Status::kOptimal || r.status == Status::kFeasible;
@@ -67,6 +79,9 @@ inline bool has_plan(const PlanResult& r) {
 /// True where `a` is to be preferred to `b`, by the reference simulator: a plan within the budget first, then
 /// the objective; among plans over the budget the smaller peak.
 bool better(const Problem& problem, const PlanResult& a, const PlanResult& b);
+
+/// Says that `result.plan` is one of `Problem::starts`.
+void mark_known(PlanResult& result);
 
 /// (duration - bound) / bound of a result that has a plan.
 double gap(const PlanResult& result);
@@ -87,10 +102,13 @@ struct PlannerInfo {
   /// Nothing where the problem is supported, else one line that says why not.
   std::optional<std::string> (*supports)(const Problem& problem);
   PlanResult (*run)(const Problem& problem, const PlanOptions& options, Limits& limits);
+  /// Goes on from `Problem::starts`: whoever holds plans for the graph should hand them over. Planners that
+  /// are there for comparison are measured on what they make themselves.
+  bool improves_starts = false;
 };
 
-/// All planners, by name in the order in which `auto` would try them; src/registry/registry.cc is the
-/// only file that names them all.
+/// All planners, in the order of src/registry/registry.cc, the only file that names them all. Which of them
+/// `auto` runs, and when, is its own schedule (src/planners/auto/auto.cc).
 std::span<const PlannerInfo> planners();
 /// Throws UsageError with the known names.
 const PlannerInfo& find_planner(std::string_view name);
@@ -98,7 +116,8 @@ const PlannerInfo& find_planner(std::string_view name);
 /// The shared entry point. Answers from the bounds where they prove that no plan fits; otherwise runs the
 /// planner and confirms its plan with the validator and the reference simulator. Throws UsageError for a
 /// problem the planner does not support or an option it does not know, std::logic_error where a planner
-/// returned a plan that is not what it claims (a bug of the planner).
+/// returned a plan that is not what it claims (a bug of the planner). `stopped_by` is what `limits` say where
+/// the planner does not know better.
 PlanResult make_plan(const Problem& problem, std::string_view planner, const PlanOptions& options,
                      Limits& limits);
 

@@ -10,6 +10,7 @@
 
 #include "remat/graph.h"
 #include "remat/plan.h"
+#include "remat/planner.h"
 
 namespace remat {
 
@@ -47,5 +48,10 @@ class PlanStore {
   std::uint64_t clock_ = 0;
   std::map<std::pair<std::string, OrderMode>, Known> graphs_;
 };
+
+/// `make_plan` from the plans that the store knows around the budget; the store learns the plan found. So
+/// more memory is never slower, whatever is asked in which order.
+PlanResult make_plan_from(PlanStore& store, const Problem& problem, std::string_view planner,
+                          const PlanOptions& options, Limits& limits);
 
 }  // namespace remat

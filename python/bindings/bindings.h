@@ -80,6 +80,7 @@ void bind_errors(nb::module_& m);
 void bind_graph(nb::module_& m);
 void bind_graph_dict(nb::class_<Graph>& graph_class);
 void bind_plan(nb::module_& m);
+void bind_effort(nb::module_& m);
 void bind_planning(nb::module_& m);
 void bind_sweep(nb::module_& m);
 void bind_files(nb::module_& m);

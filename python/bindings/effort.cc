@@ -31,13 +31,6 @@ PlanOptions read_options(nb::handle seed, nb::handle threads, nb::dict options) 
   return result;
 }
 
-}  // namespace
-
-void Effort::apply(Limits& limits) const {
-  if (time_limit) limits.set_time(*time_limit);
-  if (work_limit) limits.set_work(*work_limit);
-}
-
 Effort read_effort(std::optional<double> time_limit, nb::handle work_limit, nb::handle seed,
                    nb::handle threads, nb::dict options) {
   if (time_limit && !(*time_limit >= 0)) {
@@ -51,9 +44,30 @@ Effort read_effort(std::optional<double> time_limit, nb::handle work_limit, nb::
   return effort;
 }
 
+}  // namespace
+
+void Effort::apply(Limits& limits) const {
+  if (time_limit) limits.set_time(*time_limit);
+  if (work_limit) limits.set_work(*work_limit);
+}
+
 PlanStore& plan_store() {
   static PlanStore store;
   return store;
+}
+
+void bind_effort(nb::module_& m) {
+  nb::class_<Effort>(m, "Effort", "How long and how hard a planner may work; see remat.planning.Effort.")
+      .def(
+          "__init__",
+          [](Effort* self, std::optional<double> time_limit, nb::handle work_limit, nb::handle seed,
+             nb::handle threads, nb::dict options) {
+            new (self) Effort(read_effort(time_limit, work_limit, seed, threads, options));
+          },
+          nb::arg("time_limit").none(), nb::arg("work_limit").none(), nb::arg("seed"), nb::arg("threads"),
+          nb::arg("options"),
+          nb::sig("def __init__(self, time_limit: float | None, work_limit: int | None, seed: int, "
+                  "threads: int, options: dict[str, typing.Any]) -> None"));
 }
 
 }  // namespace remat::python

@@ -7,6 +7,8 @@
 
 namespace remat::python {
 
+/// `_core.Effort`. Made from Python's arguments it throws UsageError for negative limits, seeds and counts of
+/// threads.
 struct Effort {
   PlanOptions options;
   std::optional<double> time_limit;
@@ -14,10 +16,6 @@ struct Effort {
 
   void apply(Limits& limits) const;
 };
-
-/// Throws UsageError for negative limits, seeds and counts of threads.
-Effort read_effort(std::optional<double> time_limit, nb::handle work_limit, nb::handle seed,
-                   nb::handle threads, nb::dict options);
 
 /// One for the process.
 PlanStore& plan_store();

@@ -62,20 +62,24 @@ BoundOp read_op(nb::dict dict, std::size_t index, UnknownKeys& unknown) {
   return op;
 }
 
-Graph build_graph(nb::handle values, nb::handle ops, nb::handle inputs, nb::handle outputs, std::string name,
-                  std::string time_unit, UnknownKeys& unknown) {
-  GraphBuilder builder(std::move(name), std::move(time_unit));
+/// A graph as Python gives it.
+struct GraphParts {
+  nb::object values, ops, inputs, outputs, name, time_unit;
+};
+
+Graph build_graph(const GraphParts& parts, UnknownKeys& unknown) {
+  GraphBuilder builder(to_text(parts.name, "'name'"), to_text(parts.time_unit, "'time_unit'"));
   std::size_t index = 0;
-  for (nb::handle item : items_of(values, "'values'")) add_value(builder, item, index++, unknown);
+  for (nb::handle item : items_of(parts.values, "'values'")) add_value(builder, item, index++, unknown);
   index = 0;
-  for (nb::handle item : items_of(ops, "'ops'")) {
+  for (nb::handle item : items_of(parts.ops, "'ops'")) {
     const BoundOp op = nb::isinstance<BoundOp>(item)
                            ? nb::cast<BoundOp>(item)
                            : read_op(to_dict(item, op_place(index, "")), index, unknown);
     add_op(builder, op, op_place(index++, op.name));
   }
-  for (std::int64_t value : to_integers(inputs, "'inputs'")) builder.add_input(value);
-  for (std::int64_t value : to_integers(outputs, "'outputs'")) builder.add_output(value);
+  for (std::int64_t value : to_integers(parts.inputs, "'inputs'")) builder.add_input(value);
+  for (std::int64_t value : to_integers(parts.outputs, "'outputs'")) builder.add_output(value);
   return builder.build();
 }
 
@@ -104,9 +108,13 @@ Graph from_dict(nb::dict dict) {
       const std::string field = to_text(key, "key");
       if (!kKeys.contains(field)) unknown.add(field);
     }
-    return build_graph(dict["values"], dict["ops"], get(dict, "inputs", nb::list()),
-                       get(dict, "outputs", nb::list()), to_text(get(dict, "name", nb::str("")), "'name'"),
-                       to_text(get(dict, "time_unit", nb::str("")), "'time_unit'"), unknown);
+    return build_graph({.values = dict["values"],
+                        .ops = dict["ops"],
+                        .inputs = get(dict, "inputs", nb::list()),
+                        .outputs = get(dict, "outputs", nb::list()),
+                        .name = get(dict, "name", nb::str("")),
+                        .time_unit = get(dict, "time_unit", nb::str(""))},
+                       unknown);
   });
   unknown.warn();
   return graph;
@@ -115,10 +123,8 @@ Graph from_dict(nb::dict dict) {
 void init(Graph* self, nb::object values, nb::object ops, nb::object inputs, nb::object outputs,
           nb::object name, nb::object time_unit) {
   UnknownKeys unknown;
-  Graph graph = with_fault<GraphFault>([&] {
-    return build_graph(values, ops, inputs, outputs, to_text(name, "'name'"),
-                       to_text(time_unit, "'time_unit'"), unknown);
-  });
+  Graph graph = with_fault<GraphFault>(
+      [&] { return build_graph({values, ops, inputs, outputs, name, time_unit}, unknown); });
   unknown.warn();
   new (self) Graph(std::move(graph));
 }

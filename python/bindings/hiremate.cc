@@ -130,9 +130,10 @@ std::vector<std::shared_ptr<const hiremate::LevelSolver>> solvers_of(nb::list li
   return solvers;
 }
 
-hiremate::Settings settings_with(const PlanOptions& options, nb::handle partitioner, nb::handle lower,
-                                 nb::handle top) {
+/// Partitioner, solvers below the root, solvers of the root; None where the options name them.
+hiremate::Settings settings_with(const PlanOptions& options, nb::tuple parts) {
   hiremate::Settings settings = hiremate::settings_of(options);
+  const nb::handle partitioner = parts[0], lower = parts[1], top = parts[2];
   if (!partitioner.is_none())
     settings.partitioner =
         std::make_shared<PythonPartitioner>(nb::cast<std::string>(partitioner[0]), partitioner[1]);
@@ -141,21 +142,16 @@ hiremate::Settings settings_with(const PlanOptions& options, nb::handle partitio
   return settings;
 }
 
-nb::object plan(nb::handle_t<Graph> graph, nb::handle budget, const std::string& order,
-                std::optional<double> time_limit, nb::handle work_limit, nb::handle seed, nb::handle threads,
-                nb::dict options, nb::handle progress, nb::handle partitioner, nb::handle lower,
-                nb::handle top) {
-  const Effort effort = read_effort(time_limit, work_limit, seed, threads, options);
-  const hiremate::Settings settings = settings_with(effort.options, partitioner, lower, top);
-  return plan_with(graph, budget, order, effort, progress,
-                   [&settings](const Problem& problem, Limits& limits) {
-                     return make_plan_with(
-                         problem, "hiremate",
-                         [&settings](const Problem& bounded, Limits& inner) {
-                           return hiremate::plan(bounded, settings, inner);
-                         },
-                         limits);
-                   });
+nb::object plan(const Question& question, const Effort& effort, nb::handle progress, nb::tuple parts) {
+  const hiremate::Settings settings = settings_with(effort.options, parts);
+  return plan_with(question, effort, progress, [&settings](const Problem& problem, Limits& limits) {
+    return make_plan_with(
+        problem, "hiremate",
+        [&settings](const Problem& bounded, Limits& inner) {
+          return hiremate::plan(bounded, settings, inner);
+        },
+        limits);
+  });
 }
 
 nb::object nested_lists(const Partition& partition, hiremate::GroupId group) {
@@ -166,31 +162,24 @@ nb::object nested_lists(const Partition& partition, hiremate::GroupId group) {
   return list;
 }
 
-nb::object partition(const Graph& graph, nb::dict options) {
-  const Effort effort = read_effort(std::nullopt, nb::none(), nb::int_(0), nb::int_(1), options);
+nb::object partition(const Graph& graph, const Effort& effort) {
   const hiremate::Settings settings = hiremate::settings_of(effort.options);
-  const TrainingGraph training = hiremate::training_graph(graph);
   Limits limits;
-  const auto partitioner = settings.partitioner ? settings.partitioner : hiremate::h_partition(settings);
-  const Partition result = hiremate::make_partition(training, partitioner->partition(training, limits));
+  const Partition result = hiremate::partition(hiremate::pair_layers(graph), settings, limits);
   return nested_lists(result, result.root);
 }
 
 }  // namespace
 
 void bind_hiremate(nb::module_& m) {
-  m.def("hiremate_plan", plan, nb::arg("graph"), nb::arg("budget").none(), nb::arg("order"),
-        nb::arg("time_limit").none(), nb::arg("work_limit").none(), nb::arg("seed"), nb::arg("threads"),
-        nb::arg("options"), nb::arg("progress").none(), nb::arg("partitioner").none(),
-        nb::arg("lower").none(), nb::arg("top").none(),
-        nb::sig("def hiremate_plan(graph: Graph, budget: int | str | None, order: str, time_limit: float | "
-                "None, work_limit: int | None, seed: int, threads: int, options: dict[str, typing.Any], "
-                "progress: collections.abc.Callable[[str, float, int | None, int | None, bool], object] | "
-                "None, partitioner: typing.Any, lower: list[typing.Any] | None, top: list[typing.Any] | None"
-                ") -> PlanResult"),
+  m.def("hiremate_plan", plan, nb::arg("question"), nb::arg("effort"), nb::arg("progress").none(),
+        nb::arg("parts"),
+        nb::sig("def hiremate_plan(question: Question, effort: Effort, progress: "
+                "collections.abc.Callable[[str, float, int | None, int | None, bool], object] | None, "
+                "parts: tuple[typing.Any, list[typing.Any] | None, list[typing.Any] | None]) -> PlanResult"),
         "See remat.hiremate.plan.");
-  m.def("hiremate_partition", partition, nb::arg("graph"), nb::arg("options"),
-        nb::sig("def hiremate_partition(graph: Graph, options: dict[str, typing.Any]) -> list[typing.Any]"),
+  m.def("hiremate_partition", partition, nb::arg("graph"), nb::arg("effort"),
+        nb::sig("def hiremate_partition(graph: Graph, effort: Effort) -> list[typing.Any]"),
         "See remat.hiremate.partition.");
 }
 

@@ -9,6 +9,7 @@ NB_MODULE(_core, m) {
   remat::python::bind_errors(m);
   remat::python::bind_graph(m);
   remat::python::bind_plan(m);
+  remat::python::bind_effort(m);
   remat::python::bind_planning(m);
   remat::python::bind_sweep(m);
   remat::python::bind_files(m);

@@ -11,13 +11,10 @@ namespace {
 
 /// `remat.PlanResult`.
 struct BoundResult {
-  nb::object graph_object;  ///< keeps `problem.graph`
-  Problem problem;
+  Question question;
   Effort effort;
-
   PlanResult result;
   std::optional<PlanRecord> record;  ///< of `result.plan`, also where that is over the budget
-  std::optional<Bytes> budget;
   Bytes keep_all_peak;
   Bytes floor;
   std::optional<Bytes> smallest_known;  ///< once somebody asked
@@ -32,66 +29,28 @@ Objective parse_objective(const std::string& text) {
   throw UsageError("objective must be 'time' or 'peak', not '" + text + "'");
 }
 
-/// With a budget the objective "peak" is still to be within it.
-void settle_budget(BoundResult& outcome) {
-  if (outcome.problem.objective != Objective::kPeak || !outcome.budget) return;
-  PlanResult& result = outcome.result;
-  if (!result.plan || result.cost.peak <= *outcome.budget) return;
-  result.status = result.status == Status::kOptimal ? Status::kInfeasible : Status::kUnknown;
+Question asked(nb::handle_t<Graph> graph_object, nb::handle budget, const std::string& order,
+               const std::string& objective) {
+  const Graph& graph = nb::cast<const Graph&>(graph_object);
+  Question question;
+  question.graph_object = nb::borrow(graph_object);
+  question.budget = parse_budget_object(budget, keep_all_peak(graph));
+  question.problem.graph = &graph;
+  question.problem.budget = question.budget.value_or(kNoBudget);
+  question.problem.order = parse_order(order);
+  question.problem.objective = parse_objective(objective);
+  return question;
 }
 
 /// Planners that improve on what they are given start from what this process knows of the graph, so that
 /// more memory is never slower. A work limit asks for the same plan whatever came before.
-PlanResult plan_with_store(const BoundResult& outcome, const std::string& planner, Limits& limits) {
-  if (outcome.effort.work_limit || (planner != "auto" && planner != "search")) {
-    return make_plan(outcome.problem, planner, outcome.effort.options, limits);
-  }
-  Problem problem = outcome.problem;
-  const Bytes budget = problem.objective == Objective::kPeak ? Bytes() : problem.budget;
-  const std::vector<Plan> starts = plan_store().around(*problem.graph, problem.order, budget);
-  problem.starts = starts;
-  PlanResult result = make_plan(problem, planner, outcome.effort.options, limits);
-  if (result.plan) plan_store().add(*problem.graph, problem.order, *result.plan);
-  return result;
-}
-
-/// The question, without the answer.
-BoundResult asked(nb::handle_t<Graph> graph_object, nb::handle budget, const std::string& order,
-                  const std::string& objective, Effort effort) {
-  const Graph& graph = nb::cast<const Graph&>(graph_object);
-  BoundResult outcome;
-  outcome.graph_object = nb::borrow(graph_object);
-  outcome.keep_all_peak = keep_all_peak(graph);
-  outcome.floor = floor_bound(graph).peak;
-  outcome.budget = parse_budget_object(budget, outcome.keep_all_peak);
-  outcome.problem.graph = &graph;
-  outcome.problem.order = parse_order(order);
-  outcome.problem.objective = parse_objective(objective);
-  outcome.problem.budget = outcome.budget.value_or(Bytes(kMaxCount - 1));
-  outcome.effort = std::move(effort);
-  return outcome;
-}
-
-template <class Run>
-void answer(BoundResult& outcome, nb::handle progress, const Run& run) {
-  PlannerThread thread;
-  outcome.effort.apply(thread.limits());
-  thread.run([&] { outcome.result = run(thread.limits()); }, progress);
-  settle_budget(outcome);
-  if (outcome.result.plan) {
-    outcome.record = make_record(outcome.problem, outcome.result, outcome.effort.options.seed);
-    outcome.record->budget = outcome.budget;
-  }
-}
-
-BoundResult plan(nb::handle_t<Graph> graph, nb::handle budget, const std::string& planner,
-                 const std::string& order, const std::string& objective, std::optional<double> time_limit,
-                 nb::handle work_limit, nb::handle seed, nb::handle threads, nb::dict options,
-                 nb::handle progress) {
-  BoundResult outcome =
-      asked(graph, budget, order, objective, read_effort(time_limit, work_limit, seed, threads, options));
-  answer(outcome, progress, [&](Limits& limits) { return plan_with_store(outcome, planner, limits); });
-  return outcome;
+nb::object plan(const Question& question, const std::string& planner, const Effort& effort,
+                nb::handle progress) {
+  const bool from_store = !effort.work_limit && find_planner(planner).improves_starts;
+  return plan_with(question, effort, progress, [&](const Problem& problem, Limits& limits) {
+    return from_store ? make_plan_from(plan_store(), problem, planner, effort.options, limits)
+                      : make_plan(problem, planner, effort.options, limits);
+  });
 }
 
 std::int64_t smallest_known_budget_of(BoundResult& r) {
@@ -99,15 +58,18 @@ std::int64_t smallest_known_budget_of(BoundResult& r) {
     PlannerThread thread;
     r.effort.apply(thread.limits());
     std::optional<Bytes> found;
-    thread.run([&] { found = smallest_known_budget(r.problem, r.result, r.effort.options, thread.limits()); },
-               nb::none());
+    thread.run(
+        [&] {
+          found = smallest_known_budget(r.question.problem, r.result, r.effort.options, thread.limits());
+        },
+        nb::none());
     r.smallest_known = std::min(found.value_or(r.keep_all_peak), r.keep_all_peak);
   }
   return r.smallest_known->count();
 }
 
 std::string budget_text(const BoundResult& r) {
-  return r.budget ? std::to_string(r.budget->count()) : std::string("none");
+  return r.question.budget ? std::to_string(r.question.budget->count()) : std::string("none");
 }
 
 /// "; none goes below 12 (the bound 'floor'); ..."
@@ -197,7 +159,7 @@ void bind_outcome(nb::class_<BoundResult>& result) {
 void bind_facts(nb::class_<BoundResult>& result) {
   result
       .def_prop_ro(
-          "budget", [](const BoundResult& r) { return count_of(r.budget); },
+          "budget", [](const BoundResult& r) { return count_of(r.question.budget); },
           "Bytes, or None where there is none.")
       .def_prop_ro("keep_all_peak", [](const BoundResult& r) { return r.keep_all_peak.count(); })
       .def_prop_ro("floor", [](const BoundResult& r) { return r.floor.count(); })
@@ -245,32 +207,44 @@ void bind_planners(nb::module_& m) {
         std::vector<PlannerInfo> all(planners().begin(), planners().end());
         return all;
       },
-      "All planners, in the order of the registry.");
+      "All planners: those that `auto` runs first, then those that are there for comparison.");
 }
 
 }  // namespace
 
-nb::object plan_with(nb::handle_t<Graph> graph, nb::handle budget, const std::string& order,
-                     const Effort& effort, nb::handle progress,
+nb::object plan_with(const Question& question, const Effort& effort, nb::handle progress,
                      const std::function<PlanResult(const Problem&, Limits&)>& run) {
-  BoundResult outcome = asked(graph, budget, order, "time", effort);
-  answer(outcome, progress, [&](Limits& limits) { return run(outcome.problem, limits); });
+  const Graph& graph = *question.problem.graph;
+  BoundResult outcome;
+  outcome.question = question;
+  outcome.effort = effort;
+  outcome.keep_all_peak = keep_all_peak(graph);
+  outcome.floor = floor_bound(graph).peak;
+  PlannerThread thread;
+  effort.apply(thread.limits());
+  thread.run([&] { outcome.result = run(question.problem, thread.limits()); }, progress);
+  if (outcome.result.plan)
+    outcome.record = make_record(question.problem, outcome.result, effort.options.seed);
   return nb::cast(std::move(outcome));
 }
 
 void bind_planning(nb::module_& m) {
+  nb::class_<Question>(m, "Question", "What is asked of a planner; see remat.plan.")
+      .def(
+          "__init__",
+          [](Question* self, nb::handle_t<Graph> graph, nb::handle budget, const std::string& order,
+             const std::string& objective) { new (self) Question(asked(graph, budget, order, objective)); },
+          nb::arg("graph"), nb::arg("budget").none(), nb::arg("order"), nb::arg("objective"),
+          nb::sig("def __init__(self, graph: Graph, budget: int | str | None, order: str, objective: str) -> "
+                  "None"));
   nb::class_<BoundResult> result(
       m, "PlanResult", "Two separate answers: is there a plan within the budget, and what is proved?");
   bind_outcome(result);
   bind_facts(result);
   bind_planners(m);
-  m.def("plan", plan, nb::arg("graph"), nb::arg("budget").none(), nb::arg("planner"), nb::arg("order"),
-        nb::arg("objective"), nb::arg("time_limit").none(), nb::arg("work_limit").none(), nb::arg("seed"),
-        nb::arg("threads"), nb::arg("options"), nb::arg("progress").none(),
-        nb::sig("def plan(graph: Graph, budget: int | str | None, planner: str, order: str, objective: str, "
-                "time_limit: float | None, work_limit: int | None, seed: int, threads: int, "
-                "options: dict[str, typing.Any], progress: collections.abc.Callable[[str, float, int | None, "
-                "int | None, bool], object] | None"
+  m.def("plan", plan, nb::arg("question"), nb::arg("planner"), nb::arg("effort"), nb::arg("progress").none(),
+        nb::sig("def plan(question: Question, planner: str, effort: Effort, progress: "
+                "collections.abc.Callable[[str, float, int | None, int | None, bool], object] | None"
                 ") -> PlanResult"),
         "See remat.plan.");
 }

@@ -9,9 +9,15 @@
 
 namespace remat::python {
 
-/// A remat.PlanResult of what `run` finds for the objective "time", on a thread of its own, without the GIL.
-nb::object plan_with(nb::handle_t<Graph> graph, nb::handle budget, const std::string& order,
-                     const Effort& effort, nb::handle progress,
+/// `_core.Question`: what is asked.
+struct Question {
+  nb::object graph_object;  ///< keeps `problem.graph`
+  Problem problem;
+  std::optional<Bytes> budget;  ///< none: `problem.budget` is kNoBudget
+};
+
+/// A remat.PlanResult of what `run` finds, on a thread of its own, without the GIL.
+nb::object plan_with(const Question& question, const Effort& effort, nb::handle progress,
                      const std::function<PlanResult(const Problem&, Limits&)>& run);
 
 }  // namespace remat::python

@@ -4,6 +4,7 @@
 #include "bindings.h"
 #include "effort.h"
 #include "planner_thread.h"
+#include "planning.h"
 
 namespace remat::python {
 namespace {
@@ -22,24 +23,19 @@ struct BoundSweep {
   std::vector<BoundPoint> points;
 };
 
-BoundSweep sweep(const Graph& graph, int points, const std::string& planner, const std::string& order,
-                 std::optional<double> time_limit, nb::handle work_limit, nb::handle seed, nb::handle threads,
-                 nb::dict options, nb::handle progress) {
-  const Effort effort = read_effort(time_limit, work_limit, seed, threads, options);
-  SweepOptions sweep_options;
-  sweep_options.planner = planner;
-  sweep_options.order = parse_order(order);
-  sweep_options.points = points;
-  sweep_options.plan = effort.options;
+BoundSweep sweep(const Question& question, int points, const std::string& planner, const Effort& effort,
+                 nb::handle progress) {
+  const Graph& graph = *question.problem.graph;
+  const SweepOptions options{planner, question.problem.order, points, effort.options};
   find_planner(planner);
   BoundSweep outcome;
   PlannerThread thread;
   effort.apply(thread.limits());
   PlanStore own;  // a work limit asks for the same plans whatever came before
   PlanStore& store = effort.work_limit ? own : plan_store();
-  thread.run([&] { outcome.result = remat::sweep(graph, sweep_options, thread.limits(), store); }, progress);
+  thread.run([&] { outcome.result = remat::sweep(graph, options, thread.limits(), store); }, progress);
   for (const SweepPoint& point : outcome.result.points) {
-    const Problem problem{&graph, point.budget, sweep_options.order};
+    const Problem problem{&graph, point.budget, options.order};
     outcome.points.push_back({point.budget, make_record(problem, point.result, effort.options.seed),
                               point.result.duration_bound, point.knee});
   }
@@ -99,13 +95,11 @@ void bind_sweep(nb::module_& m) {
           "\"time\", \"work\" or \"interrupted\", or None where the sweep ended by itself.")
       .def_prop_ro(
           "seconds", [](const BoundSweep& s) { return s.result.seconds; }, "Wall clock of the sweep.");
-  m.def("sweep", sweep, nb::arg("graph"), nb::arg("points"), nb::arg("planner"), nb::arg("order"),
-        nb::arg("time_limit").none(), nb::arg("work_limit").none(), nb::arg("seed"), nb::arg("threads"),
-        nb::arg("options"), nb::arg("progress").none(),
-        nb::sig(
-            "def sweep(graph: Graph, points: int, planner: str, order: str, time_limit: float | None, "
-            "work_limit: int | None, seed: int, threads: int, options: dict[str, Any], "
-            "progress: Callable[[str, float, int | None, int | None, bool], object] | None) -> SweepResult"),
+  m.def("sweep", sweep, nb::arg("question"), nb::arg("points"), nb::arg("planner"), nb::arg("effort"),
+        nb::arg("progress").none(),
+        nb::sig("def sweep(question: Question, points: int, planner: str, effort: Effort, progress: "
+                "collections.abc.Callable[[str, float, int | None, int | None, bool], object] | None"
+                ") -> SweepResult"),
         "See remat.sweep.");
 }
 

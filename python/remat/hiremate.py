@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Protocol, Union
 
 from remat import _core
 from remat._core import Graph, PlanResult
-from remat.planning import Effort, settled
+from remat.planning import Effort, asked
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -41,7 +41,7 @@ class Option:
     """One way to run a group: op steps of its forward pass (forward ops only, each at least once) and, later,
     of its backward pass (each backward op; forward ops again).
 
-    With `refresh` the option is a staged one: those forward ops run between the two parts, as soon as
+    With `refresh` the option is a refreshed one: those forward ops run between the two parts, as soon as
     anything outside wants the outputs of the group, which they all make again; the backward part finds what
     they made."""
 
@@ -119,23 +119,20 @@ def plan(
         BudgetError, UsageError: as in :func:`remat.plan`; also a graph without a backward pass, groups that
             are not convex, and options that are no valid run of their group, naming the solver.
     """
-    return _core.hiremate_plan(
-        graph,
-        budget,
-        **settled("plan", effort),
-        partitioner=None
-        if partitioner is None
-        else (_name(partitioner), _partition_call(graph, partitioner)),
-        lower=None if lower is None else [_solver(graph, one) for one in lower],
-        top=None if top is None else [_solver(graph, one) for one in top],
+    question, limits, progress = asked("plan", graph, budget, effort)
+    parts = (
+        None if partitioner is None else (_name(partitioner), _partition_call(graph, partitioner)),
+        None if lower is None else [_solver(graph, one) for one in lower],
+        None if top is None else [_solver(graph, one) for one in top],
     )
+    return _core.hiremate_plan(question, limits, progress, parts)
 
 
 def partition(graph: Graph, options: Mapping[str, Any] | None = None) -> list[Any]:
     """The groups that the planner would use, as nested lists of forward ops.
 
     Raises UsageError where the graph has no backward pass."""
-    return _core.hiremate_partition(graph, dict(options or {}))
+    return _core.hiremate_partition(graph, _core.Effort(None, None, 0, 1, dict(options or {})))
 
 
 def _name(part: object) -> str:

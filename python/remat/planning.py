@@ -26,32 +26,26 @@ class Effort(TypedDict, total=False):
     progress: Progress | None
 
 
-class _Settled(TypedDict):
-    """`Effort` as the core takes it: nothing left out."""
-
-    order: str
-    time_limit: float | None
-    work_limit: int | None
-    seed: int
-    threads: int
-    options: dict[str, Any]
-    progress: Progress | None
+Asked = tuple[_core.Question, _core.Effort, "Progress | None"]
 
 
-def settled(call: str, given: Effort) -> _Settled:
-    """Keywords with defaults for those that are not given. Raises TypeError for one that does not exist."""
-    unknown = [name for name in given if name not in Effort.__annotations__]
+def asked(
+    call: str, graph: Graph, budget: int | str | None, effort: Effort, objective: str = "time"
+) -> Asked:
+    """What the core is asked, with defaults for what is not given. Raises TypeError for a keyword that does
+    not exist."""
+    unknown = [name for name in effort if name not in Effort.__annotations__]
     if unknown:
         raise TypeError(f"{call}() got an unexpected keyword argument {unknown[0]!r}")
-    return {
-        "order": given.get("order", "fixed"),
-        "time_limit": given.get("time_limit", 10.0),
-        "work_limit": given.get("work_limit"),
-        "seed": given.get("seed", 0),
-        "threads": given.get("threads", 1),
-        "options": dict(given.get("options") or {}),
-        "progress": given.get("progress"),
-    }
+    question = _core.Question(graph, budget, effort.get("order", "fixed"), objective)
+    limits = _core.Effort(
+        effort.get("time_limit", 10.0),
+        effort.get("work_limit"),
+        effort.get("seed", 0),
+        effort.get("threads", 1),
+        dict(effort.get("options") or {}),
+    )
+    return question, limits, effort.get("progress")
 
 
 def plan(
@@ -71,7 +65,7 @@ def plan(
             graph inputs included. None: no budget.
         planner: name of one of :func:`remat.planners`.
         objective: ``"time"``: least duration within the budget; ``"peak"``: least peak, then least duration,
-            which takes no budget.
+            which has to be within the budget if there is one.
         check: raise an error if no plan within the budget was found, instead of returning such a result.
 
     Keyword Args:
@@ -85,8 +79,9 @@ def plan(
         progress: called on the calling thread for each better plan, as ``progress(planner, seconds, peak,
             duration, within_budget)``; what it raises stops the planner and is raised here.
 
-    Within one process more memory never gives a slower plan: "auto" and "search" start from the plans that
-    earlier calls found for the same graph and order, unless there is a work limit.
+    Within one process more memory never gives a slower plan: planners that improve on plans ("auto" and
+    "search") start from those that earlier calls found for the same graph and order, unless there is a work
+    limit.
 
     The planner runs without the GIL. Ctrl-C stops it and returns the best plan so far, with
     ``stopped_by == "interrupted"``; a second Ctrl-C before it has stopped raises KeyboardInterrupt.
@@ -97,7 +92,8 @@ def plan(
         InfeasibleError: only with `check`: proved that no plan fits.
         NoPlanError: only with `check`: nothing found within the limits.
     """
-    result = _core.plan(graph, budget, planner, objective=objective, **settled("plan", effort))
+    question, limits, progress = asked("plan", graph, budget, effort, objective)
+    result = _core.plan(question, planner, limits, progress)
     if check:
         result.raise_if_no_plan()
     return result
@@ -118,4 +114,5 @@ def sweep(graph: Graph, points: int = 20, planner: str = "auto", **effort: Unpac
     Raises:
         UsageError: an unknown planner or option, or a number of points outside [2, 1000].
     """
-    return _core.sweep(graph, points, planner, **settled("sweep", effort))
+    question, limits, progress = asked("sweep", graph, None, effort)
+    return _core.sweep(question, points, planner, limits, progress)

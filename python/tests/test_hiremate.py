@@ -70,24 +70,24 @@ def test_parts_in_python_make_a_plan_within_the_budget() -> None:
     check_plan_of_halves(training_chain(), Again())
 
 
-class Staged(Again):
+class Refreshed(Again):
     """The outputs are made again first, and what was made on the way stays."""
 
-    name = "staged"
+    name = "refreshed"
 
     def options(self, level: Level, budgets: list[LevelBudget]) -> list[Option]:
         return [Option(level.forward, level.backward, refresh=level.forward[1:])]
 
 
-def test_staged_options() -> None:
+def test_refreshed_options() -> None:
     graph = training_chain(12)
-    check_plan_of_halves(graph, Staged())
+    check_plan_of_halves(graph, Refreshed())
 
-    class Short(Staged):
+    class Short(Refreshed):
         def options(self, level: Level, budgets: list[LevelBudget]) -> list[Option]:
             return [Option(level.forward, level.backward, refresh=level.forward[:1])]
 
-    with pytest.raises(remat.UsageError, match="level solver staged: an option does not make .* again"):
+    with pytest.raises(remat.UsageError, match="level solver refreshed: an option does not make .* again"):
         remat.hiremate.plan(graph, "75%", partitioner=Halves(), lower=[Short()], top=["h_ilp"])
 
 

@@ -5,7 +5,6 @@
 #include <algorithm>
 #include <cstdlib>
 #include <filesystem>
-#include <mutex>
 
 namespace remat::cpsat {
 namespace {
@@ -13,9 +12,6 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr const char* kFileName = "libortools.so.9";
-
-std::mutex path_mutex;
-std::string given_path;
 
 /// The file itself, or the places in a folder where the package keeps it.
 void add_candidates(const fs::path& path, std::vector<fs::path>& into) {
@@ -60,10 +56,6 @@ std::vector<fs::path> candidates() {
     if (files.empty()) files.emplace_back(fs::path(variable) / kFileName);
     return files;
   }
-  {
-    const std::lock_guard lock(path_mutex);
-    if (!given_path.empty()) add_candidates(given_path, files);
-  }
   std::error_code ignored;
   const auto add_existing = [&](const fs::path& file) {
     if (fs::exists(file, ignored)) files.push_back(file);
@@ -90,17 +82,17 @@ bool bind(void* handle, const char* name, Function& into) {
   return into != nullptr;
 }
 
-struct Search {
+struct Found {
   std::optional<Library> library;
   std::string failure;  ///< of a file that is there and does not load
 };
 
-Search look() {
-  Search search;
+Found look() {
+  Found outcome;
   for (const fs::path& file : candidates()) {
     void* handle = dlopen(file.c_str(), RTLD_NOW | RTLD_LOCAL);
     if (!handle) {
-      if (file.has_parent_path()) search.failure = dlerror();
+      if (file.has_parent_path()) outcome.failure = dlerror();
       continue;
     }
     Library found;
@@ -109,26 +101,21 @@ Search look() {
         bind(handle, "SolveCpDestroyEnv", found.destroy_env) &&
         bind(handle, "SolveCpStopSearch", found.stop_search) &&
         bind(handle, "SolveCpInterruptible", found.solve)) {
-      search.library = found;
-      return search;  // the handle stays open as long as the process runs
+      outcome.library = found;
+      return outcome;  // the handle stays open as long as the process runs
     }
-    search.failure = file.string() + " has no C interface to CP-SAT; OR-tools 9.15 has";
+    outcome.failure = file.string() + " has no C interface to CP-SAT; OR-tools 9.15 has";
     dlclose(handle);
   }
-  return search;
+  return outcome;
 }
 
-const Search& found() {
-  static const Search search = look();
-  return search;
+const Found& found() {
+  static const Found outcome = look();
+  return outcome;
 }
 
 }  // namespace
-
-void set_library_path(std::string path) {
-  const std::lock_guard lock(path_mutex);
-  given_path = std::move(path);
-}
 
 const Library* library() { return found().library ? &*found().library : nullptr; }
 

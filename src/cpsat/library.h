@@ -19,18 +19,13 @@ struct Library {
   std::string path;
 };
 
-/// The file to load, or a folder that holds it (the installed package `ortools`, its `.libs`). Takes
-/// effect where it is called before the library is first asked for.
-void set_library_path(std::string path);
-
 /// The library, or null where none was found or none of those found can be loaded. Looks once, in this
 /// order, and takes the first that loads:
 ///   1. the environment variable REMAT_ORTOOLS (file or folder; where it is set, nothing else is tried);
-///   2. the path given to `set_library_path`;
-///   3. the Python environment that holds this program or module: `ortools/.libs` beside the folder of the
+///   2. the Python environment that holds this program or module: `ortools/.libs` beside the folder of the
 ///      module, and `lib/python3*/site-packages` in the program's parent folders and in their `.venv`;
-///   4. the active virtual environment (VIRTUAL_ENV);
-///   5. the loader's own search path.
+///   3. the active virtual environment (VIRTUAL_ENV);
+///   4. the loader's own search path.
 const Library* library();
 
 /// Nothing where the library is loaded; else one line: how to install it, and what went wrong where one

@@ -1,4 +1,4 @@
-// Which plans the model of formulation.h holds, and at which events their runs can start.
+// Which plans the interval model holds, and at which events their runs can start.
 #pragma once
 
 #include <optional>

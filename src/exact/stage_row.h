@@ -30,7 +30,6 @@ class StageModel::Row {
   void at_least(double lo) { model_.add_row(lo - constant_, lp::kInfinity, terms_); }
   void at_most(double hi) { model_.add_row(-lp::kInfinity, hi - constant_, terms_); }
   void equals(double x) { model_.add_row(x - constant_, x - constant_, terms_); }
-  bool has_terms() const { return !terms_.empty(); }
 
  private:
   lp::Model& model_;

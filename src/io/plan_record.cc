@@ -11,7 +11,7 @@ PlanRecord make_record(const Problem& problem, const PlanResult& result, std::ui
   PlanRecord plan;
   plan.graph_name = graph.name;
   plan.graph_hash = graph_hash(graph);
-  if (problem.objective == Objective::kTime) plan.budget = problem.budget;
+  if (problem.budget != kNoBudget) plan.budget = problem.budget;
   plan.order = result.order;
   plan.planner = result.planner;
   plan.seed = seed;

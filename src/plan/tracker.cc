@@ -124,21 +124,6 @@ bool Tracker::unread(OccId occ) const {
   return true;
 }
 
-bool Tracker::insertable(OpId op, OccId before) const {
-  const Key at = key(before);
-  if (!graph_->recomputable(op) || before == begin_occ()) return false;
-  if (key(head_[op]) >= at) {
-    if (order_ == OrderMode::kFixed) return false;
-    for (OpId a : graph_->after[op]) {
-      if (key(head_[a]) >= at) return false;
-    }
-  }
-  for (BundleId b : graph_->inputs[op]) {
-    if (key(head_[graph_->producer[b]]) >= at) return false;
-  }
-  return true;
-}
-
 bool Tracker::erasable(OccId occ) const {
   if (prev_run_[occ]) return true;
   const OccId second = next_run_[occ];
@@ -255,13 +240,18 @@ void Tracker::add_delta(OccId after, OccId upto, std::int64_t units) {
   if (units != 0 && after != upto) deltas_.push_back({after, upto, units});
 }
 
+/// Of a step that comes or goes.
+Wide Tracker::excess_of_step(std::int64_t memory) const {
+  return memory > blocks_.ceiling() ? StepBlocks::kNever : Wide{blocks_.excess(memory)};
+}
+
 OccId Tracker::insert(OpId op, OccId before) {
   evaluated_ = false;
   ticks_ += 10;
   const OccId c = new_occ(op);
   const std::int64_t memory = blocks_.memory(before) - graph_->own[op_[before]] + graph_->own[op];
   blocks_.insert_before(c, before, memory);
-  pending_excess_ += memory > blocks_.ceiling() ? StepBlocks::kNever : blocks_.excess(memory);
+  pending_excess_ += excess_of_step(memory);
   pending_duration_ += graph_->duration[op];
   const Key at = key(c);
   const OccId old = newest_before(op, at);
@@ -316,7 +306,7 @@ void Tracker::erase(OccId c) {
   }
   unlink(c);
   const std::int64_t memory = blocks_.erase(c);
-  pending_excess_ -= memory > blocks_.ceiling() ? StepBlocks::kNever : blocks_.excess(memory);
+  pending_excess_ -= excess_of_step(memory);
   pending_duration_ -= graph_->duration[op];
   log_.push_back({LogKind::kErase, c.index(), succ, memory});
   forget_endpoint(c, pred);
@@ -341,21 +331,6 @@ OccId Tracker::shift(OccId occ, OccId before) {
   const OccId moved = insert(op_[occ], before);
   erase(occ);
   return moved;
-}
-
-void Tracker::permute(std::vector<OccId>& order) {
-  // Steps that are already in place stay; the others are inserted behind the last placed one.
-  OccId at;
-  for (OccId occ : order) {
-    if (!at || key(occ) < key(at)) at = occ;
-  }
-  for (OccId& occ : order) {
-    if (occ == at) {
-      at = next(at);
-    } else {
-      occ = shift(occ, at);
-    }
-  }
 }
 
 std::int64_t Tracker::trim() {

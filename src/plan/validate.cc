@@ -5,8 +5,8 @@
 namespace remat {
 
 std::string_view to_string(Rule rule) {
-  static constexpr std::array<std::string_view, 7> kNames{
-      "op_exists", "input_ready", "after", "runs_once", "every_op_runs", "fixed_order", "budget"};
+  static constexpr std::array<std::string_view, 8> kNames{
+      "op_exists", "input_ready", "after", "runs_once", "every_op_runs", "fixed_order", "duration", "budget"};
   return kNames[static_cast<std::size_t>(rule)];
 }
 
@@ -18,11 +18,20 @@ Violation broken(Rule rule, StepId step, const std::string& what) {
   return {rule, step, message + what};
 }
 
+std::optional<Violation> check_exists(const Graph& graph, std::int64_t op, std::size_t step) {
+  if (op >= 0 && op < std::ssize(graph.duration)) return std::nullopt;
+  return broken(
+      Rule::kOpExists, StepId(static_cast<std::int64_t>(step)),
+      "op index " + std::to_string(op) + " is not one of the " + std::to_string(graph.num_ops()) + " ops");
+}
+
 /// The first step that breaks a rule about the past of its op.
 std::optional<Violation> check_steps(const Graph& graph, const Plan& plan,
                                      IndexVector<OpId, StepId>& first_run) {
   for (StepId step : plan.steps.ids()) {
     const OpId op = plan.steps[step];
+    if (auto violation = check_exists(graph, op.index(), static_cast<std::size_t>(step.index())))
+      return violation;
     for (ValueId v : graph.inputs[op]) {
       if (!graph.is_graph_input(v) && !first_run[graph.producer[v]]) {
         return broken(Rule::kInputReady, step,
@@ -61,6 +70,12 @@ std::optional<Violation> validate(const Graph& graph, const Plan& plan, OrderMod
                         ", which first runs at step " + std::to_string(first_run[op.prev()].index()));
     }
   }
+  constexpr Wide kLimit = Wide{1} << 63;
+  if (const Wide duration = total_duration(graph, plan); duration >= kLimit) {
+    return broken(
+        Rule::kDuration, StepId::none(),
+        "the steps take " + to_string(duration) + " together, which is not below " + to_string(kLimit));
+  }
   if (budget) {
     const Simulation cost = simulate(graph, plan);
     if (cost.peak > *budget) {
@@ -77,11 +92,7 @@ std::optional<Violation> validate(const Graph& graph, std::span<const std::int64
   Plan plan;
   plan.steps.reserve(steps.size());
   for (std::int64_t index : steps) {
-    if (index < 0 || index >= static_cast<std::int64_t>(graph.num_ops())) {
-      return broken(Rule::kOpExists, StepId(static_cast<std::int64_t>(plan.steps.size())),
-                    "op index " + std::to_string(index) + " is not one of the " +
-                        std::to_string(graph.num_ops()) + " ops");
-    }
+    if (auto violation = check_exists(graph, index, plan.steps.size())) return violation;
     plan.steps.push_back(OpId(index));
   }
   return validate(graph, plan, order, budget);

@@ -1,8 +1,8 @@
 // The shared entry point: bounds first, then the planner, then the check that nothing leaves unconfirmed.
 #include <stdexcept>
-#include <tuple>
 
 #include "bounds/cheap.h"
+#include "planning/objective.h"
 #include "remat/error.h"
 #include "remat/planner.h"
 
@@ -32,48 +32,64 @@ double gap(const PlanResult& result) {
 
 bool better(const Problem& problem, const PlanResult& a, const PlanResult& b) {
   if (!a.plan || !b.plan) return a.plan.has_value() && !b.plan.has_value();
-  const auto key = [&](const PlanResult& r) {
-    const bool by_peak = problem.objective == Objective::kPeak || r.cost.peak > problem.budget;
-    return std::tuple(!has_plan(r), by_peak ? r.cost.peak : Bytes(), r.cost.duration, r.cost.peak);
-  };
-  return key(a) < key(b);
+  return preference(problem, a.cost) < preference(problem, b.cost);
+}
+
+void mark_known(PlanResult& result) {
+  result.known = true;
+  result.planner = "known";
 }
 
 namespace {
 
 constexpr double kBoundShare = 0.25;  // of the time, for the cheap duration bounds
 
-void confirm(const Problem& problem, PlanResult& result, std::string_view planner) {
+std::string text_of(Bytes bytes) { return std::to_string(bytes.count()); }
+std::string text_of(Duration duration) { return std::to_string(duration.count()); }
+
+/// The gate: no plan leaves unless it is what the planner and the bounds say. `whose`: "planner NAME returned
+/// a plan".
+void confirm(const Problem& problem, PlanResult& result, const std::string& whose) {
   const Graph& graph = *problem.graph;
-  const auto fail = [&](const std::string& what) {
-    throw std::logic_error("planner " + std::string(planner) + " returned a plan that " + what);
-  };
-  if (const auto violation = validate(graph, *result.plan, problem.order))
-    fail("breaks " + violation->message);
+  const auto fail = [&](const std::string& what) { throw std::logic_error(whose + " that " + what); };
+  if (const auto violation = validate(graph, *result.plan, problem.order)) {
+    if (violation->rule != Rule::kDuration) fail("breaks " + violation->message);
+    // Longer than a plan may be: what is left is the fastest of all.
+    result.plan = keep_all_plan(graph);
+    result.planner = "keep_all";
+    if (result.status == Status::kOptimal) result.status = Status::kFeasible;
+  }
   result.cost = simulate(graph, *result.plan);
   if (result.cost.peak < result.peak_bound.peak) {
-    fail("has the peak " + std::to_string(result.cost.peak.count()) + ", below the bound " +
-         result.peak_bound.argument + " of " + std::to_string(result.peak_bound.peak.count()));
+    fail("has the peak " + text_of(result.cost.peak) + ", below the bound " + result.peak_bound.argument +
+         " of " + text_of(result.peak_bound.peak));
   }
-  if (result.cost.duration < result.duration_bound.duration && result.cost.peak <= problem.budget) {
-    fail("takes " + std::to_string(result.cost.duration.count()) + ", below the bound " +
-         result.duration_bound.argument + " of " + std::to_string(result.duration_bound.duration.count()));
+  if (!within_budget(problem, result.cost)) return;
+  if (result.cost.duration < result.duration_bound.duration) {
+    fail("takes " + text_of(result.cost.duration) + ", below the bound " + result.duration_bound.argument +
+         " of " + text_of(result.duration_bound.duration));
+  }
+  if (result.status == Status::kInfeasible) {
+    fail("has the peak " + text_of(result.cost.peak) + ", within the budget of " + text_of(problem.budget) +
+         " that was called infeasible");
   }
 }
 
 /// Status from what the plan is and what the bounds prove; a planner may have proved more.
 void settle(const Problem& problem, PlanResult& result) {
-  const bool fits = problem.objective == Objective::kPeak || result.cost.peak <= problem.budget;
-  if (!fits) {
-    if (result.status != Status::kInfeasible) result.status = Status::kUnknown;
-    return;
+  const bool by_peak = problem.objective == Objective::kPeak;
+  const bool proved = by_peak ? result.cost.peak == result.peak_bound.peak &&
+                                    result.cost.duration == problem.graph->base_duration
+                              : result.cost.duration == result.duration_bound.duration;
+  if (within_budget(problem, result.cost)) {
+    const bool optimal = proved || result.status == Status::kOptimal;
+    result.status = optimal ? Status::kOptimal : Status::kFeasible;
+  } else {
+    // The least peak of all, and it is over the budget.
+    const bool least = by_peak && result.status == Status::kOptimal;
+    const bool refuted = least || result.status == Status::kInfeasible;
+    result.status = refuted ? Status::kInfeasible : Status::kUnknown;
   }
-  const bool proved = problem.objective == Objective::kTime
-                          ? result.cost.duration == result.duration_bound.duration
-                          : result.cost.peak == result.peak_bound.peak &&
-                                result.cost.duration == problem.graph->base_duration;
-  if (proved) result.status = Status::kOptimal;
-  if (result.status != Status::kOptimal) result.status = Status::kFeasible;
   if (result.status == Status::kOptimal) result.stopped_by = StoppedBy::kProof;
 }
 
@@ -83,18 +99,37 @@ void name_only_proofs(PlanResult& result) {
   if (!is_proved && result.stopped_by == StoppedBy::kProof) result.stopped_by = StoppedBy::kTarget;
 }
 
-/// Keeps the best of the planner's plan and the plans known before.
+/// Keeps the best of the planner's plan and the plans known before. These show, too, where a planner calls a
+/// budget infeasible that is not.
 void consider_starts(const Problem& problem, PlanResult& result) {
   for (const Plan& start : problem.starts) {
+    if (total_duration(*problem.graph, start) >= Wide{kTooLong.count()}) continue;
     PlanResult known = result;
     known.plan = start;
-    confirm(problem, known, "known before");
+    confirm(problem, known, "planner " + result.planner + " was given a start");
+    if (result.status == Status::kInfeasible) continue;
     known.status = Status::kUnknown;
     settle(problem, known);
     if (!better(problem, known, result)) continue;
-    known.planner = "known";
+    mark_known(known);
     result = std::move(known);
   }
+}
+
+/// The planner's answer, or the one that the bounds already give.
+PlanResult answer(const Problem& bounded, const std::function<PlanResult(const Problem&, Limits&)>& run,
+                  Limits& limits) {
+  PlanResult result;
+  if (bounded.budget < bounded.peak_bound->peak) {
+    result.status = Status::kInfeasible;
+    result.stopped_by = StoppedBy::kProof;
+    return result;
+  }
+  result = run(bounded, limits);
+  if (result.stopped_by == StoppedBy::kTarget) {
+    result.stopped_by = limits.stopped_by().value_or(StoppedBy::kTarget);
+  }
+  return result;
 }
 
 }  // namespace
@@ -114,33 +149,31 @@ PlanResult make_plan_with(const Problem& problem, std::string_view name,
                           const std::function<PlanResult(const Problem&, Limits&)>& run, Limits& limits) {
   const Graph& graph = *problem.graph;
   const Limits clock;
+  Problem bounded = problem;
   const PeakBound peak_bound =
       problem.peak_bound ? *problem.peak_bound : best_peak_bound(graph, problem.order);
-  PlanResult result;
-  DurationBound cheap{"base", graph.base_duration};
-  if (problem.objective == Objective::kTime && problem.budget < peak_bound.peak) {
-    result.status = Status::kInfeasible;
-    result.stopped_by = StoppedBy::kProof;
-  } else {
-    Problem bounded = problem;
-    bounded.peak_bound = &peak_bound;
-    if (problem.objective == Objective::kTime) {
-      Limits share(limits, kBoundShare);
-      cheap = problem.duration_bound ? *problem.duration_bound
-                                     : cheap_duration_bound(graph, problem.budget, problem.order, share);
-      bounded.duration_bound = &cheap;
-    }
-    result = run(bounded, limits);
+  bounded.peak_bound = &peak_bound;
+  DurationBound duration_bound{"base", graph.base_duration};
+  if (problem.objective == Objective::kTime && problem.budget >= peak_bound.peak) {
+    Limits share(limits, kBoundShare);
+    duration_bound = problem.duration_bound
+                         ? *problem.duration_bound
+                         : cheap_duration_bound(graph, problem.budget, problem.order, share);
+    bounded.duration_bound = &duration_bound;
   }
+  PlanResult result = answer(bounded, run, limits);
   if (result.planner.empty()) result.planner = name;
   result.order = problem.order;
   if (peak_bound.peak >= result.peak_bound.peak) result.peak_bound = peak_bound;
-  if (cheap.duration >= result.duration_bound.duration) result.duration_bound = std::move(cheap);
+  if (duration_bound.duration >= result.duration_bound.duration) result.duration_bound = duration_bound;
   if (result.plan) {
-    confirm(problem, result, result.planner);
+    confirm(problem, result, "planner " + result.planner + " returned a plan");
     settle(problem, result);
+  } else if (has_plan(result)) {
+    throw std::logic_error("planner " + result.planner + " returned the status " +
+                           std::string(to_string(result.status)) + " without a plan");
   }
-  if (result.status != Status::kInfeasible) consider_starts(problem, result);
+  consider_starts(problem, result);
   name_only_proofs(result);
   result.seconds = clock.seconds();
   return result;

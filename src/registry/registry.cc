@@ -24,10 +24,24 @@ namespace remat {
 
 std::span<const PlannerInfo> planners() {
   static const std::array kPlanners{
-      keep_all::info(),       greedy::info(),   tw_remat::info(), pw_remat::info(),
-      retention::info(),      evict::info(),    dtr::info(),      chen::info(),
-      lower_set_dp::info(),   rotor::info(),    search::info(),   checkmate_lp::info(),
-      checkmate_milp::info(), moccasin::info(), hiremate::info(), automatic::info(),
+      // What `auto` runs.
+      automatic::info(),
+      keep_all::info(),
+      retention::info(),
+      rotor::info(),
+      greedy::info(),
+      tw_remat::info(),
+      evict::info(),
+      search::info(),
+      // There for comparison.
+      dtr::info(),
+      chen::info(),
+      lower_set_dp::info(),
+      pw_remat::info(),
+      checkmate_lp::info(),
+      checkmate_milp::info(),
+      moccasin::info(),
+      hiremate::info(),
   };
   return kPlanners;
 }

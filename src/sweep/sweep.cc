@@ -35,19 +35,14 @@ class Sweeper {
   }
 
  private:
-  PlanResult ask(const Problem& base, Limits& share) {
-    const std::vector<Plan> starts = store_.around(graph_, options_.order, base.budget);
-    Problem problem = base;
-    problem.starts = starts;
+  PlanResult ask(Problem problem, Limits& share) {
     problem.peak_bound = &result_.peak_bound;
-    PlanResult answer = make_plan(problem, options_.planner, options_.plan, share);
-    if (answer.plan) store_.add(graph_, options_.order, *answer.plan);
-    return answer;
+    return make_plan_from(store_, problem, options_.planner, options_.plan, share);
   }
 
   void improve_smallest_peak() {
     Limits share(limits_, 0.15);
-    ask({&graph_, Bytes(), options_.order, Objective::kPeak}, share);
+    ask({&graph_, kNoBudget, options_.order, Objective::kPeak}, share);
   }
 
   void lay_out_budgets() {
@@ -69,7 +64,7 @@ class Sweeper {
     if (point.result.status == Status::kOptimal) return;
     Limits share(limits_, part);
     PlanResult answer = ask({&graph_, point.budget, options_.order, Objective::kTime}, share);
-    if (answer.planner == "known") answer.planner = point.result.planner;
+    if (answer.known) answer.planner = point.result.planner;
     if (answer.duration_bound.duration < point.result.duration_bound.duration) {
       answer.duration_bound = point.result.duration_bound;
     }
@@ -91,7 +86,7 @@ class Sweeper {
       result.order = options_.order;
       if (result.duration_bound.duration < graph_.base_duration)
         result.duration_bound = {"base", graph_.base_duration};
-      if (result.planner.empty()) result.planner = "known";
+      if (result.planner.empty()) mark_known(result);
       const bool proved = result.cost.duration == result.duration_bound.duration;
       if (result.status != Status::kOptimal) result.status = proved ? Status::kOptimal : Status::kFeasible;
     }

@@ -5,9 +5,9 @@
 #include <algorithm>
 #include <atomic>
 
-#include "baselines/hiremate/canonical.h"
 #include "baselines/hiremate/greedy_runs.h"
 #include "baselines/hiremate/hierarchy.h"
+#include "baselines/hiremate/same_groups.h"
 #include "helpers/graphs.h"
 #include "helpers/reproduce.h"
 #include "lp/highs.h"
@@ -21,7 +21,7 @@ namespace {
 Graph model(std::string name) {
   TrainingOptions options;
   options.model = std::move(name);
-  return remat::training_graph(options);
+  return training_graph(options);
 }
 
 Bytes keep_all_peak(const Graph& graph) { return simulate(graph, keep_all_plan(graph)).peak; }
@@ -133,7 +133,7 @@ TEST(HPartition, GroupsOfRandomGraphsAreConvexAndSmallEnough) {
   Random random(3);
   for (int round = 0; round < 200; ++round) {
     const Graph graph = random_training(random, static_cast<int>(random.between(2, 40)));
-    const TrainingGraph training = training_graph(graph);
+    const TrainingGraph training = pair_layers(graph);
     const Settings settings = small(random.between(2, 8), random.between(2, 8));
     const Partition partition = partition_with(training, *h_partition(settings));
     const auto wrong = check_partition(training, partition);
@@ -151,7 +151,7 @@ TEST(HPartition, TakesTheCheapestCandidateFirst) {
   // A chain whose middle value is small: with room for two nodes the cut goes through it.
   //   0 -100- 1 -100- 2 -1- 3 -100- 4 -100- 5
   const Graph graph = phased_chain({100, 100, 1, 100, 100, 100}, 1);
-  const TrainingGraph training = training_graph(graph);
+  const TrainingGraph training = pair_layers(graph);
   ASSERT_EQ(training.num_layers(), 6u);
   const Partition partition = partition_with(training, *h_partition(small(2, 3)));
   const auto& members = partition.groups[partition.root].members;
@@ -162,7 +162,7 @@ TEST(HPartition, TakesTheCheapestCandidateFirst) {
 
 TEST(Partition, RefusesGroupsThatAreNotConvex) {
   const Graph graph = testing::training_chain(4);
-  const TrainingGraph training = training_graph(graph);
+  const TrainingGraph training = pair_layers(graph);
   const auto list = [](std::vector<Nested> members) { return Nested{OpId(), std::move(members)}; };
   const auto leaf = [](int i) { return Nested{OpId(i), {}}; };
   const auto message = [&](const Nested& nested) -> std::string {
@@ -183,7 +183,7 @@ TEST(Partition, RefusesGroupsThatAreNotConvex) {
 
 TEST(Sequence, CutsAChainOfBlocksWhereOneLayerCarriesAll) {
   const Graph graph = model("mlp_mixer");
-  const TrainingGraph training = training_graph(graph);
+  const TrainingGraph training = pair_layers(graph);
   const Partition partition = partition_with(training, *sequence());
   EXPECT_FALSE(check_partition(training, partition));
   EXPECT_GT(partition.groups[partition.root].members.size(), 12u);
@@ -191,7 +191,7 @@ TEST(Sequence, CutsAChainOfBlocksWhereOneLayerCarriesAll) {
 
 TEST(Canonical, FindsRepeatedBlocksAndTranslatesTheirOptions) {
   const Graph graph = testing::training_chain(9, 5, 3);
-  const TrainingGraph training = training_graph(graph);
+  const TrainingGraph training = pair_layers(graph);
   Nested root;
   for (int b = 0; b < 3; ++b) {
     Nested block;
@@ -208,19 +208,19 @@ TEST(Canonical, FindsRepeatedBlocksAndTranslatesTheirOptions) {
   EXPECT_EQ(moved.forward, (std::vector<OpId>{OpId(6), OpId(7)}));
   EXPECT_EQ(moved.backward, (std::vector<OpId>{OpId(7)}));
   const Graph gpt = model("mlp_mixer");
-  const TrainingGraph long_training = training_graph(gpt);
+  const TrainingGraph long_training = pair_layers(gpt);
   const auto summary = summarize(long_training, partition_with(long_training, *sequence()));
   EXPECT_LT(2 * summary.distinct, summary.groups);
 }
 
 /// What a solution of H-ILP says about memory and duration is what the simulator says: the plan that comes
-/// out of the model's optimum keeps the budget, with the lower solvers' options, staged ones among them.
-void expect_root_plans_within_budget(const std::string& lower, int rounds, int* staged) {
+/// out of the model's optimum keeps the budget, with the lower solvers' options, refreshed ones among them.
+void expect_root_plans_within_budget(const std::string& lower, int rounds, int* refreshed) {
   Random random(5);
   int solved = 0;
   for (int round = 0; round < rounds; ++round) {
     const Graph graph = random_training(random, static_cast<int>(random.between(4, 16)));
-    const TrainingGraph training = training_graph(graph);
+    const TrainingGraph training = pair_layers(graph);
     Settings settings = small(6, 4);
     settings.lower = {solver_named(lower, settings)};
     const Partition partition = partition_with(training, *h_partition(settings));
@@ -229,7 +229,7 @@ void expect_root_plans_within_budget(const std::string& lower, int rounds, int* 
     hierarchy.solve(limits);
     const Level& root = hierarchy.root();
     for (const Member& member : root.members) {
-      for (const Option& option : member.options) *staged += option.staged();
+      for (const Option& option : member.options) *refreshed += option.refreshed();
     }
     const Bytes budget(keep_all_peak(graph).count() * 8 / 10);
     const LevelGraph level = level_graph(root, true);
@@ -251,15 +251,15 @@ void expect_root_plans_within_budget(const std::string& lower, int rounds, int* 
 }
 
 TEST(HIlp, SolutionsOfRandomGraphsKeepTheirBudget) {
-  int staged = 0;
-  expect_root_plans_within_budget("h_ilp", 20, &staged);
-  EXPECT_EQ(staged, 0);
+  int refreshed = 0;
+  expect_root_plans_within_budget("h_ilp", 20, &refreshed);
+  EXPECT_EQ(refreshed, 0);
 }
 
-TEST(HIlp, SolutionsWithStagedOptionsKeepTheirBudget) {
-  int staged = 0;
-  expect_root_plans_within_budget("retention", 60, &staged);
-  EXPECT_GT(staged, 60);
+TEST(HIlp, SolutionsWithRefreshedOptionsKeepTheirBudget) {
+  int refreshed = 0;
+  expect_root_plans_within_budget("retention", 60, &refreshed);
+  EXPECT_GT(refreshed, 60);
 }
 
 /// On one level, where nothing is lost by options, H-ILP finds the optimum that checkmate_milp proves.
@@ -299,7 +299,7 @@ TEST(HIlp, IsNearTheOptimumOnNetworks) {
     options.settings.depth = depth;
     options.settings.vocabulary = vocabulary;
     options.device = devices().front();
-    return remat::training_graph(options);
+    return training_graph(options);
   };
   int proved = 0;
   for (const Graph& graph : {network("fno", -1, -1), network("mlp_mixer", 1, -1)}) {
@@ -359,7 +359,7 @@ TEST(Framework, NamesASolverWhoseOptionsAreNoRuns) {
 
 TEST(Framework, RefusesGraphsWithoutABackwardPass) {
   const Graph graph = chain({.length = 5, .training = false});
-  EXPECT_THROW(training_graph(graph), UsageError);
+  EXPECT_THROW(pair_layers(graph), UsageError);
   Limits limits;
   EXPECT_THROW(testing::recorded_plan({&graph, Bytes(3)}, "hiremate", {}, limits), UsageError);
 }
@@ -401,13 +401,13 @@ TEST(Presets, MakePlans) {
   TrainingOptions options;
   options.model = "resnet";
   options.settings.depth = 18;
-  expect_plan(remat::training_graph(options), "rockmate", 80);
+  expect_plan(training_graph(options), "rockmate", 80);
   options.model = "gpt";
   options.settings.depth = 4;
   options.settings.vocabulary = 1000;
-  expect_plan(remat::training_graph(options), "rockmate", 70);
+  expect_plan(training_graph(options), "rockmate", 70);
   options.settings.depth = 2;
-  expect_plan(remat::training_graph(options), "checkmate", 80);
+  expect_plan(training_graph(options), "checkmate", 80);
   expect_plan(model("fno"), "published", 80);
 }
 

@@ -110,6 +110,15 @@ TEST_F(Cli, ObjectivePeakGoesWithoutABudget) {
   EXPECT_EQ(run_cli({"check", graph_, folder_ / "plan.json"}).code, 0);
 }
 
+TEST_F(Cli, ObjectivePeakIsInfeasibleAtOnceWhereTheBoundIsAboveTheBudget) {
+  const CliRun run = run_cli({"plan", graph_, "--objective", "peak", "-b", "2", "--time-limit", "1s"});
+  EXPECT_EQ(run.code, 2);
+  EXPECT_EQ(run.value("status"), "infeasible");
+  EXPECT_EQ(run.value("stopped_by"), "proof");
+  EXPECT_LT(std::stod(run.value("seconds")), 0.5);
+  EXPECT_EQ(run.value("peak"), "-");
+}
+
 TEST_F(Cli, SameSeedAndWorkLimitGiveTheSamePlan) {
   for (const char* name : {"a", "b"}) {
     ASSERT_EQ(
@@ -322,7 +331,7 @@ TEST_F(Cli, AnInputIsNeverReplacedByAnOutputOfAnotherKind) {
                   refused(folder_ / "plans/keep_all.json"));
   expect_one_line(run_cli({"sweep", graph_, "--out-dir", folder_ / "plans"}), 1,
                   refused(folder_ / "plans/7.json"));
-  expect_one_line(run_cli({"info", graph_, "--partition-file", graph_}), 1, refused(graph_));
+  expect_one_line(run_cli({"partition", graph_, "-o", graph_}), 1, refused(graph_));
   EXPECT_EQ(read_file(graph_), before);
   EXPECT_EQ(run_cli({"convert", graph_, "-o", graph_}).code, 0) << "a graph over a graph";
   EXPECT_EQ(load_graph(graph_).graph, chain_);

@@ -70,7 +70,8 @@ class Editor {
   bool insert() {
     const OpId op(random_.below(static_cast<std::int64_t>(graph_->num_ops())));
     const OccId before = any_step();
-    if (!tracker_.insertable(op, before)) return false;
+    // Behind its first run an op finds everything that it reads.
+    if (!graph_->recomputable[op] || before == tracker_.begin_occ()) return false;
     if (tracker_.key(tracker_.first(op)) >= tracker_.key(before)) return false;
     tracker_.insert(op, before);
     return true;

@@ -76,19 +76,6 @@ TEST(Evict, ReachesTheLeastPeakOfMostTinyGraphs) {
   EXPECT_GT(reached, rounds * 4 / 5);
 }
 
-TEST(Evict, StartsDifferAndComeBestFirst) {
-  const Graph graph = testing::training_chain(60);
-  Limits limits;
-  const Problem problem{&graph, Bytes(24)};
-  const auto found = starts(problem, {}, 3, 6, limits);
-  ASSERT_GE(found.size(), 3u);
-  for (std::size_t i = 0; i < found.size(); ++i) {
-    EXPECT_FALSE(validate(graph, found[i].plan, OrderMode::kFixed, found[i].cost.peak));
-    if (i == 0 || found[i].cost.peak > problem.budget) continue;
-    EXPECT_GE(found[i].cost.duration, found[i - 1].cost.duration);
-  }
-}
-
 TEST(Evict, ReturnsKeepAllWhereTheLimitsAllowNothing) {
   const Graph graph = testing::training_chain(60);
   Limits limits;

@@ -4,6 +4,7 @@
 
 #include "baselines/checkmate/stage_support.h"
 #include "exact/stage_solve.h"
+#include "planning/incumbent.h"
 #include "planning/options.h"
 
 namespace remat::checkmate_lp {
@@ -13,7 +14,8 @@ constexpr std::int64_t kMostColumns = 400'000;
 
 class Rounding {
  public:
-  Rounding(const Problem& problem, const Options& options) : problem_(problem), options_(options) {}
+  Rounding(const Problem& problem, const Options& options, const Limits& limits)
+      : problem_(problem), options_(options), best_(problem, "checkmate_lp", limits) {}
 
   void relax(Bytes budget, Limits& limits) {
     const Graph& graph = *problem_.graph;
@@ -32,28 +34,21 @@ class Rounding {
     }
   }
 
-  PlanResult result(const Limits& limits) {
-    if (!best_.plan) best_.plan = keep_all_plan(*problem_.graph);
-    if (const auto reason = limits.stopped_by()) best_.stopped_by = *reason;
+  PlanResult result() {
+    if (best_.empty()) best_.offer(keep_all_plan(*problem_.graph));
     counters_.emplace_back("threshold_percent", threshold_percent_);
-    best_.counters = std::move(counters_);
-    return std::move(best_);
+    return best_.result(std::move(counters_));
   }
 
  private:
   void offer(Plan plan, double threshold) {
-    PlanResult candidate;
-    candidate.cost = simulate(*problem_.graph, plan);
-    candidate.plan = std::move(plan);
-    if (candidate.cost.peak <= problem_.budget) candidate.status = Status::kFeasible;
-    if (!better(problem_, candidate, best_)) return;
-    best_ = std::move(candidate);
+    if (!best_.offer(std::move(plan))) return;
     threshold_percent_ = static_cast<std::int64_t>(threshold * 100 + 0.5);
   }
 
   const Problem& problem_;
   const Options& options_;
-  PlanResult best_;
+  Incumbent best_;
   Counters counters_;
   std::int64_t threshold_percent_ = 0;
 };
@@ -64,14 +59,14 @@ PlanResult run(const Problem& problem, const PlanOptions& given, Limits& limits)
       .number("threshold", options.threshold, 0, 1)
       .flag("shrink", options.shrink)
       .finish();
-  Rounding rounding(problem, options);
+  Rounding rounding(problem, options, limits);
   rounding.relax(problem.budget, limits);
   if (options.shrink && !limits.reached()) {
     const Bytes resident = problem.graph->resident;
     const std::int64_t beyond = (problem.budget - resident).count();
     if (beyond >= 10) rounding.relax(resident + Bytes(beyond - beyond / 10), limits);
   }
-  return rounding.result(limits);
+  return rounding.result();
 }
 
 std::optional<std::string> supports(const Problem& problem) {

@@ -4,6 +4,7 @@
 
 #include "baselines/checkmate/stage_support.h"
 #include "exact/stage_solve.h"
+#include "planning/incumbent.h"
 #include "planning/options.h"
 
 namespace remat::checkmate_milp {
@@ -30,39 +31,30 @@ class Solve {
         options_(read_options(given)),
         given_(given),
         limits_(limits),
+        best_(problem, "checkmate_milp", limits),
         bound_(problem.graph->base_duration) {}
 
   PlanResult run() {
-    offer(keep_all_plan(graph_));
+    best_.offer(keep_all_plan(graph_));
     for (const Plan& start : problem_.starts) {
-      if (!validate(graph_, start, problem_.order)) offer(start);
+      if (!validate(graph_, start, problem_.order)) best_.offer(start);
     }
-    if (options_.warm_start != "none" && !proved()) warm_start();
-    if (options_.rows == "both" && !proved()) solve(StageRows::kAnyOrder);
-    if (!proved()) solve(StageRows::kGraphOrder);
+    if (options_.warm_start != "none" && !done()) warm_start();
+    const bool had_plan = best_.fits();
+    if (options_.rows == "both" && !done()) solve(StageRows::kAnyOrder);
+    // A plan that came out of the model bounds it: only faster ones are asked for now.
+    if (options_.rows == "both" && !had_plan && best_.fits() && !done()) solve(StageRows::kAnyOrder);
+    if (!done()) solve(StageRows::kGraphOrder);
     return conclude();
   }
 
  private:
-  bool fits() const { return best_ && cost_.peak <= problem_.budget; }
   double beyond(Duration d) const { return static_cast<double>((d - graph_.base_duration).count()); }
-  /// Within the gap of the bound that holds for every plan in fixed order.
-  bool proved() const {
-    return fits() && beyond(cost_.duration) - beyond(bound_) <= options_.gap * beyond(bound_);
-  }
-
-  bool offer(Plan plan) {
-    const Simulation cost = simulate(graph_, plan);
-    const auto key = [&](const Simulation& s) {
-      const bool over = s.peak > problem_.budget;
-      return std::tuple(over, over ? s.peak : Bytes(), s.duration);
-    };
-    if (best_ && key(cost) >= key(cost_)) return false;
-    best_ = std::move(plan);
-    cost_ = cost;
-    limits_.report(
-        {"checkmate_milp", limits_.seconds(), cost.peak, cost.duration, cost.peak <= problem_.budget});
-    return true;
+  /// At the bound that holds for every plan in fixed order.
+  bool proved() const { return best_.fits() && best_.cost().duration <= bound_; }
+  /// As near to it as was asked for.
+  bool done() const {
+    return best_.fits() && beyond(best_.cost().duration) - beyond(bound_) <= options_.gap * beyond(bound_);
   }
 
   /// A plan by another planner, within a tenth of the limits, a second, and as much work as a second has.
@@ -74,23 +66,23 @@ class Solve {
     const PlannerInfo& planner = find_planner(options_.warm_start);
     if (planner.supports(problem_)) return;
     PlanResult start = make_plan(problem_, planner.name, {given_.seed, given_.threads, {}}, share);
-    if (start.plan) offer(std::move(*start.plan));
+    if (start.plan) best_.offer(std::move(*start.plan));
   }
 
   void solve(StageRows rows) {
     StageSpec spec{.budget = problem_.budget, .rows = rows, .first = {}, .cutoff = std::nullopt};
-    if (fits()) spec.cutoff = cost_.duration - Duration(1);
+    if (best_.fits()) spec.cutoff = best_.cost().duration - Duration(1);
     if (limits_.reached()) return;
     const StageModel model(graph_, spec);
     StageEffort effort;
     effort.relative_gap = options_.gap;
     effort.threads = given_.threads;
     effort.seed = static_cast<std::int64_t>(given_.seed);
-    effort.on_better = [&](const std::vector<double>& x) { offer(model.plan_as_run(x)); };
+    effort.on_better = [&](const std::vector<double>& x) { best_.offer(model.plan_as_run(x)); };
     const StageOutcome outcome = solve_stages(graph_, model, spec, effort, limits_);
     if (outcome.x) {
-      offer(model.plan_as_run(*outcome.x));
-      offer(model.plan_of(*outcome.x));
+      best_.offer(model.plan_as_run(*outcome.x));
+      best_.offer(model.plan_of(*outcome.x));
     }
     if (rows == StageRows::kAnyOrder) bound_ = std::max(bound_, outcome.bound);
     if (rows == StageRows::kGraphOrder) {
@@ -104,16 +96,14 @@ class Solve {
   }
 
   PlanResult conclude() {
-    PlanResult result;
-    result.duration_bound = {"stage_milp", bound_};
-    if (proved()) result.status = Status::kOptimal;
-    result.plan = std::move(best_);
-    if (const auto reason = limits_.stopped_by()) result.stopped_by = *reason;
+    const bool optimal = proved();
     counters_.emplace_back("columns", columns_);
     counters_.emplace_back("fixed", fixed_);
     counters_.emplace_back("nodes", nodes_);
     counters_.emplace_back("iterations", iterations_);
-    result.counters = std::move(counters_);
+    PlanResult result = best_.result(std::move(counters_));
+    result.duration_bound = {"stage_milp", bound_};
+    if (optimal) result.status = Status::kOptimal;
     return result;
   }
   const Problem& problem_;
@@ -121,8 +111,7 @@ class Solve {
   const Options options_;
   const PlanOptions& given_;
   Limits& limits_;
-  std::optional<Plan> best_;
-  Simulation cost_;
+  Incumbent best_;
   Duration bound_;  ///< of every plan in fixed order
   Counters counters_;
   std::int64_t columns_ = 0, fixed_ = 0, nodes_ = 0, iterations_ = 0;

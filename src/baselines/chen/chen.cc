@@ -3,8 +3,8 @@
 #include <algorithm>
 #include <set>
 
+#include "planning/incumbent.h"
 #include "planning/options.h"
-#include "planning/preference.h"
 
 namespace remat::chen {
 namespace {
@@ -66,32 +66,26 @@ PlanResult run(const Problem& problem, const PlanOptions& options, Limits& limit
   std::int64_t total = 0;
   for (std::int64_t bytes : forward.bytes) total += bytes;
 
-  PlanResult result;
-  Simulation best;
+  Incumbent best(problem, "chen", limits);
   std::vector<std::int32_t> best_part(forward.size(), 0);
   std::set<std::vector<std::int32_t>> tried;
   // Segment budgets from everything down to nothing, each 5/6 of the one before.
   for (std::int64_t segment = total; !limits.spend(1 + static_cast<std::int64_t>(graph.num_ops()) / 4);
-       segment = segment * 5 / 6) {
+       segment -= segment / 6 + (segment % 6 != 0)) {
     const auto part = cut(forward, order, candidate, segment);
     if (tried.insert(part).second) {
       Plan plan = canonical::plan_for_parts(graph, pairing, part);
       Simulation cost = simulate(graph, plan);
-      if (!liveness) cost.peak = graph.resident + Bytes(canonical::formula_peak(forward, part));
-      if (!result.plan || preference(problem, cost) < preference(problem, best)) {
-        result.plan = std::move(plan);
-        best = cost;
-        best_part = part;
-      }
+      if (!liveness)
+        cost.peak = Bytes(capped(Wide{graph.resident.count()} + canonical::formula_peak(forward, part)));
+      if (best.offer(std::move(plan), cost)) best_part = part;
     }
     if (segment == 0) break;
   }
-  if (!result.plan) result.plan = keep_all_plan(graph);
-  result.counters = {{"articulation_points", std::count(candidate.begin(), candidate.end(), true)},
-                     {"cuts_tried", static_cast<std::int64_t>(tried.size())},
-                     {"formula_peak", canonical::formula_peak(forward, best_part)}};
-  if (const auto reason = limits.stopped_by()) result.stopped_by = *reason;
-  return result;
+  if (best.empty()) best.offer(keep_all_plan(graph));
+  return best.result({{"articulation_points", std::count(candidate.begin(), candidate.end(), true)},
+                      {"cuts_tried", static_cast<std::int64_t>(tried.size())},
+                      {"formula_peak", canonical::formula_peak(forward, best_part)}});
 }
 
 }  // namespace

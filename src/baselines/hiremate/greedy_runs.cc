@@ -80,7 +80,7 @@ class Greedy {
         if (limits_.reached()) return false;
         changed.option[j] = o;
         if (o != before) consider(changed);
-        if (!graph_.members[j].may_rerun || graph_.members[j].backward_node < 0 || staged(j, o)) continue;
+        if (!graph_.members[j].may_rerun || graph_.members[j].backward_node < 0 || refreshed(j, o)) continue;
         changed.again[j] = !changed.again[j];
         consider(changed);
         changed.again[j] = !changed.again[j];
@@ -144,8 +144,8 @@ class Greedy {
     }
     changed.option[j] = any_option(j);
     if (kind < 7) {
-      // What a staged option makes again need not be kept, what others do not make again had better be.
-      const bool drop = staged(j, changed.option[j]);
+      // What a refreshed option makes again need not be kept, what others do not make again had better be.
+      const bool drop = refreshed(j, changed.option[j]);
       for (std::size_t d : droppable) {
         if (graph_.data[d].maker == static_cast<int>(j)) changed.dropped[d] = drop;
       }
@@ -198,7 +198,7 @@ class Greedy {
       std::map<int, int> phase;  // option by node
       if (again(policy, i) && has_phantom(j, policy.option[i])) {
         require_run(policy, j, policy.option[i], done, there, phase);
-      } else if (staged(i, policy.option[i]) && !turned[i]) {
+      } else if (refreshed(i, policy.option[i]) && !turned[i]) {
         require_run(policy, j, unsaved(j) + 1 + policy.option[i], done, there, phase);
       }
       const RunShape& backward =
@@ -215,11 +215,11 @@ class Greedy {
     return runs;
   }
 
-  bool staged(std::size_t j, int option) const {
-    return graph_.members[j].options[static_cast<std::size_t>(option)].staged;
+  bool refreshed(std::size_t j, int option) const {
+    return graph_.members[j].options[static_cast<std::size_t>(option)].refreshed;
   }
   bool again(const Policy& policy, std::size_t j) const {
-    return policy.again[j] && !staged(j, policy.option[j]);
+    return policy.again[j] && !refreshed(j, policy.option[j]);
   }
   bool has_phantom(int j, int option) const {
     const MemberShape& member = graph_.members[static_cast<std::size_t>(j)];

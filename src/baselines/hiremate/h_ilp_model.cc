@@ -86,10 +86,10 @@ std::size_t HilpModel::option_index(int node, int option) const {
   return o > n ? o - n - 1 : o;
 }
 
-/// Is it the refresh of a staged option?
-bool HilpModel::staged(int node, int option) const {
+/// Is it the refresh of a refreshed option?
+bool HilpModel::refreshed(int node, int option) const {
   return level_.is_forward(node) && static_cast<std::size_t>(option) > member(node).options.size() &&
-         member(node).options[option_index(node, option)].staged;
+         member(node).options[option_index(node, option)].refreshed;
 }
 
 bool HilpModel::refreshes(int node, int option) const {
@@ -141,9 +141,9 @@ void HilpModel::add_runs() {
         // A forward run that is to save nothing serves options without a phantom too.
         const bool unsaved = forward && static_cast<std::size_t>(o) == member(k).options.size();
         const bool late = forward && !spec_.all_phases && member(k).backward_node < t;
-        if (k != level_.turn && !unsaved && member(k).options[option_index(k, o)].staged) {
+        if (k != level_.turn && !unsaved && member(k).options[option_index(k, o)].refreshed) {
           // Begun by the first run, turned by a later one; not where anything may run in any phase.
-          const bool first = saves(k, o) && k == t, turned = staged(k, o) && t > level_.turn;
+          const bool first = saves(k, o) && k == t, turned = refreshed(k, o) && t > level_.turn;
           if (!spec_.all_phases && (!forward || (!late && (first || turned)))) usable.push_back(o);
           continue;
         }
@@ -209,7 +209,7 @@ void HilpModel::add_saved() {
       const auto i = static_cast<std::size_t>(o);
       for (int t = j + 1; t <= (spec_.all_phases ? n : m.backward_node); ++t) {
         const int before = t - 1;
-        if (m.options[i].staged) {
+        if (m.options[i].refreshed) {
           // Before the turn nothing changes; after it the phase before may have turned it into the other.
           saved(t, j)[i] = t <= level_.turn + 1 ? run(j, j)[i] : binary();
           if (t > level_.turn + 1) after(t, j)[i] = binary();
@@ -271,7 +271,7 @@ void HilpModel::add_phantoms(int t) {
     for (int o = 0; o < static_cast<int>(m.options.size()); ++o) {
       if (!saves(j, o)) continue;
       const auto i = static_cast<std::size_t>(o);
-      if (m.options[i].staged) {
+      if (m.options[i].refreshed) {
         add_stages(t, j, o);
         continue;
       }
@@ -307,7 +307,7 @@ void HilpModel::add_phantoms(int t) {
   }
 }
 
-/// The phantom node of a staged option becomes the other one by the refresh, and that one serves the
+/// The phantom node of a refreshed option becomes the other one by the refresh, and that one serves the
 /// backward part.
 void HilpModel::add_stages(int t, int j, int o) {
   const MemberShape& m = level_.members[static_cast<std::size_t>(j)];
@@ -438,11 +438,11 @@ void HilpModel::finish_phase(int t, int k, Row& usage) {
       const double bytes = static_cast<double>(m.options[o].saved) * memory_scale_;
       if (level_.is_forward(k)) {
         if (saves(k, static_cast<int>(o))) usage.add(run(t, k)[o], bytes);
-        if (m.options[o].staged) {
+        if (m.options[o].refreshed) {
           const auto more = static_cast<double>(m.options[o].saved_after - m.options[o].saved);
           usage.add(run(t, k)[m.options.size() + 1 + o], more * memory_scale_);
         }
-      } else if (m.options[o].staged) {
+      } else if (m.options[o].refreshed) {
         const auto after = static_cast<double>(m.options[o].saved_after);
         usage.add(run(t, k)[o], -after * memory_scale_);
       } else {
@@ -524,7 +524,7 @@ std::vector<double> HilpModel::start_from(const std::vector<Run>& runs) const {
       }
       const int o = ran(t, j);
       if (o >= 0 && saves(j, o)) is_saved[static_cast<std::size_t>(o)] = true;
-      if (o >= 0 && staged(j, o)) {
+      if (o >= 0 && refreshed(j, o)) {
         is_saved[static_cast<std::size_t>(o) - m.options.size() - 1] = false;
         is_after[static_cast<std::size_t>(o) - m.options.size() - 1] = true;
       }

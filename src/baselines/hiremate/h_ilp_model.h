@@ -24,7 +24,7 @@ struct HilpSpec {
 ///                       what option o saved
 ///   held(t, d)      P   data node d is in memory before phase t
 ///   saved(t, j, o)  Sp  member j's phantom node of option o is in memory before phase t
-///   after(t, j, o)      the same once the refresh of a staged option has run: option n + 1 + o then turns
+///   after(t, j, o)      the same once the refresh of a refreshed option has run: option n + 1 + o then turns
 ///                       one phantom node into the other, exactly once and before the backward part
 ///   alive(t, k, d)  A   d is in memory after node k in phase t, for d that k makes or reads
 /// C (created) and D (deleted) are the differences of A along a phase and are left out: A is a column, at
@@ -66,7 +66,7 @@ class HilpModel {
   const RunShape& shape(int node, int option) const;
   bool saves(int node, int option) const;
   bool refreshes(int node, int option) const;
-  bool staged(int node, int option) const;
+  bool refreshed(int node, int option) const;
   std::size_t option_index(int node, int option) const;
   bool may_run(int t, int k) const {
     return may_run_[static_cast<std::size_t>(t)][static_cast<std::size_t>(k)];
@@ -110,7 +110,7 @@ class HilpModel {
   std::vector<std::vector<std::vector<Literal>>> run_;    ///< phase by node by option
   std::vector<std::vector<Literal>> held_;                ///< phase (one more for the end) by data node
   std::vector<std::vector<std::vector<Literal>>> saved_;  ///< phase (one more) by member by option
-  std::vector<std::vector<std::vector<Literal>>> after_;  ///< the same, of staged options
+  std::vector<std::vector<std::vector<Literal>>> after_;  ///< the same, of refreshed options
   std::vector<std::vector<int>> related_;                 ///< data nodes that a node makes or reads, by node
   std::vector<std::vector<Literal>> alive_;               ///< of the phase at hand: by node, as in related_
   std::vector<Literal> now_;  ///< of the phase at hand: status of each data node at the node at hand

@@ -7,7 +7,7 @@
 #include <tuple>
 
 #include "base/threads.h"
-#include "baselines/hiremate/canonical.h"
+#include "baselines/hiremate/same_groups.h"
 #include "remat/error.h"
 
 namespace remat::hiremate {
@@ -76,7 +76,7 @@ void check_option(const Level& level, const Option& option) {
   for (const auto& [op, count] : runs) {
     if (count == 0) fail("does not run " + describe(graph, op));
   }
-  if (option.staged()) check_refresh(level, option, fail);
+  if (option.refreshed()) check_refresh(level, option, fail);
 }
 
 Hierarchy::Hierarchy(const TrainingGraph& training, const Partition& partition, const Settings& settings)
@@ -180,7 +180,7 @@ std::vector<LevelBudget> Hierarchy::ladder(const Level& level) const {
     }
   }
   std::vector<LevelBudget> budgets;
-  // No fewer than the options that may be chosen among them: half of them staged, some of them dominated.
+  // No fewer than the options that may be chosen among them: half of them refreshed, some of them dominated.
   const double share = static_cast<double>(partition_.groups[level.group].num_layers) /
                        static_cast<double>(training_.num_layers());
   const auto wanted = static_cast<std::int64_t>(share * static_cast<double>(settings_.most_options) / 3);
@@ -190,7 +190,7 @@ std::vector<LevelBudget> Hierarchy::ladder(const Level& level) const {
     const auto between = [&](std::int64_t low, std::int64_t high) {
       return Bytes(low + static_cast<std::int64_t>(rung * static_cast<double>(high - low)));
     };
-    budgets.push_back({Bytes(2 * peak), between(0, all.saved)});
+    budgets.push_back({Bytes(capped(Wide{2} * peak)), between(0, all.saved)});
     if (i > 0) budgets.push_back({between(least, peak), std::nullopt});
   }
   return budgets;
@@ -203,7 +203,7 @@ void Hierarchy::solve_group(GroupId group, Limits& limits) {
     check_option(level, option);
     OptionCost cost = cost_of(training_, level.forward, level.backward, option);
     // Nothing is saved: the same as running the whole forward part again.
-    if (cost.staged && cost.saved == 0) return;
+    if (cost.refreshed && cost.saved == 0) return;
     all.push_back({std::move(option), std::move(cost)});
   };
   offer(keep_all_option(level));

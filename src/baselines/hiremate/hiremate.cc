@@ -2,10 +2,10 @@
 
 #include <algorithm>
 #include <stdexcept>
-#include <tuple>
 
 #include "baselines/hiremate/hierarchy.h"
 #include "graph/pairing.h"
+#include "planning/incumbent.h"
 #include "planning/options.h"
 #include "polish/polish.h"
 #include "remat/error.h"
@@ -37,11 +37,11 @@ Plan in_graph_order(const Graph& graph, const Plan& plan) {
   return result;
 }
 
-/// The best plan so far.
+/// The best plan so far, and the solver that made it.
 class Flattened {
  public:
   Flattened(const Problem& problem, const Settings& settings, Limits& limits)
-      : problem_(problem), settings_(settings), limits_(limits) {}
+      : problem_(problem), settings_(settings), limits_(limits), best_(problem, "hiremate", limits) {}
 
   /// Returns the peak of the plan before polishing.
   Bytes offer(Plan plan, std::string_view solver) {
@@ -55,29 +55,22 @@ class Flattened {
       cost = simulate(graph, plan);
     }
     limits_.spend(1 + static_cast<std::int64_t>(plan.steps.size()) / 16);
-    if (best_ && key(cost) >= key(cost_)) return peak;
-    best_ = std::move(plan);
-    cost_ = cost;
-    solver_ = solver;
-    limits_.report({"hiremate", limits_.seconds(), cost.peak, cost.duration, fits()});
+    if (best_.offer(std::move(plan), cost)) solver_ = solver;
     return peak;
   }
 
-  bool fits() const { return best_ && cost_.peak <= problem_.budget; }
-  const std::optional<Plan>& best() const { return best_; }
-  const std::string& solver() const { return solver_; }
-
- private:
-  std::tuple<bool, Bytes, Duration, Bytes> key(const Simulation& cost) const {
-    const bool over = cost.peak > problem_.budget;
-    return {over, over ? cost.peak : Bytes(), cost.duration, cost.peak};
+  const Incumbent& best() const { return best_; }
+  PlanResult result(Counters counters) {
+    PlanResult result = best_.result(std::move(counters));
+    if (solver_ != "keep_all") result.planner = "hiremate:" + solver_;
+    return result;
   }
 
+ private:
   const Problem& problem_;
   const Settings& settings_;
   Limits& limits_;
-  std::optional<Plan> best_;
-  Simulation cost_;
+  Incumbent best_;
   std::string solver_;
 };
 
@@ -133,8 +126,8 @@ void check_settings(const Settings& settings) {
 }
 
 void improve(const Problem& problem, const Settings& settings, Flattened& best, Limits& limits) {
-  if (!settings.search || !best.best() || limits.reached()) return;
-  const std::vector<Plan> starts{*best.best()};
+  if (!settings.search || limits.reached()) return;
+  const std::vector<Plan> starts{best.best().plan()};
   Problem from = problem;
   from.starts = starts;
   // From the flattened plan alone: the plans that search makes for itself would take its place.
@@ -145,23 +138,27 @@ void improve(const Problem& problem, const Settings& settings, Flattened& best, 
 
 }  // namespace
 
+Partition partition(const TrainingGraph& training, const Settings& settings, Limits& limits) {
+  const auto partitioner = settings.partitioner ? settings.partitioner : h_partition(settings);
+  Partition groups = make_partition(training, partitioner->partition(training, limits));
+  if (const auto wrong = check_partition(training, groups)) throw std::logic_error("partition: " + *wrong);
+  return groups;
+}
+
 PlanResult plan(const Problem& problem, const Settings& given, Limits& limits) {
   check_settings(given);
   if (problem.objective != Objective::kTime) throw UsageError("hiremate has no objective 'peak'");
   const Settings settings = with_parts(given);
-  const TrainingGraph training = training_graph(*problem.graph);
-  PlanResult result;
+  const TrainingGraph training = pair_layers(*problem.graph);
+  Counters counters;
   Flattened best(problem, settings, limits);
   best.offer(keep_all_plan(*problem.graph), "keep_all");
   const auto solve_levels = [&] {
     if (limits.reached()) return;
     Limits partition_limits(limits, kPartitionShare);
-    const Partition partition =
-        make_partition(training, settings.partitioner->partition(training, partition_limits));
-    if (const auto wrong = check_partition(training, partition))
-      throw std::logic_error("partition: " + *wrong);
+    const Partition groups = partition(training, settings, partition_limits);
     if (limits.reached()) return;
-    Hierarchy hierarchy(training, partition, settings);
+    Hierarchy hierarchy(training, groups, settings);
     {
       Limits lower(limits, kLowerShare);
       hierarchy.solve(lower);
@@ -172,19 +169,16 @@ PlanResult plan(const Problem& problem, const Settings& given, Limits& limits) {
       solve_root(*settings.top[i], hierarchy.root(), problem.budget, best, part);
     }
     improve(problem, settings, best, limits);
-    const PartitionSummary summary = summarize(training, partition);
-    result.counters = {{"levels", summary.levels},
-                       {"groups", summary.groups},
-                       {"distinct", summary.distinct},
-                       {"largest", summary.largest},
-                       {"solved", hierarchy.counts().solved},
-                       {"options", hierarchy.counts().options}};
+    const PartitionSummary summary = summarize(training, groups);
+    counters = {{"levels", summary.levels},
+                {"groups", summary.groups},
+                {"distinct", summary.distinct},
+                {"largest", summary.largest},
+                {"solved", hierarchy.counts().solved},
+                {"options", hierarchy.counts().options}};
   };
-  if (!best.fits()) solve_levels();
-  result.plan = best.best();
-  if (best.solver() != "keep_all") result.planner = "hiremate:" + best.solver();
-  result.stopped_by = limits.stopped_by().value_or(StoppedBy::kTarget);
-  return result;
+  if (!best.best().fits()) solve_levels();
+  return best.result(std::move(counters));
 }
 
 std::shared_ptr<const LevelSolver> solver_named(const std::string& name, const Settings& settings) {
@@ -249,6 +243,7 @@ Settings settings_of(const PlanOptions& given) {
       .finish();
   settings.lower = solvers_by_name(parts.lower, settings);
   settings.top = solvers_by_name(parts.top, settings);
+  if (parts.partitioner == "h_partition") settings.partitioner = h_partition(settings);
   if (parts.partitioner == "sequence") settings.partitioner = sequence();
   if (parts.partitioner == "single_level") settings.partitioner = single_level();
   return settings;

@@ -62,7 +62,7 @@ class RunMeter {
 
   void step(int i) {
     const OpId op = steps_[static_cast<std::size_t>(i)];
-    shape_.duration += graph_.duration[op].count();
+    shape_.duration = std::min(kLongest, shape_.duration + graph_.duration[op].count());
     for (ValueId v : graph_.inputs[op]) {
       if (graph_.is_graph_input(v)) continue;
       const auto [life, is_new] = lives_.try_emplace(v, Life{-1, i});
@@ -263,9 +263,9 @@ class Builder {
       if (stopped()) return;
       const std::set<ValueId> after = saved_by(member, read_first(graph_, {&option.backward}));
       OptionShape one;
-      one.staged = option.staged();
+      one.refreshed = option.refreshed();
       const std::set<ValueId> saved =
-          one.staged ? saved_by(member, read_first(graph_, {&option.refresh, &option.backward})) : after;
+          one.refreshed ? saved_by(member, read_first(graph_, {&option.refresh, &option.backward})) : after;
       one.saved = bytes_of(saved);
       one.saved_after = bytes_of(after);
       one.forward = measure(option.forward, {}, saved, made_forward);
@@ -273,7 +273,7 @@ class Builder {
         one.backward = measure(option.backward, after, {}, made_backward);
         for (Moment& moment : one.backward.moments) moment.own -= one.saved_after;
       }
-      if (one.staged) {
+      if (one.refreshed) {
         one.refresh_steps = option.refresh;
         one.refresh = measure(option.refresh, saved, after, made_forward);
         for (Moment& moment : one.refresh.moments) moment.own -= one.saved;
@@ -347,7 +347,7 @@ class Builder {
       reads(static_cast<int>(m), member.unsaved);
       for (const OptionShape& option : member.options) {
         reads(static_cast<int>(m), option.forward);
-        if (option.staged) reads(static_cast<int>(m), option.refresh);
+        if (option.refreshed) reads(static_cast<int>(m), option.refresh);
         if (member.backward_node >= 0) reads(member.backward_node, option.backward);
       }
     }
@@ -380,7 +380,7 @@ OptionCost cost_of(const TrainingGraph& training, const std::vector<OpId>& forwa
   ops.insert(backward_ops.begin(), backward_ops.end());
   // Values of the group that only it reads; what else is read is noted.
   OptionCost cost;
-  cost.staged = option.staged();
+  cost.refreshed = option.refreshed();
   const auto own = [&](const std::vector<ValueId>& values) {
     std::set<ValueId> found;
     for (ValueId v : values) {
@@ -396,20 +396,20 @@ OptionCost cost_of(const TrainingGraph& training, const std::vector<OpId>& forwa
     return found;
   };
   const std::set<ValueId> saved = own(read_first(graph, {&option.refresh, &option.backward}));
-  const std::set<ValueId> after = option.staged() ? own(read_first(graph, {&option.backward})) : saved;
+  const std::set<ValueId> after = option.refreshed() ? own(read_first(graph, {&option.backward})) : saved;
   std::sort(cost.reads.begin(), cost.reads.end());
   cost.reads.erase(std::unique(cost.reads.begin(), cost.reads.end()), cost.reads.end());
   for (ValueId v : saved) cost.saved += graph.bytes[v].count();
   const DataIndex none;
   const auto peak = [&](const Steps& steps, const std::set<ValueId>& found, const std::set<ValueId>& left) {
     RunShape run = RunMeter(graph, steps, found, left, none, {}).run();
-    cost.duration += run.duration;
+    cost.duration = std::min(kLongest, cost.duration + run.duration);
     std::int64_t most = 0;
     for (const Moment& moment : run.moments) most = std::max(most, moment.own);
     return most;
   };
   cost.forward = peak(option.forward, {}, saved);
-  if (option.staged()) cost.backward = peak(option.refresh, saved, after);
+  if (option.refreshed()) cost.backward = peak(option.refresh, saved, after);
   cost.backward = std::max(cost.backward, peak(option.backward, after, {}));
   return cost;
 }

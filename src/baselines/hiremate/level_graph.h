@@ -29,10 +29,13 @@ struct Moment {
   std::vector<int> released;
 };
 
+/// Stands for every duration that is longer.
+inline constexpr std::int64_t kLongest = kMaxCount - 1;
+
 /// One run of a node's steps.
 struct RunShape {
-  std::int64_t duration = 0;
-  std::vector<int> reads;  ///< data nodes, ascending
+  std::int64_t duration = 0;  ///< at most kLongest
+  std::vector<int> reads;     ///< data nodes, ascending
   std::vector<Moment> moments;
 };
 
@@ -47,7 +50,7 @@ struct OptionShape {
   std::vector<OpId> refresh_steps;
   /// The refresh runs exactly once, between the two parts, and turns the phantom node into one of
   /// `saved_after` bytes, which the backward part reads.
-  bool staged = false;
+  bool refreshed = false;
   std::int64_t saved_after = 0;
 };
 
@@ -76,7 +79,7 @@ LevelGraph level_graph(const Level& level, bool corrections, Limits* limits = nu
 /// What an option costs by itself: the yardstick for budgets and for the choice among options.
 struct OptionCost {
   std::int64_t duration = 0;
-  bool staged = false;
+  bool refreshed = false;
   std::int64_t saved = 0;      ///< between forward and backward pass
   std::int64_t forward = 0;    ///< peak of the forward steps, of what the group makes
   std::int64_t backward = 0;   ///< peak of the steps after the forward part, what is saved included

@@ -4,7 +4,7 @@
 #include <queue>
 #include <tuple>
 
-#include "baselines/hiremate/canonical.h"
+#include "baselines/hiremate/same_groups.h"
 #include "remat/error.h"
 #include "remat/hiremate.h"
 

@@ -12,8 +12,8 @@ auto key(const Costed& c) {
 }
 
 bool no_worse(const OptionCost& a, const OptionCost& b) {
-  return a.staged == b.staged && a.duration <= b.duration && a.saved <= b.saved && a.forward <= b.forward &&
-         a.backward <= b.backward &&
+  return a.refreshed == b.refreshed && a.duration <= b.duration && a.saved <= b.saved &&
+         a.forward <= b.forward && a.backward <= b.backward &&
          std::includes(b.reads.begin(), b.reads.end(), a.reads.begin(), a.reads.end());
 }
 
@@ -33,15 +33,15 @@ std::vector<Costed> undominated(std::vector<Costed> all) {
   return left;
 }
 
-/// Those on the lower convex hull of (saved, duration), of the staged and of the others: where memory is
+/// Those on the lower convex hull of (saved, duration), of the refreshed and of the others: where memory is
 /// scarce between the two parts, no sum of options over members is better than one of these. Every so
 /// many of them where they are too many.
 std::vector<std::size_t> on_hull(const std::vector<Costed>& all, std::size_t most) {
   std::vector<std::size_t> chosen;
-  for (const bool staged : {false, true}) {
+  for (const bool refreshed : {false, true}) {
     std::vector<std::size_t> order, hull;
     for (std::size_t i = 0; i < all.size(); ++i) {
-      if (all[i].cost.staged == staged) order.push_back(i);
+      if (all[i].cost.refreshed == refreshed) order.push_back(i);
     }
     const auto saved = [&](std::size_t i) { return static_cast<double>(all[i].cost.saved); };
     const auto duration = [&](std::size_t i) { return static_cast<double>(all[i].cost.duration); };
@@ -60,7 +60,7 @@ std::vector<std::size_t> on_hull(const std::vector<Costed>& all, std::size_t mos
       hull.push_back(i);
     }
     const std::size_t share =
-        std::max<std::size_t>(1, staged ? most - std::min(most, chosen.size()) : (most + 1) / 2);
+        std::max<std::size_t>(1, refreshed ? most - std::min(most, chosen.size()) : (most + 1) / 2);
     const std::size_t take = std::min(share, hull.size());
     for (std::size_t k = 0; k < take; ++k)
       chosen.push_back(hull[take < 2 ? hull.size() - 1 : k * (hull.size() - 1) / (take - 1)]);
@@ -81,7 +81,7 @@ std::vector<Option> spread(const std::vector<Costed>& all, std::size_t most) {
                                          std::max(b.cost.forward, b.cost.backward)) /
                      peak;
     const double z = static_cast<double>(a.cost.duration - b.cost.duration) / duration;
-    const double w = a.cost.staged == b.cost.staged ? 0 : 0.5;
+    const double w = a.cost.refreshed == b.cost.refreshed ? 0 : 0.5;
     return x * x + y * y + z * z + w * w;
   };
   std::vector<std::size_t> chosen = on_hull(all, most);

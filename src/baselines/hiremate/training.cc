@@ -165,7 +165,7 @@ Rows<OpId, OpId> edges_between(const Graph& graph, OpId first_backward,
 
 }  // namespace
 
-TrainingGraph training_graph(const Graph& graph) {
+TrainingGraph pair_layers(const Graph& graph) {
   const auto pairing = find_pairing(graph);
   if (!pairing) throw UsageError("the graph has no backward pass that phases name or its structure shows");
   TrainingGraph training;

@@ -2,8 +2,8 @@
 
 #include <algorithm>
 
+#include "planning/incumbent.h"
 #include "planning/options.h"
-#include "planning/preference.h"
 #include "remat/error.h"
 
 namespace remat::lower_set_dp {
@@ -34,14 +34,15 @@ class Solver {
         pairing_(pairing),
         forward_(forward),
         limits_(limits),
-        table_(forward, family, levels_for(family.size()), limits) {}
+        table_(forward, family, levels_for(family.size()), limits),
+        best_(problem, "lower_set_dp", limits) {}
 
   /// Bisects the budget of the formula: more of it means less recomputation and, as a rule, a higher peak.
   PlanResult run() {
     keep(keep_all_plan(graph_), 0);
     if (limits_.reached()) return conclude();
     std::int64_t low = 0, high = table_.largest_budget();
-    if (!options_.liveness) {
+    if (!options_.liveness && problem_.objective == Objective::kTime) {
       try_budget((problem_.budget - std::min(problem_.budget, graph_.resident)).count());
     } else {
       try_budget(high);
@@ -56,13 +57,9 @@ class Solver {
 
  private:
   PlanResult conclude() {
-    PlanResult result;
-    result.plan = std::move(best_);
-    result.counters = {{"lower_sets", static_cast<std::int64_t>(table_.family().size())},
-                       {"parts", parts_},
-                       {"formula_peak", formula_peak_}};
-    if (const auto reason = limits_.stopped_by()) result.stopped_by = *reason;
-    return result;
+    return best_.result({{"lower_sets", static_cast<std::int64_t>(table_.family().size())},
+                         {"parts", parts_},
+                         {"formula_peak", formula_peak_}});
   }
 
   enum class Outcome { kNone, kFits, kOver };
@@ -73,10 +70,10 @@ class Solver {
     const auto use = [&](const std::optional<Strategy>& strategy, std::string_view which) {
       if (!strategy || (options_.centric != "both" && options_.centric != which)) return;
       const std::vector<std::int32_t> part = table_.parts(*strategy);
-      const bool fits =
+      const bool within =
           keep(canonical::plan_for_parts(graph_, pairing_, part), canonical::formula_peak(forward_, part),
                static_cast<std::int64_t>(strategy->sets.size()));
-      outcome = fits || outcome == Outcome::kFits ? Outcome::kFits : Outcome::kOver;
+      outcome = within || outcome == Outcome::kFits ? Outcome::kFits : Outcome::kOver;
     };
     use(found.time_centric, "time");
     use(found.memory_centric, "memory");
@@ -85,14 +82,11 @@ class Solver {
 
   bool keep(Plan plan, std::int64_t formula_peak, std::int64_t count = 0) {
     const Simulation cost = simulate(graph_, plan);
-    const bool fits = problem_.objective == Objective::kTime && cost.peak <= problem_.budget;
-    if (!best_ || preference(problem_, cost) < preference(problem_, best_cost_)) {
-      best_ = std::move(plan);
-      best_cost_ = cost;
+    if (best_.offer(std::move(plan), cost)) {
       formula_peak_ = formula_peak;
       parts_ = count;
     }
-    return fits;
+    return fits(problem_, cost);
   }
 
   const Problem& problem_;
@@ -102,8 +96,7 @@ class Solver {
   const ForwardGraph& forward_;
   Limits& limits_;
   Table table_;
-  std::optional<Plan> best_;
-  Simulation best_cost_;
+  Incumbent best_;
   std::int64_t formula_peak_ = 0, parts_ = 0;
 };
 

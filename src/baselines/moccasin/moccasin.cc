@@ -7,6 +7,7 @@
 #include "cpsat/library.h"
 #include "cpsat/solver.h"
 #include "exact/interval_model.h"
+#include "planning/incumbent.h"
 #include "planning/options.h"
 
 namespace remat::moccasin {
@@ -32,63 +33,46 @@ class AdaptiveSize {
   int failures_ = 0;
 };
 
-class Search {
+class Phases {
  public:
-  Search(const Problem& problem, const Options& options, const PlanOptions& common, Limits& limits)
+  Phases(const Problem& problem, const Options& options, const PlanOptions& common, Limits& limits)
       : graph_(*problem.graph),
         problem_(problem),
         options_(options),
         common_(common),
         limits_(limits),
+        best_(problem, "moccasin", limits),
         random_(common.seed) {
     const bool stages =
         options.form == "stage" || (options.form == "auto" && problem.order == OrderMode::kFixed);
     shape_ =
         make_shape(graph_, problem.order, stages ? Form::kStage : Form::kEvents, static_cast<int>(options.c));
-    take(keep_all_plan(graph_));
+    best_.offer(keep_all_plan(graph_));
   }
 
   PlanResult run() {
-    if (problem_.objective == Objective::kTime && result_.cost.peak <= problem_.budget)
-      return std::move(result_);
+    if (best_.fits()) return best_.result({});
     collect_starts();
-    admit(graph_, *result_.plan, shape_);
+    admit(graph_, best_.plan(), shape_);
     Bytes budget = problem_.budget;
     if (problem_.objective == Objective::kPeak)
       budget = problem_.peak_bound ? problem_.peak_bound->peak : graph_.resident;
-    bool fits = result_.cost.peak <= budget || lower_peak(budget) || minimize_peak(budget);
+    bool fits = best_.cost().peak <= budget || lower_peak(budget) || minimize_peak(budget);
     if (problem_.objective == Objective::kPeak) {
-      budget = result_.cost.peak;
+      budget = best_.cost().peak;
       fits = true;
     }
     if (fits) {
       save_reruns(budget);
       minimize_duration(budget);
     }
-    finish();
-    return std::move(result_);
+    return finish();
   }
 
  private:
-  /// Keeps the plan where it is better than the one so far.
-  bool take(const Plan& plan) {
-    PlanResult candidate = result_;
-    candidate.plan = plan;
-    candidate.cost = simulate(graph_, plan);
-    if (!better(problem_, ranked(candidate), ranked(result_))) return false;
-    result_ = std::move(candidate);
-    return true;
-  }
-  /// `better` wants to know which plans fit.
-  PlanResult ranked(PlanResult result) const {
-    const bool fits = problem_.objective == Objective::kPeak || result.cost.peak <= problem_.budget;
-    result.status = result.plan && fits ? Status::kFeasible : Status::kUnknown;
-    return result;
-  }
-
   /// Other planners' plans, in the shape of the model.
   void collect_starts() {
-    for (const Plan& start : problem_.starts) take(shaped(graph_, shape_, start));
+    for (const Plan& start : problem_.starts) best_.offer(shaped(graph_, shape_, start));
     if (options_.warm_start == "none") return;
     Limits share(limits_, 0.3);
     PlanOptions options;
@@ -96,7 +80,7 @@ class Search {
     options.threads = common_.threads;
     const PlanResult warm = make_plan(problem_, options_.warm_start, options, share);
     if (!warm.plan) return;
-    take(shaped(graph_, shape_, *warm.plan));
+    best_.offer(shaped(graph_, shape_, *warm.plan));
     count("warm_start_peak", warm.cost.peak.count());
     count("warm_start_duration", warm.cost.duration.count());
   }
@@ -120,7 +104,7 @@ class Search {
   }
 
   cpsat::Response solve(Formulation& formulation, const std::string& phase) {
-    formulation.hint(*result_.plan);
+    formulation.hint(best_.plan());
     const double before = limits_.seconds();
     cpsat::Response response =
         call(formulation, parameters(phase == "phase1" ? Goal::kPeak : Goal::kDuration));
@@ -131,7 +115,7 @@ class Search {
     for (const cpsat::Improvement& one : response.improvements) {
       point(phase, before + one.seconds, formulation.real_objective(one.objective));
     }
-    if (response.has_solution() && take(formulation.plan(response.solution))) report();
+    if (response.has_solution()) best_.offer(formulation.plan(response.solution));
     return response;
   }
 
@@ -142,12 +126,7 @@ class Search {
 
   void record(const std::string& phase) {
     point(phase, limits_.seconds(),
-          phase == "phase1" ? result_.cost.peak.count() : result_.cost.duration.count());
-    report();
-  }
-  void report() {
-    const bool fits = problem_.objective == Objective::kPeak || result_.cost.peak <= problem_.budget;
-    limits_.report({"moccasin", limits_.seconds(), result_.cost.peak, result_.cost.duration, fits});
+          phase == "phase1" ? best_.cost().peak.count() : best_.cost().duration.count());
   }
 
   bool may_search_neighbourhoods(const AdaptiveSize& size) {
@@ -169,7 +148,7 @@ class Search {
   /// fullest gets better.
   bool lower_peak(Bytes budget) {
     AdaptiveSize size;
-    Plan plan = *result_.plan;
+    Plan plan = best_.plan();
     std::int64_t solves = 0, steps = 0;
     for (; may_search_neighbourhoods(size); ++solves) {
       const Neighbourhoods near(graph_, shape_, plan);
@@ -194,17 +173,17 @@ class Search {
         if (improved) plan = next, ++steps;
       }
       size.learn(improved, response.status == cpsat::Status::kOptimal);
-      if (take(plan)) record("phase1");
+      if (best_.offer(plan)) record("phase1");
     }
     count("phase1_neighbourhoods", solves);
     count("phase1_steps", steps);
-    return result_.cost.peak <= budget;
+    return best_.cost().peak <= budget;
   }
 
   /// What the fullest steps of each stage have over the budget, added up.
-  std::int64_t excess(const Plan& plan, Bytes budget) const {
+  Wide excess(const Plan& plan, Bytes budget) const {
     const Neighbourhoods near(graph_, shape_, plan);
-    std::int64_t sum = 0;
+    Wide sum = 0;
     for (Bytes level : near.levels()) sum += std::max<std::int64_t>(0, (level - budget).count());
     return sum;
   }
@@ -214,30 +193,30 @@ class Search {
     AdaptiveSize size;
     std::int64_t solves = 0, steps = 0;
     for (; may_search_neighbourhoods(size); ++solves) {
-      const Neighbourhoods near(graph_, shape_, *result_.plan);
+      const Neighbourhoods near(graph_, shape_, best_.plan());
       if (!near.has_reruns()) break;
       const Shape shape = near.freed(near.around_some_rerun(size.get(), random_));
       Formulation formulation(graph_, shape, Goal::kDuration, budget, budget, nullptr, &limits_);
-      formulation.hint(*result_.plan);
+      formulation.hint(best_.plan());
       const cpsat::Response response = call(formulation, neighbourhood_parameters(Goal::kDuration));
-      const bool improved = response.has_solution() && take(formulation.plan(response.solution));
+      const bool improved = response.has_solution() && best_.offer(formulation.plan(response.solution));
       if (improved) record("phase2"), ++steps;
       size.learn(improved, response.status == cpsat::Status::kOptimal);
     }
     count("phase2_neighbourhoods", solves);
     count("phase2_steps", steps);
-    count("phase2_neighbourhood_duration", result_.cost.duration.count());
+    count("phase2_neighbourhood_duration", best_.cost().duration.count());
   }
 
   /// Phase 1: true where a plan within the budget came out.
   bool minimize_peak(Bytes budget) {
-    Formulation formulation(graph_, shape_, Goal::kPeak, budget, result_.cost.peak, nullptr, &limits_);
+    Formulation formulation(graph_, shape_, Goal::kPeak, budget, best_.cost().peak, nullptr, &limits_);
     const cpsat::Response response = solve(formulation, "phase1");
-    const bool fits = result_.cost.peak <= budget;
+    const bool fits = best_.cost().peak <= budget;
     finished_ = response.status == cpsat::Status::kOptimal;
     if (problem_.objective == Objective::kTime && !fits && finished_ && formulation.exact_bytes()) {
       count("model_infeasible", 1);
-      if (!least_duration_outside(graph_, shape_)) result_.status = Status::kInfeasible;
+      infeasible_ = !least_duration_outside(graph_, shape_);
     }
     return fits;
   }
@@ -253,20 +232,24 @@ class Search {
     count("model_optimal", finished_ && formulation.exact_durations());
     // Plans outside the model count too, from the least that they take.
     if (const auto outside = least_duration_outside(graph_, shape_)) bound = std::min(bound, *outside);
-    if (bound > graph_.base_duration) result_.duration_bound = {"retention_intervals", bound};
+    if (bound > graph_.base_duration) bound_ = {"retention_intervals", bound};
   }
 
-  void finish() {
-    if (result_.status == Status::kInfeasible) {
-      result_.stopped_by = StoppedBy::kProof;
+  PlanResult finish() {
+    PlanResult result = best_.result(std::move(counters_));
+    result.duration_bound = std::move(bound_);
+    if (infeasible_) {
+      result.status = Status::kInfeasible;
+      result.stopped_by = StoppedBy::kProof;
     } else if (!finished_) {
       limits_.reached();
       const auto at_work = limits_.has_work_limit() ? StoppedBy::kWork : StoppedBy::kTime;
-      result_.stopped_by = limits_.stopped_by().value_or(at_work);
+      result.stopped_by = limits_.stopped_by().value_or(at_work);
     }
+    return result;
   }
 
-  void count(std::string name, std::int64_t value) { result_.counters.emplace_back(std::move(name), value); }
+  void count(std::string name, std::int64_t value) { counters_.emplace_back(std::move(name), value); }
 
   const Graph& graph_;
   const Problem& problem_;
@@ -274,9 +257,12 @@ class Search {
   const PlanOptions& common_;
   Limits& limits_;
   Shape shape_;
-  PlanResult result_;
+  Incumbent best_;
   Random random_;
-  bool finished_ = false;  ///< the last solve ended with a proof
+  Counters counters_;
+  DurationBound bound_;
+  bool infeasible_ = false;  ///< proved
+  bool finished_ = false;    ///< the last solve ended with a proof
 };
 
 std::optional<std::string> supports(const Problem& problem) {
@@ -304,7 +290,7 @@ PlanResult run(const Problem& problem, const PlanOptions& common, Limits& limits
 }  // namespace
 
 PlanResult plan(const Problem& problem, const Options& options, const PlanOptions& common, Limits& limits) {
-  return Search(problem, options, common, limits).run();
+  return Phases(problem, options, common, limits).run();
 }
 
 PlannerInfo info() {

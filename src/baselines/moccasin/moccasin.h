@@ -11,7 +11,7 @@ namespace remat::moccasin {
 struct Options {
   /// C_v: most runs of one op. Where a start plan runs an op more often, that op may run as often here.
   std::int64_t c = 2;
-  /// stage, events, or auto: stage in fixed order, events in free order (formulation.h).
+  /// stage, events, or auto: stage in fixed order, events in free order (exact/interval_model.h).
   std::string form = "auto";
   /// Planner whose plan the search starts from, or none: then phase 1 starts from keep-all.
   std::string warm_start = "none";

@@ -2,8 +2,8 @@
 
 #include <algorithm>
 
+#include "planning/incumbent.h"
 #include "planning/options.h"
-#include "planning/preference.h"
 #include "polish/polish.h"
 
 namespace remat::pw_remat {
@@ -50,17 +50,17 @@ bool stays(const Graph& graph, OpId op) {
 }
 
 /// The best plan over k.
-class Search {
+class Sizes {
  public:
-  Search(const Problem& problem, const Options& options, Limits& limits)
+  Sizes(const Problem& problem, const Options& options, Limits& limits)
       : problem_(problem),
         graph_(*problem.graph),
         options_(options),
         limits_(limits),
-        ranked_(ranked(graph_, problem.order, limits)) {}
+        ranked_(ranked(graph_, problem.order, limits)),
+        best_(problem, "pw_remat", limits) {}
 
   PlanResult run() {
-    PlanResult result;
     if (options_.k > 0) {
       try_k(options_.k);
       k_ = options_.k;
@@ -69,22 +69,16 @@ class Search {
       const auto bags = static_cast<std::int64_t>(ranked_.path.size());
       std::int64_t k = 1;
       while (k < bags) k *= 2;
-      for (; k >= 1 && !done() && !limits_.reached() && try_k(k); k /= 2) {
+      for (; k >= 1 && !(k_ == 0 && best_.fits()) && !limits_.reached() && try_k(k); k /= 2) {
       }
     }
-    result.plan = std::move(best_);
-    result.counters = {{"k", k_},
-                       {"path_width", ranked_.path_width},
-                       {"width_with_spine", decomposition::width(ranked_.path)},
-                       {"bags", static_cast<std::int64_t>(ranked_.path.size())}};
-    if (const auto reason = limits_.stopped_by()) result.stopped_by = *reason;
-    return result;
+    return best_.result({{"k", k_},
+                         {"path_width", ranked_.path_width},
+                         {"width_with_spine", decomposition::width(ranked_.path)},
+                         {"bags", static_cast<std::int64_t>(ranked_.path.size())}});
   }
 
  private:
-  bool by_time() const { return problem_.objective == Objective::kTime; }
-  bool done() const { return best_ && by_time() && k_ == 0 && cost_.peak <= problem_.budget; }
-
   /// False where the plan is too long: those of smaller k are longer.
   bool try_k(std::int64_t k) {
     auto plan =
@@ -96,15 +90,10 @@ class Search {
 
   void offer(Plan plan, std::int64_t k) {
     if (options_.buy_back && k > 0) {
-      const Bytes budget = by_time() ? problem_.budget : Bytes();
+      const Bytes budget = problem_.objective == Objective::kTime ? problem_.budget : Bytes();
       plan = polish::buy_back(graph_, plan, budget, limits_);
     }
-    const Simulation cost = simulate(graph_, plan);
-    if (best_ && preference(problem_, cost) >= preference(problem_, cost_)) return;
-    best_ = std::move(plan);
-    cost_ = cost;
-    k_ = k;
-    limits_.report({"pw_remat", limits_.seconds(), cost.peak, cost.duration, cost.peak <= problem_.budget});
+    if (best_.offer(std::move(plan))) k_ = k;
   }
 
   const Problem& problem_;
@@ -112,8 +101,7 @@ class Search {
   const Options& options_;
   Limits& limits_;
   Ranked ranked_;
-  std::optional<Plan> best_;
-  Simulation cost_;
+  Incumbent best_;
   std::int64_t k_ = 0;
 };
 
@@ -123,7 +111,7 @@ PlanResult run(const Problem& problem, const PlanOptions& given, Limits& limits)
       .integer("k", options.k, 0, std::int64_t{1} << 31)
       .flag("buy_back", options.buy_back)
       .finish();
-  return Search(problem, options, limits).run();
+  return Sizes(problem, options, limits).run();
 }
 
 }  // namespace

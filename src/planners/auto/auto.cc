@@ -10,27 +10,30 @@
 namespace remat::automatic {
 namespace {
 
-// Shares of the time and work that are left when their turn comes.
-constexpr double kRetentionShare = 0.2;
-constexpr double kChainShare = 0.2;
-constexpr double kFirstChainShare = 0.5;
-constexpr double kWideGap = 0.01;
-constexpr double kVeryWideGap = 0.3;
-constexpr double kGreedyShare = 0.05;
-constexpr double kTreeShare = 0.6;  // large graphs: most of it erases what its long plans run twice
-constexpr double kEvictShare = 0.25;
-constexpr double kSearchBeforeProof = 0.5;       // of a short limit
-constexpr double kLongSearchBeforeProof = 0.06;  // small graphs: the search is done long before
-constexpr double kLongSeconds = 4;
-constexpr double kProofShare = 0.85;
-constexpr double kSearchBeforeBound = 0.92;
-// Above, the stage model as an integer program no longer closes in seconds (docs/bounds.md).
-constexpr std::size_t kProofOps = 220;
-// Above, making those plans again takes a good part of a second.
-constexpr std::size_t kLargeOps = 4000;
-constexpr double kSearchSecondsPerOp = 8e-6;
-// Below, a relaxation of the stage model costs more than its bound is worth.
-constexpr double kBoundSeconds = 4;
+Options read_options(const PlanOptions& given) {
+  Options o;
+  OptionReader reader(given, "auto");
+  constexpr double kLeast = 1e-3;  // of a share
+  reader.number("retention", o.retention, kLeast, 1)
+      .number("chain_gap", o.chain_gap, 0, 1e9)
+      .number("chain", o.chain, kLeast, 1)
+      .number("first_chain", o.first_chain, kLeast, 1)
+      .number("greedy", o.greedy, kLeast, 1)
+      .number("tree_gap", o.tree_gap, 0, 1e9)
+      .number("tree", o.tree, kLeast, 1)
+      .number("evict", o.evict, kLeast, 1)
+      .integer("proof_ops", o.proof_ops, 0, 1'000'000)
+      .number("long_seconds", o.long_seconds, 0, 1e9)
+      .number("short_search_before_proof", o.short_search_before_proof, kLeast, 1)
+      .number("search_before_proof", o.search_before_proof, kLeast, 1)
+      .number("proof", o.proof, kLeast, 1)
+      .number("bound_seconds", o.bound_seconds, 0, 1e9)
+      .number("search_before_bound", o.search_before_bound, kLeast, 1)
+      .integer("large_ops", o.large_ops, 0, std::int64_t{1} << 31)
+      .number("search_seconds_per_op", o.search_seconds_per_op, 0, 1)
+      .finish();
+  return o;
+}
 
 using Settings = std::map<std::string, std::string>;
 
@@ -40,31 +43,15 @@ class Schedule {
   Schedule(const Problem& problem, const PlanOptions& options, Limits& limits)
       : problem_(problem),
         options_(options),
+        own_(read_options(options)),
         limits_(limits),
         starts_(problem.starts.begin(), problem.starts.end()) {}
 
   PlanResult run() {
     plan_with("keep_all", 1);
     if (problem_.objective == Objective::kTime) {
-      plan_with("retention", kRetentionShare);
-      // Chains at low budgets; the search from these plans costs more the larger the graph is.
-      if (!has_plan(best_)) {
-        plan_with("rotor", kFirstChainShare, {{"first", "on"}});
-      } else if (gap(best_) > kWideGap) {
-        plan_with("rotor", kChainShare);
-      }
-      if (!has_plan(best_)) plan_with("greedy", kGreedyShare);
-      if (!done() && (!has_plan(best_) || gap(best_) > kVeryWideGap)) plan_with("tw_remat", kTreeShare);
-      // Where a plan is at hand the search improves it faster than evict does.
-      if (!done() && !has_plan(best_)) plan_with("evict", kEvictShare);
-      if (provable()) {
-        const bool long_limit = limits_.seconds_left().value_or(kLongSeconds) >= kLongSeconds;
-        search(long_limit ? kLongSearchBeforeProof : kSearchBeforeProof);
-        prove(kProofShare);
-      } else if (problem_.order == OrderMode::kFixed && limits_.seconds_left().value_or(0) >= kBoundSeconds) {
-        search(kSearchBeforeBound);
-        bound();
-      }
+      first_plans();
+      search_and_prove();
     }
     search(1);
     if (const auto reason = limits_.stopped_by(); reason && best_.stopped_by != StoppedBy::kProof) {
@@ -75,26 +62,53 @@ class Schedule {
   }
 
  private:
+  void first_plans() {
+    plan_with("retention", own_.retention);
+    // Chains at low budgets; the search from these plans costs more the larger the graph is.
+    if (!has_plan(best_)) {
+      plan_with("rotor", own_.first_chain, {{"first", "on"}});
+    } else if (gap(best_) > own_.chain_gap) {
+      plan_with("rotor", own_.chain);
+    }
+    if (!has_plan(best_)) plan_with("greedy", own_.greedy);
+    // On large graphs most of its share goes into erasing what its long plans run twice.
+    if (!has_plan(best_) || gap(best_) > own_.tree_gap) plan_with("tw_remat", own_.tree);
+    // Where a plan is at hand the search improves it faster than evict does.
+    if (!has_plan(best_)) plan_with("evict", own_.evict);
+  }
+
+  void search_and_prove() {
+    if (problem_.order != OrderMode::kFixed) return;
+    const auto seconds = limits_.seconds_left();
+    if (num_ops() <= own_.proof_ops) {
+      // Of a long limit the search of a small graph needs little.
+      const bool is_long = seconds.value_or(own_.long_seconds) >= own_.long_seconds;
+      search(is_long ? own_.search_before_proof : own_.short_search_before_proof);
+      prove(own_.proof);
+    } else if (seconds.value_or(0) >= own_.bound_seconds) {
+      search(own_.search_before_bound);
+      bound();
+    }
+  }
+
   bool done() {
     return best_.status == Status::kOptimal || best_.status == Status::kInfeasible ||
            (best_.plan && limits_.reached());
   }
 
-  bool provable() const {
-    return problem_.order == OrderMode::kFixed && problem_.graph->num_ops() <= kProofOps;
-  }
+  std::int64_t num_ops() const { return std::ssize(problem_.graph->duration); }
 
   /// On large graphs its state alone takes a good part of a second to make.
   void search(double share) {
-    const double to_begin = kSearchSecondsPerOp * static_cast<double>(problem_.graph->num_ops());
-    const bool is_large = problem_.graph->num_ops() >= kLargeOps;
+    const double to_begin = own_.search_seconds_per_op * static_cast<double>(num_ops());
+    const bool is_large = num_ops() >= own_.large_ops;
     if (is_large && has_plan(best_) && limits_.seconds_left().value_or(to_begin) < to_begin) return;
     plan_with("search", share, search_options());
   }
 
   /// On large graphs the plans that search would make to begin from are those that are already here.
   Settings search_options() const {
-    if (problem_.graph->num_ops() < kLargeOps || !has_plan(best_)) return {};
+    if (num_ops() < own_.large_ops || !has_plan(best_)) return {};
     return {{"retention", "off"}, {"constructive", "off"}};
   }
 
@@ -103,12 +117,18 @@ class Schedule {
     Limits part(limits_, share);
     Problem problem = problem_;
     problem.starts = starts_;
-    if (find_planner(name).supports(problem)) return;
+    const PlannerInfo& planner = find_planner(name);
+    if (planner.supports(problem)) return;
     // A second call of the same planner must not walk the same way.
-    PlanResult result =
-        make_plan(problem, name, PlanOptions{options_.seed + calls_++, options_.threads, set}, part);
+    const PlanOptions options{options_.seed + calls_++, options_.threads, set};
+    PlanResult result = make_plan_with(
+        problem, name,
+        [&](const Problem& bounded, Limits& inner) { return planner.run(bounded, options, inner); }, part);
     note(name, part);
-    if (result.planner == "known" && best_.plan) result.planner = best_.planner;
+    if (result.known && best_.plan) {
+      result.planner = best_.planner;
+      result.known = best_.known;
+    }
     if (best_.plan) carry_over(result);
     if (!best_.plan || better(problem, result, best_) || result.status == Status::kInfeasible) {
       best_ = std::move(result);
@@ -170,6 +190,7 @@ class Schedule {
 
   const Problem& problem_;
   const PlanOptions& options_;
+  const Options own_;
   Limits& limits_;
   std::vector<Plan> starts_;
   std::uint64_t calls_ = 0;
@@ -178,7 +199,6 @@ class Schedule {
 };
 
 PlanResult run(const Problem& problem, const PlanOptions& options, Limits& limits) {
-  OptionReader(options, "auto").finish();
   return Schedule(problem, options, limits).run();
 }
 
@@ -190,7 +210,8 @@ PlannerInfo info() {
           "a valid plan; optimal or infeasible only where proved",
           "Remat",
           [](const Problem&) -> std::optional<std::string> { return std::nullopt; },
-          run};
+          run,
+          true};
 }
 
 }  // namespace remat::automatic

@@ -1,9 +1,33 @@
-// The schedule of the default planner: bounds, everything cheap, then search for the rest of the limits.
+// What people should call: cheap planners first, then search from their plans, and proofs within reach.
 #pragma once
+
+#include <cstdint>
 
 #include "remat/planner.h"
 
 namespace remat::automatic {
+
+/// Who gets a turn, and which share of the time and work that are left when it comes. What each number was
+/// measured to be worth stands in docs/planners/auto.md; bench/quality/settings.py measures it again.
+struct Options {
+  double retention = 0.2;
+  double chain_gap = 0.01;   ///< rotor also where there is a plan this far above the bound
+  double chain = 0.2;        ///< rotor then, all its views
+  double first_chain = 0.5;  ///< rotor without a plan, until its first one
+  double greedy = 0.05;
+  double tree_gap = 0.3;  ///< tw_remat also where there is a plan this far above the bound
+  double tree = 0.6;
+  double evict = 0.25;
+  std::int64_t proof_ops = 220;            ///< larger graphs: no integer program, a better bound instead
+  double long_seconds = 4;                 ///< with less time left the search gets its first share below
+  double short_search_before_proof = 0.5;  ///< where the integer program may not end in time
+  double search_before_proof = 0.06;
+  double proof = 0.85;
+  double bound_seconds = 4;  ///< with less time left the larger models of the bound are not begun
+  double search_before_bound = 0.92;
+  std::int64_t large_ops = 4000;        ///< larger graphs: the search makes no plans of its own to begin from
+  double search_seconds_per_op = 8e-6;  ///< large graphs with a plan: no search where less time is left
+};
 
 PlannerInfo info();
 

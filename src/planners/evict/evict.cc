@@ -1,10 +1,9 @@
 #include "planners/evict/evict.h"
 
 #include <algorithm>
-#include <tuple>
 
+#include "planning/incumbent.h"
 #include "planning/options.h"
-#include "planning/preference.h"
 #include "polish/polish.h"
 #include "remat/random.h"
 
@@ -58,21 +57,22 @@ Policy random_policy(Random& random) {
 /// Runs that differ in score and in the memory they are given, and the best of what came out.
 class Portfolio {
  public:
-  Portfolio(const Problem& problem, const Options& options, std::uint64_t seed, std::size_t most,
-            Limits& limits)
+  Portfolio(const Problem& problem, const Options& options, std::uint64_t seed, Limits& limits)
       : problem_(problem),
         graph_(*problem.graph),
         options_(options),
-        most_(most),
         limits_(limits),
-        random_(seed) {
-    Plan plan = keep_all_plan(graph_);
-    const Simulation cost = simulate(graph_, plan);
-    found_.push_back({std::move(plan), cost});
+        random_(seed),
+        best_(problem, "evict", limits) {}
+
+  PlanResult run() {
+    best_.offer(keep_all_plan(graph_));
+    if (!best_.fits()) attempt_all();
+    return best_.result({{"runs", attempts_}});
   }
 
-  void run() {
-    if (fits(found_.front().cost)) return;
+ private:
+  void attempt_all() {
     const std::int64_t end = limits_.work() + options_.work;
     for (const Policy& policy : kPolicies) {
       if (limits_.work() < end) attempt(policy, target(1.0));
@@ -84,16 +84,16 @@ class Portfolio {
       attempt(random_policy(random_), target(pick(random_, {1.0, 0.97, 0.94, 0.9, 0.8, 1.03, 1.07, 1.12})));
     }
   }
-  std::vector<Start>& found() { return found_; }
-  std::int64_t attempts() const { return attempts_; }
 
- private:
   bool by_peak() const { return problem_.objective == Objective::kPeak; }
-  bool fits(const Simulation& cost) const { return !by_peak() && cost.peak <= problem_.budget; }
 
+  /// Floor of so many percent; divided first, because the product may leave 64 bits.
+  static Bytes share_of(Bytes bytes, std::int64_t percent) {
+    return Bytes(bytes.count() / 100 * percent + bytes.count() % 100 * percent / 100);
+  }
   /// Memory for one run: around the budget, or below the least peak so far where that is what is asked.
   Bytes target(double factor) const {
-    const Bytes base = by_peak() ? Bytes(found_.front().cost.peak.count() * 98 / 100) : problem_.budget;
+    const Bytes base = by_peak() ? share_of(best_.cost().peak, 98) : problem_.budget;
     return Bytes(static_cast<std::int64_t>(factor * static_cast<double>(base.count())));
   }
 
@@ -104,37 +104,20 @@ class Portfolio {
     const auto max_steps = kMaxStepsPerOp * static_cast<std::int64_t>(graph_.num_ops());
     Outcome outcome = evict::run(graph_, memory, policy, max_steps, limits_);
     if (!outcome.complete) return;
-    Start start{polish::without_unread_steps(graph_, outcome.plan), {}};
-    start.cost = simulate(graph_, start.plan);
+    Plan plan = polish::without_unread_steps(graph_, outcome.plan);
     if (options_.buy_back) {
-      const Bytes budget = by_peak() ? start.cost.peak : problem_.budget;
-      start.plan = polish::buy_back(graph_, start.plan, budget, limits_);
-      start.cost = simulate(graph_, start.plan);
+      const Bytes budget = by_peak() ? simulate(graph_, plan).peak : problem_.budget;
+      plan = polish::buy_back(graph_, plan, budget, limits_);
     }
-    keep(std::move(start));
-  }
-
-  void keep(Start start) {
-    const auto key = [&](const Start& s) { return preference(problem_, s.cost); };
-    const auto at = std::lower_bound(found_.begin(), found_.end(), start,
-                                     [&](const Start& a, const Start& b) { return key(a) < key(b); });
-    if (at != found_.end() && key(*at) == key(start)) return;
-    const bool first = at == found_.begin();
-    found_.insert(at, std::move(start));
-    if (found_.size() > most_) found_.pop_back();
-    if (first) {
-      const Simulation& cost = found_.front().cost;
-      limits_.report({"evict", limits_.seconds(), cost.peak, cost.duration, fits(cost)});
-    }
+    best_.offer(std::move(plan));
   }
 
   const Problem& problem_;
   const Graph& graph_;
   const Options& options_;
-  std::size_t most_;
   Limits& limits_;
   Random random_;
-  std::vector<Start> found_;  ///< best first, no two of one cost
+  Incumbent best_;
   std::int64_t attempts_ = 0;
 };
 
@@ -145,23 +128,10 @@ PlanResult run(const Problem& problem, const PlanOptions& given, Limits& limits)
       .integer("work", options.work, 0, std::int64_t{1} << 60)
       .flag("buy_back", options.buy_back)
       .finish();
-  Portfolio portfolio(problem, options, given.seed, 1, limits);
-  portfolio.run();
-  PlanResult result;
-  result.plan = std::move(portfolio.found().front().plan);
-  result.counters = {{"runs", portfolio.attempts()}};
-  if (const auto reason = limits.stopped_by()) result.stopped_by = *reason;
-  return result;
+  return Portfolio(problem, options, given.seed, limits).run();
 }
 
 }  // namespace
-
-std::vector<Start> starts(const Problem& problem, const Options& options, std::uint64_t seed,
-                          std::size_t most, Limits& limits) {
-  Portfolio portfolio(problem, options, seed, most, limits);
-  portfolio.run();
-  return std::move(portfolio.found());
-}
 
 PlannerInfo info() {
   return {"evict",

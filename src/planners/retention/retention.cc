@@ -4,8 +4,8 @@
 #include <utility>
 
 #include "exact/retention_cut.h"
+#include "planning/incumbent.h"
 #include "planning/options.h"
-#include "planning/preference.h"
 #include "polish/polish.h"
 
 namespace remat::retention {
@@ -15,6 +15,18 @@ constexpr int kMostMoments = 64;
 constexpr int kMostWithoutGain = 6;
 constexpr std::int64_t kMostTicks = 400'000'000;
 constexpr std::int64_t kTicksPerUnit = 50;
+
+/// May the steps of the plan be the ops of a graph, or would their sums leave what a graph may hold?
+bool can_unroll(const Graph& graph, const Plan& plan) {
+  Wide bytes = graph.resident.count(), duration = 0;
+  Bytes workspace;
+  for (OpId op : plan.steps) {
+    for (ValueId v : graph.outputs[op]) bytes += graph.bytes[v].count();
+    duration += graph.duration[op].count();
+    workspace = std::max(workspace, graph.workspace[op]);
+  }
+  return std::max(bytes + workspace.count(), duration) < kMaxCount;
+}
 
 /// Every step of the plan as an op of its own, every instance as a value: what a plan runs twice are two ops.
 Graph unrolled(const Graph& graph, const Plan& plan) {
@@ -46,6 +58,7 @@ Graph unrolled(const Graph& graph, const Plan& plan) {
 
 /// The plan with the best choice at its dearest step, or the plan itself.
 Plan relieved(const Graph& graph, const Plan& plan, StepId dearest, Bytes budget, Limits& limits) {
+  if (!can_unroll(graph, plan)) return plan;
   const Graph steps = unrolled(graph, plan);
   const RetentionResult found =
       solve_retention(steps, OpId(dearest.index()), budget, OrderMode::kFixed, kMostTicks, &limits);
@@ -61,21 +74,15 @@ PlanResult run(const Problem& problem, const PlanOptions& given, Limits& limits)
   bool buy_back = true;
   OptionReader(given, "retention").flag("buy_back", buy_back).finish();
   const Graph& graph = *problem.graph;
-  PlanResult result;
-  result.plan = keep_all_plan(graph);
-  Simulation best = simulate(graph, *result.plan);
+  Incumbent best(problem, "retention", limits);
+  best.offer(keep_all_plan(graph));
   std::int64_t moments = 0;
   for (Plan& plan : candidate_plans(graph, problem.budget, limits)) {
     ++moments;
     if (buy_back && !limits.reached()) plan = polish::buy_back(graph, plan, problem.budget, limits);
-    const Simulation cost = simulate(graph, plan);
-    if (preference(problem, cost) >= preference(problem, best)) continue;
-    best = cost;
-    result.plan = std::move(plan);
+    best.offer(std::move(plan));
   }
-  result.counters = {{"moments", moments}};
-  if (const auto reason = limits.stopped_by()) result.stopped_by = *reason;
-  return result;
+  return best.result({{"moments", moments}});
 }
 
 }  // namespace

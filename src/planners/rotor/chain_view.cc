@@ -356,20 +356,41 @@ class Measure {
   ChainView view_;
 };
 
-}  // namespace
-
-std::vector<ChainView> chain_views(const Graph& graph, const Pairing& pairing, std::int64_t most_stages) {
-  std::vector<ChainView> views;
+/// Visits the ways to cut the forward pass until `visit` says false: no skips held, then the longest ones, as
+/// long as that gives a fifth more stages.
+template <class Visit>
+void each_cut(const Graph& graph, const Pairing& pairing, std::int64_t most_stages, Visit&& visit) {
   for (Cuts cuts : {Cuts::kReadByBackward, Cuts::kAll}) {
     std::int64_t most = 1;
     for (std::int64_t skip = pairing.first_backward.index(); skip > 2; skip = skip * 3 / 4) {
       Cutter cutter(graph, pairing, cuts, skip, most_stages);
       if (!cutter.cut() || 5 * cutter.stages() <= 6 * most) continue;
       most = cutter.stages();
-      const auto alike = [&](const ChainView& view) { return 20 * std::ssize(view.halves) >= 19 * most; };
-      if (std::none_of(views.begin(), views.end(), alike)) views.push_back(Measure(graph, cutter).view());
+      if (!visit(cutter)) return;
     }
   }
+}
+
+}  // namespace
+
+bool has_chain_view(const Graph& graph, const Pairing& pairing, std::int64_t most_stages) {
+  bool found = false;
+  each_cut(graph, pairing, most_stages, [&](const Cutter&) {
+    found = true;
+    return false;
+  });
+  return found;
+}
+
+std::vector<ChainView> chain_views(const Graph& graph, const Pairing& pairing, std::int64_t most_stages) {
+  std::vector<ChainView> views;
+  each_cut(graph, pairing, most_stages, [&](const Cutter& cutter) {
+    const auto alike = [&](const ChainView& view) {
+      return 20 * std::ssize(view.halves) >= 19 * cutter.stages();
+    };
+    if (std::none_of(views.begin(), views.end(), alike)) views.push_back(Measure(graph, cutter).view());
+    return true;
+  });
   std::stable_sort(views.begin(), views.end(),
                    [](const ChainView& a, const ChainView& b) { return a.halves.size() < b.halves.size(); });
   return views;

@@ -35,6 +35,9 @@ struct ChainView {
 /// values + edges) each.
 std::vector<ChainView> chain_views(const Graph& graph, const Pairing& pairing, std::int64_t most_stages);
 
+/// True where there is any, without the work of describing it.
+bool has_chain_view(const Graph& graph, const Pairing& pairing, std::int64_t most_stages);
+
 /// The plan of a schedule: valid in both orders, first runs in the graph's order.
 Plan plan_of(const Graph& graph, const ChainView& view, const std::vector<Action>& actions);
 

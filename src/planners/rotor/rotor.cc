@@ -3,8 +3,8 @@
 #include <algorithm>
 
 #include "planners/rotor/chain_view.h"
+#include "planning/incumbent.h"
 #include "planning/options.h"
-#include "planning/preference.h"
 #include "polish/polish.h"
 
 namespace remat::rotor {
@@ -26,27 +26,25 @@ Chain unit_chain(std::size_t stages, std::int64_t checkpoints) {
 class Run {
  public:
   Run(const Problem& problem, const Options& options, Limits& limits)
-      : problem_(problem), graph_(*problem.graph), options_(options), limits_(limits) {}
+      : problem_(problem),
+        graph_(*problem.graph),
+        options_(options),
+        limits_(limits),
+        best_(problem, "rotor", limits) {}
 
   PlanResult run() {
     offer(keep_all_plan(graph_), 0);
-    if (!done()) {
+    keep_all_peak_ = best_.cost().peak;
+    if (!best_.fits()) {
       for (const ChainView& view : chain_views(graph_, *find_pairing(graph_), most_stages())) {
-        if (limits_.reached() || (options_.first && done())) break;
+        if (limits_.reached() || (options_.first && best_.fits())) break;
         solve(view);
       }
     }
-    PlanResult result;
-    result.plan = std::move(best_);
-    result.counters = {{"stages", stages_}, {"held_values", held_}, {"formula_duration", formula_}};
-    if (const auto reason = limits_.stopped_by()) result.stopped_by = *reason;
-    return result;
+    return best_.result({{"stages", stages_}, {"held_values", held_}, {"formula_duration", formula_}});
   }
 
  private:
-  bool by_time() const { return problem_.objective == Objective::kTime; }
-  bool done() const { return by_time() && cost_.peak <= problem_.budget; }
-
   /// So that the table stays within its bytes.
   std::int64_t most_stages() const {
     std::int64_t most = options_.stages;
@@ -57,7 +55,7 @@ class Run {
   void solve(const ChainView& view) {
     if (options_.costs == "unit") return solve_unit(view);
     const std::int64_t room = (problem_.budget - graph_.resident).count();
-    if (by_time() && solve_within(view, room) && cost_.peak <= problem_.budget) return;
+    if (problem_.objective == Objective::kTime && solve_within(view, room) && best_.fits()) return;
     // The least budget of the table that has a schedule at all.
     solve_least(view);
   }
@@ -100,32 +98,26 @@ class Run {
   bool offer(const ChainView& view, const std::vector<Action>& actions, std::int64_t extra) {
     Plan plan = plan_of(graph_, view, actions);
     limits_.spend(1 + static_cast<std::int64_t>(plan.steps.size()) / 16);
-    const bool fits = by_time() && simulate(graph_, plan).peak <= problem_.budget;
-    if (fits && options_.buy_back) plan = polish::buy_back(graph_, plan, problem_.budget, limits_);
+    const bool within = fits(problem_, simulate(graph_, plan));
+    if (within && options_.buy_back) plan = polish::buy_back(graph_, plan, problem_.budget, limits_);
     if (offer(std::move(plan), extra)) {
       stages_ = static_cast<std::int64_t>(view.halves.size());
       held_ = view.held_values;
     }
-    return fits;
+    return within;
   }
 
   bool offer(Plan plan, std::int64_t extra) {
-    const Simulation cost = simulate(graph_, plan);
-    if (!best_) keep_all_peak_ = cost.peak;
-    if (best_ && preference(problem_, cost) >= preference(problem_, cost_)) return false;
-    best_ = std::move(plan);
-    cost_ = cost;
-    formula_ = graph_.base_duration.count() + extra;
-    limits_.report({"rotor", limits_.seconds(), cost.peak, cost.duration, cost.peak <= problem_.budget});
-    return true;
+    const bool kept = best_.offer(std::move(plan));
+    if (kept) formula_ = capped(Wide{graph_.base_duration.count()} + extra);
+    return kept;
   }
 
   const Problem& problem_;
   const Graph& graph_;
   const Options& options_;
   Limits& limits_;
-  std::optional<Plan> best_;
-  Simulation cost_;
+  Incumbent best_;
   Bytes keep_all_peak_;
   std::int64_t stages_ = 0, held_ = 0, formula_ = 0;
 };
@@ -145,7 +137,7 @@ PlanResult run(const Problem& problem, const PlanOptions& given, Limits& limits)
 std::optional<std::string> supports(const Problem& problem) {
   const auto pairing = find_pairing(*problem.graph);
   if (!pairing) return "the graph has no backward pass that phases name or its structure shows";
-  if (!chain_views(*problem.graph, *pairing, Options().stages).empty()) return std::nullopt;
+  if (has_chain_view(*problem.graph, *pairing, Options().stages)) return std::nullopt;
   return "the forward pass is no chain: there is no op whose outputs alone are read by later forward ops";
 }
 

@@ -1,30 +1,23 @@
 #include "planners/search/pool.h"
 
-#include <tuple>
+#include "planning/objective.h"
 
 namespace remat::search {
 
-bool Pool::improves(const Found& found, const std::optional<Found>& held, bool by_peak) const {
-  if (!held) return true;
-  const auto key = [&](const Found& f) {
-    return by_peak ? std::tuple(f.peak, f.duration) : std::tuple(f.duration, f.peak);
-  };
-  return key(found) < key(*held);
+Simulation Pool::cost(const Found& found) const {
+  return {.peak = graph_->graph->resident + Bytes(found.peak * graph_->unit),
+          .peak_step = StepId(),
+          .duration = Duration(capped(found.duration))};
 }
 
-void Pool::offer(const Found& found, bool within) {
+void Pool::offer(const Found& found, bool sought) {
   const std::scoped_lock lock(mutex_);
-  auto& held = within ? best_ : closest_;
-  if (!improves(found, held, by_peak_ || !within)) return;
+  auto& held = sought ? best_ : closest_;
+  const Simulation now = cost(found);
+  if (held && preference(*problem_, now) >= preference(*problem_, cost(*held))) return;
   held = found;
-  if (!within && best_) return;
-  Progress progress;
-  progress.planner = "search";
-  progress.seconds = limits_->seconds();
-  progress.peak = graph_->graph->resident + Bytes(found.peak * graph_->unit);
-  progress.duration = Duration(found.duration);
-  progress.within_budget = within;
-  limits_->report(progress);
+  if (!sought && best_) return;
+  limits_->report({"search", limits_->seconds(), now.peak, now.duration, within_budget(*problem_, now)});
 }
 
 std::optional<Found> Pool::best() const {

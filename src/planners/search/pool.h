@@ -11,23 +11,24 @@ namespace remat::search {
 /// Shared by the threads of one search; with one thread it is a plain variable.
 class Pool {
  public:
-  Pool(const TrackerGraph& graph, const Limits& limits, bool by_peak)
-      : graph_(&graph), limits_(&limits), by_peak_(by_peak) {}
+  Pool(const Problem& problem, const TrackerGraph& graph, const Limits& limits)
+      : problem_(&problem), graph_(&graph), limits_(&limits) {}
 
-  /// Takes the plan if it is better than what is held. `within`: it fits the budget.
-  void offer(const Found& found, bool within);
+  /// Takes the plan if it is better than what is held. `sought`: it is what the annealer looks for, within
+  /// the budget or of the least peak, and no stopgap.
+  void offer(const Found& found, bool sought);
   std::optional<Found> best() const;
   std::optional<Found> closest() const;
   /// The best plan, else the closest, else nothing.
   std::optional<Found> any() const;
 
  private:
-  bool improves(const Found& found, const std::optional<Found>& held, bool by_peak) const;
+  Simulation cost(const Found& found) const;
 
   mutable std::mutex mutex_;
+  const Problem* problem_;
   const TrackerGraph* graph_;
   const Limits* limits_;
-  bool by_peak_;
   std::optional<Found> best_, closest_;
 };
 

@@ -12,8 +12,6 @@
 namespace remat::search {
 namespace {
 
-constexpr double kConstructiveShare = 0.15;  // of time and work, and only for low budgets
-
 Options read_options(const PlanOptions& given) {
   Options o;
   OptionReader reader(given, "search");
@@ -35,21 +33,28 @@ Options read_options(const PlanOptions& given) {
       .number("reheat", o.reheat, 1e-3, 1e3)
       .integer("cycle", o.cycle, 1, 1'000'000'000)
       .number("growth", o.growth, 1, 100)
+      .number("cooling", o.cooling, 1, 1e6)
+      .number("lead", o.lead, 0, 1)
+      .number("restarts", o.restarts, 0, 1)
+      .number("constructive_below", o.constructive_below, 0, 1e6)
+      .number("constructive_share", o.constructive_share, 1e-3, 1)
+      .number("peak_share", o.peak_share, 1e-3, 1)
       .finish();
   return o;
 }
 
 /// Plans that need less memory, by falling peak: a few of TWRemat's.
-std::vector<Plan> constructive_plans(const Problem& problem, Limits& limits) {
-  Limits share(limits, kConstructiveShare);
+std::vector<Plan> constructive_plans(const Problem& problem, double part, Limits& limits) {
+  Limits share(limits, part);
   std::vector<Plan> plans;
   for (const auto& candidate : tw_remat::candidate_plans(problem, share)) plans.push_back(candidate.plan);
   return plans;
 }
 
-bool needs_less(const Problem& problem, Bytes keep_all_peak) {
-  // Above half of the keep-all peak the search finds plans from keep-all itself, sooner than TWRemat.
-  return problem.objective == Objective::kPeak || problem.budget.count() < keep_all_peak.count() / 2;
+/// At larger budgets the search finds plans from keep-all itself, sooner than TWRemat.
+bool needs_less(const Problem& problem, double part, Bytes keep_all_peak) {
+  const auto less = static_cast<std::int64_t>(part * static_cast<double>(keep_all_peak.count()));
+  return problem.objective == Objective::kPeak || problem.budget.count() < less;
 }
 
 PlanResult run(const Problem& problem, const PlanOptions& given, Limits& limits) {
@@ -67,12 +72,13 @@ PlanResult run(const Problem& problem, const PlanOptions& given, Limits& limits)
   starts.known.assign(problem.starts.begin(), problem.starts.end());
   if (options.retention && problem.objective == Objective::kTime)
     starts.constructive = retention::candidate_plans(*problem.graph, problem.budget, limits);
-  if (options.constructive && needs_less(problem, keep_all_peak)) {
-    for (Plan& plan : constructive_plans(problem, limits)) starts.constructive.push_back(std::move(plan));
+  if (options.constructive && needs_less(problem, options.constructive_below, keep_all_peak)) {
+    for (Plan& plan : constructive_plans(problem, options.constructive_share, limits))
+      starts.constructive.push_back(std::move(plan));
   }
 
   const TrackerGraph compact(*problem.graph);
-  Pool pool(compact, limits, problem.objective == Objective::kPeak);
+  Pool pool(problem, compact, limits);
   std::vector<std::unique_ptr<Worker>> workers;
   for (int i = 0; i < std::max(1, given.threads); ++i) {
     const std::uint64_t seed = given.seed + 0x9e3779b97f4a7c15ULL * static_cast<std::uint64_t>(i);
@@ -94,7 +100,8 @@ PlannerInfo info() {
           "valid plans; within the budget wherever one was found; better with more time",
           "Remat",
           [](const Problem&) -> std::optional<std::string> { return std::nullopt; },
-          run};
+          run,
+          true};
 }
 
 }  // namespace remat::search

@@ -9,7 +9,8 @@
 
 namespace remat::search {
 
-/// Every technique that can be switched off (`--set NAME=off`), and the few numbers that can be set.
+/// Every technique that can be switched off (`--set NAME=off`), and the numbers that can be set. What each is
+/// worth stands in docs/planners/search.md.
 struct Options {
   bool insert_chain = true;  ///< insert a recomputation together with its dead predecessors
   bool erase = true;         ///< erase a recomputation
@@ -29,6 +30,12 @@ struct Options {
   double cold = 0.01;        ///< and at its end
   std::int64_t cycle = 300;  ///< moves per op in the first cycle
   double growth = 1.3;       ///< each cycle is longer than the last by this factor
+  double cooling = 8;        ///< a cycle ends at most at this part of the temperature at which it began
+  double lead = 0.65;        ///< share of the cycles that the line with the better plan gets
+  double restarts = 0.5;     ///< share of the cycles that `restart` begins from a start plan
+  double constructive_below = 0.5;   ///< of the keep-all peak: budgets for which `constructive` is of use
+  double constructive_share = 0.15;  ///< of the limits, for making those plans
+  double peak_share = 0.7;  ///< objective peak: of the limits; the rest makes a plan of that peak faster
 };
 
 /// A place where an instance is read: op `reader` reads `bundle`.

@@ -3,13 +3,6 @@
 #include <algorithm>
 
 namespace remat::search {
-namespace {
-
-constexpr double kPeakShare = 0.7;  // objective peak: of time and work; the rest makes that peak faster
-constexpr double kCooling = 8;      // every cycle cools at least by this factor
-
-}  // namespace
-
 Worker::Worker(const Problem& problem, const TrackerGraph& graph, const Options& options,
                const Starts& starts, Pool& pool, std::uint64_t seed)
     : problem_(&problem),
@@ -61,7 +54,7 @@ Worker::Line Worker::draw_line(int cycle) {
   const auto& keep_all = best_[static_cast<std::size_t>(Line::kKeepAll)];
   const auto& starts = best_[static_cast<std::size_t>(Line::kStarts)];
   const bool keep_all_leads = keep_all && (!starts || keep_all->duration < starts->duration);
-  return random_.chance(0.65) == keep_all_leads ? Line::kKeepAll : Line::kStarts;
+  return random_.chance(options_.lead) == keep_all_leads ? Line::kKeepAll : Line::kStarts;
 }
 
 /// The best plan of the line so far: the best of all threads where the line leads.
@@ -83,7 +76,7 @@ double Worker::begin_cycle(int cycle) {
     annealer_.begin(starts_->keep_all);
   }
   const auto from = best_of(line);
-  if (!from || (cycle > 0 && options_.restart && random_.chance(0.5))) {
+  if (!from || (cycle > 0 && options_.restart && random_.chance(options_.restarts))) {
     annealer_.begin(start_of(line));
     return options_.hot * hotter();
   }
@@ -101,14 +94,15 @@ void Worker::search_time(Limits& limits) {
   double moves = static_cast<double>(options_.cycle) * static_cast<double>(graph_->graph->num_ops());
   for (int cycle = 0; cycle == 0 || !finished(limits); ++cycle) {
     const double hot = begin_cycle(cycle);
-    annealer_.cycle(static_cast<std::int64_t>(moves), hot, std::min(options_.cold, hot / kCooling), limits);
+    annealer_.cycle(static_cast<std::int64_t>(moves), hot, std::min(options_.cold, hot / options_.cooling),
+                    limits);
     publish();
     moves *= options_.growth;
   }
 }
 
 void Worker::search_peak(Limits& limits) {
-  Limits first(limits, kPeakShare);
+  Limits first(limits, options_.peak_share);
   annealer_.set_budget(Bytes(kMaxCount - 1));
   annealer_.chase_peak(true);
   double moves = static_cast<double>(options_.cycle) * static_cast<double>(graph_->graph->num_ops());

@@ -3,8 +3,8 @@
 #include <algorithm>
 #include <map>
 
+#include "planning/objective.h"
 #include "planning/options.h"
-#include "planning/preference.h"
 #include "polish/polish.h"
 
 namespace remat::tw_remat {
@@ -51,6 +51,7 @@ class Sweep {
       plan = polish::buy_back(graph, *plan, problem_.budget, limits_);
       cost = simulate(graph, *plan);
     }
+    if (cost.duration == kTooLong) return found->second;
     found->second = Candidate{std::move(*plan), cost, k};
     return found->second;
   }
@@ -94,10 +95,10 @@ Candidate search_k(Sweep& sweep, const Problem& problem, Limits& limits) {
     const auto& candidate = sweep.at(k);
     if (!candidate || !preferred(problem, *candidate, best)) return;
     best = *candidate;
-    limits.report(
-        {"tw_remat", limits.seconds(), best.cost.peak, best.cost.duration, best.cost.peak <= problem.budget});
+    limits.report({"tw_remat", limits.seconds(), best.cost.peak, best.cost.duration,
+                   within_budget(problem, best.cost)});
   };
-  if (problem.objective == Objective::kTime && best.cost.peak <= problem.budget) return best;
+  if (fits(problem, best.cost)) return best;
   std::int64_t power = 1;
   while (power < sweep.largest_k()) power *= 2;
   for (std::int64_t k = power; k >= 1; k /= 2) try_k(k);

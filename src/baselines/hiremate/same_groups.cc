@@ -1,4 +1,4 @@
-#include "baselines/hiremate/canonical.h"
+#include "baselines/hiremate/same_groups.h"
 
 #include <algorithm>
 #include <map>

@@ -1,0 +1,50 @@
+// The best plan that a planner has found so far.
+#pragma once
+
+#include <optional>
+#include <string_view>
+#include <utility>
+
+#include "planning/objective.h"
+#include "remat/planner.h"
+
+namespace remat {
+
+/// Takes plans, keeps the best by the objective, and reports each better one. Of equal ones the first stays.
+class Incumbent {
+ public:
+  Incumbent(const Problem& problem, std::string_view planner, const Limits& limits)
+      : problem_(&problem), planner_(planner), limits_(&limits) {}
+
+  /// True where the plan is kept.
+  bool offer(Plan plan) {
+    const Simulation cost = simulate(*problem_->graph, plan);
+    return offer(std::move(plan), cost);
+  }
+  /// The same for a plan whose cost is known, or that is to be judged by another one.
+  bool offer(Plan plan, const Simulation& cost);
+
+  /// Nothing was offered.
+  bool empty() const { return !plan_; }
+  const Plan& plan() const { return *plan_; }
+  const Simulation& cost() const { return cost_; }
+  /// Within the budget; never with objective peak, where every plan can be beaten.
+  bool fits() const { return plan_ && remat::fits(*problem_, cost_); }
+
+  /// What the planner returns. Nothing is kept afterwards.
+  PlanResult result(Counters counters) {
+    PlanResult result;
+    result.plan = std::exchange(plan_, std::nullopt);
+    result.counters = std::move(counters);
+    return result;
+  }
+
+ private:
+  const Problem* problem_;
+  std::string_view planner_;
+  const Limits* limits_;
+  std::optional<Plan> plan_;
+  Simulation cost_;
+};
+
+}  // namespace remat

@@ -1,0 +1,23 @@
+// What "better" means: the objective, written once for planners, shared entry point and shells.
+#pragma once
+
+#include <tuple>
+
+#include "remat/planner.h"
+
+namespace remat {
+
+/// The plan answers a question for the least duration. Nothing is ever good enough for objective peak.
+inline bool fits(const Problem& problem, const Simulation& cost) {
+  return problem.objective == Objective::kTime && within_budget(problem, cost);
+}
+
+/// The less the better: plans that fit by duration, then peak; behind them, and for the least peak, by peak,
+/// then duration. Those that are too long come last.
+inline std::tuple<bool, Bytes, Duration, Bytes> preference(const Problem& problem, const Simulation& cost) {
+  if (cost.duration == kTooLong) return {true, kNoBudget, cost.duration, cost.peak};
+  const bool first = fits(problem, cost);
+  return {!first, first ? Bytes() : cost.peak, cost.duration, cost.peak};
+}
+
+}  // namespace remat
