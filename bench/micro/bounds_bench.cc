@@ -16,7 +16,7 @@ constexpr std::int64_t kMostTicks = 100'000'000;
 
 void fixed_cut(benchmark::State& state) {
   const Graph graph = bench::gpt(state.range(0));
-  const Bytes budget = bench::percent(graph, 50);
+  const Bytes budget = bench::percent(graph, 75);
   for (auto _ : state) benchmark::DoNotOptimize(fixed_cut_bound(graph, budget).duration);
   state.SetItemsProcessed(static_cast<std::int64_t>(graph.num_ops()) * state.iterations());
 }
@@ -24,7 +24,7 @@ BENCHMARK(fixed_cut)->Arg(12)->Arg(200)->Unit(benchmark::kMicrosecond);
 
 void free_cut(benchmark::State& state) {
   const Graph graph = bench::gpt(state.range(0));
-  const Bytes budget = bench::percent(graph, 50);
+  const Bytes budget = bench::percent(graph, 75);
   for (auto _ : state) benchmark::DoNotOptimize(free_cut_bound(graph, budget).duration);
 }
 BENCHMARK(free_cut)->Arg(12)->Arg(50)->Unit(benchmark::kMillisecond);
@@ -38,7 +38,7 @@ BENCHMARK(peak_bound)->Arg(12)->Arg(200)->Unit(benchmark::kMillisecond);
 /// The best choice at the moment where the cut bound is highest.
 void retention_choice(benchmark::State& state) {
   const Graph graph = bench::gpt(state.range(0));
-  const Bytes budget = bench::percent(graph, 50);
+  const Bytes budget = bench::percent(graph, 75);
   OpId at;
   fixed_cut_bound(graph, budget, &at);
   for (auto _ : state) {
@@ -49,7 +49,7 @@ BENCHMARK(retention_choice)->Arg(12)->Arg(200)->Unit(benchmark::kMillisecond);
 
 void retention_plans(benchmark::State& state) {
   const Graph graph = bench::gpt(state.range(0));
-  const Bytes budget = bench::percent(graph, 50);
+  const Bytes budget = bench::percent(graph, 75);
   for (auto _ : state) {
     Limits limits;
     benchmark::DoNotOptimize(retention::candidate_plans(graph, budget, limits).size());

@@ -22,10 +22,10 @@ inline Bytes percent(const Graph& graph, std::int64_t share) {
   return Bytes(simulate(graph, keep_all_plan(graph)).peak.count() / 100 * share);
 }
 
-/// A plan with recomputations at half the keep-all peak, made by the planner `evict`.
+/// A plan with recomputations at three quarters of the keep-all peak, made by the planner `evict`.
 inline Plan tight_plan(const Graph& graph) {
   Limits limits;
-  return *make_plan({&graph, percent(graph, 50)}, "evict", {}, limits).plan;
+  return *make_plan({&graph, percent(graph, 75)}, "evict", {}, limits).plan;
 }
 
 }  // namespace remat::bench

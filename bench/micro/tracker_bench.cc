@@ -11,7 +11,7 @@ namespace {
 struct Subject {
   explicit Subject(std::int64_t depth)
       : graph(bench::gpt(depth)), compact(graph), tracker(compact, OrderMode::kFixed) {
-    tracker.reset(bench::tight_plan(graph), bench::percent(graph, 50));
+    tracker.reset(bench::tight_plan(graph), bench::percent(graph, 75));
   }
   /// A step that may run once more just before a random later step: (op, before).
   std::pair<OpId, OccId> draw(Random& random) {
@@ -31,7 +31,7 @@ struct Subject {
 void reset_tracker(benchmark::State& state) {
   Subject subject(state.range(0));
   const Plan plan = subject.tracker.plan();
-  for (auto _ : state) subject.tracker.reset(plan, bench::percent(subject.graph, 50));
+  for (auto _ : state) subject.tracker.reset(plan, bench::percent(subject.graph, 75));
   state.SetItemsProcessed(subject.tracker.steps() * state.iterations());
 }
 BENCHMARK(reset_tracker)->Arg(12)->Arg(200)->Unit(benchmark::kMicrosecond);
