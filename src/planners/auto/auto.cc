@@ -54,9 +54,10 @@ class Schedule {
       search_and_prove();
     }
     search(1);
-    if (const auto reason = limits_.stopped_by(); reason && best_.stopped_by != StoppedBy::kProof) {
-      best_.stopped_by = *reason;
-    }
+    auto reason = limits_.stopped_by();
+    if (!reason && too_late_) reason = StoppedBy::kTime;
+    const bool is_proved = best_.status == Status::kOptimal || best_.status == Status::kInfeasible;
+    if (reason && !is_proved) best_.stopped_by = *reason;
     best_.counters.insert(best_.counters.begin(), called_.begin(), called_.end());
     return std::move(best_);
   }
@@ -102,7 +103,10 @@ class Schedule {
   void search(double share) {
     const double to_begin = own_.search_seconds_per_op * static_cast<double>(num_ops());
     const bool is_large = num_ops() >= own_.large_ops;
-    if (is_large && has_plan(best_) && limits_.seconds_left().value_or(to_begin) < to_begin) return;
+    if (is_large && has_plan(best_) && limits_.seconds_left().value_or(to_begin) < to_begin) {
+      too_late_ = true;
+      return;
+    }
     plan_with("search", share, search_options());
   }
 
@@ -196,6 +200,7 @@ class Schedule {
   std::uint64_t calls_ = 0;
   Counters called_;  ///< what was called, in sequence, and the work that it took
   PlanResult best_;
+  bool too_late_ = false;  ///< for a search, which would outlast the limit
 };
 
 PlanResult run(const Problem& problem, const PlanOptions& options, Limits& limits) {
