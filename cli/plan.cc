@@ -68,7 +68,7 @@ int PlanCommand::explain_failure(const Problem& problem, const PlanResult& resul
     if (smallest) message += "; the smallest budget known to work is " + std::to_string(smallest->count());
     return kInfeasible;
   }
-  message = "no plan within " + bytes + " bytes found, nothing proved";
+  message = (budget.empty() ? "no plan" : "no plan within " + bytes + " bytes") + " found, nothing proved";
   report["best_peak"] = result.plan ? Report(result.cost.peak.count()) : Report(nullptr);
   if (result.plan) message += "; the best peak found is " + std::to_string(result.cost.peak.count());
   return kNothingFound;
@@ -98,9 +98,6 @@ int PlanCommand::run() {
     ProgressLine progress(loaded.graph, keep_all_peak);
     progress.attach(limits);
     result = make_plan(problem, planner, effort.plan, limits);
-  }
-  if (by_peak && !budget.empty() && result.cost.peak > problem.budget) {
-    result.status = result.status == Status::kOptimal ? Status::kInfeasible : Status::kUnknown;
   }
   Report said = report(problem, result, keep_all_peak);
   std::string message;

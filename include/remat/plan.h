@@ -34,6 +34,7 @@ enum class Rule {
   kRunsOnce,     ///< an op that forbids recomputation runs exactly once
   kEveryOpRuns,  ///< every op occurs at least once
   kFixedOrder,   ///< first occurrences follow the graph's order (only checked in fixed order)
+  kDuration,     ///< the durations of the steps add up to less than 2^63
   kBudget,       ///< memory of every step within the budget (only checked where one is given)
 };
 std::string_view to_string(Rule rule);
@@ -48,9 +49,12 @@ struct Violation {
 /// What running a plan costs.
 struct Simulation {
   Bytes peak;
-  StepId peak_step;  ///< first step that reaches the peak
-  Duration duration;
+  StepId peak_step;   ///< first step that reaches the peak
+  Duration duration;  ///< exact; kTooLong where it does not fit into 63 bits
 };
+
+/// Sum of the durations of the steps, whatever it is.
+Wide total_duration(const Graph& graph, const Plan& plan);
 
 /// The reference simulator: linear in steps, edges and outputs, independent of every planner.
 /// Memory of a step = resident inputs + all instances alive at it + its workspace. The plan must be valid

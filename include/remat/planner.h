@@ -16,14 +16,18 @@
 
 namespace remat {
 
-/// Time: least duration within the budget. Peak: least peak, then the least duration at it.
+/// Time: least duration within the budget. Peak: least peak, then the least duration at it; with a budget,
+/// that peak has to be within it.
 enum class Objective { kTime, kPeak };
 std::string_view to_string(Objective objective);
+
+/// No plan of any graph needs more.
+inline constexpr Bytes kNoBudget{kMaxCount - 1};
 
 /// What is asked. The graph must outlive it.
 struct Problem {
   const Graph* graph = nullptr;
-  Bytes budget;  ///< resident inputs included; ignored with Objective::kPeak
+  Bytes budget = kNoBudget;  ///< resident inputs included
   OrderMode order = OrderMode::kFixed;
   Objective objective = Objective::kTime;
   /// Plans known before, valid in this order, within the budget or not. Planners may start from them, and

@@ -4,7 +4,9 @@
 #include <cassert>
 #include <compare>
 #include <cstdint>
+#include <limits>
 #include <optional>
+#include <string>
 
 namespace remat {
 
@@ -48,5 +50,21 @@ constexpr std::optional<Quantity<Tag>> checked_add(Quantity<Tag> a, Quantity<Tag
 
 /// Sizes and durations in files are integers in [0, kMaxCount).
 inline constexpr std::int64_t kMaxCount = std::int64_t{1} << 62;
+
+/// Sums and products of amounts: 2^31 steps of 2^62 each fit.
+__extension__ typedef __int128 Wide;
+
+/// The decimal digits.
+std::string to_string(Wide amount);
+
+/// The amount where it fits into 64 bits, else the nearest that does.
+constexpr std::int64_t capped(Wide amount) {
+  using Limits = std::numeric_limits<std::int64_t>;
+  if (amount > Limits::max()) return Limits::max();
+  return amount < Limits::min() ? Limits::min() : static_cast<std::int64_t>(amount);
+}
+
+/// What `simulate` says of a plan whose steps add up to 2^63 or more: longer than any valid plan.
+inline constexpr Duration kTooLong{std::numeric_limits<std::int64_t>::max()};
 
 }  // namespace remat

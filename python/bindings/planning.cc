@@ -32,14 +32,6 @@ Objective parse_objective(const std::string& text) {
   throw UsageError("objective must be 'time' or 'peak', not '" + text + "'");
 }
 
-/// With a budget the objective "peak" is still to be within it.
-void settle_budget(BoundResult& outcome) {
-  if (outcome.problem.objective != Objective::kPeak || !outcome.budget) return;
-  PlanResult& result = outcome.result;
-  if (!result.plan || result.cost.peak <= *outcome.budget) return;
-  result.status = result.status == Status::kOptimal ? Status::kInfeasible : Status::kUnknown;
-}
-
 /// Planners that improve on what they are given start from what this process knows of the graph, so that
 /// more memory is never slower. A work limit asks for the same plan whatever came before.
 PlanResult plan_with_store(const BoundResult& outcome, const std::string& planner, Limits& limits) {
@@ -67,7 +59,7 @@ BoundResult asked(nb::handle_t<Graph> graph_object, nb::handle budget, const std
   outcome.problem.graph = &graph;
   outcome.problem.order = parse_order(order);
   outcome.problem.objective = parse_objective(objective);
-  outcome.problem.budget = outcome.budget.value_or(Bytes(kMaxCount - 1));
+  outcome.problem.budget = outcome.budget.value_or(kNoBudget);
   outcome.effort = std::move(effort);
   return outcome;
 }
@@ -77,7 +69,6 @@ void answer(BoundResult& outcome, nb::handle progress, const Run& run) {
   PlannerThread thread;
   outcome.effort.apply(thread.limits());
   thread.run([&] { outcome.result = run(thread.limits()); }, progress);
-  settle_budget(outcome);
   if (outcome.result.plan) {
     outcome.record = make_record(outcome.problem, outcome.result, outcome.effort.options.seed);
     outcome.record->budget = outcome.budget;

@@ -71,7 +71,7 @@ def plan(
             graph inputs included. None: no budget.
         planner: name of one of :func:`remat.planners`.
         objective: ``"time"``: least duration within the budget; ``"peak"``: least peak, then least duration,
-            which takes no budget.
+            which has to be within the budget if there is one.
         check: raise an error if no plan within the budget was found, instead of returning such a result.
 
     Keyword Args:

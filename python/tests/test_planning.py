@@ -95,9 +95,12 @@ def test_the_least_peak_takes_a_budget_or_none() -> None:
     assert least.peak is not None
     assert least.peak < graph.keep_all_peak
     below = remat.plan(graph, least.peak_lower_bound - 1, objective="peak", work_limit=20000, time_limit=None)
-    assert below.status in ("infeasible", "unknown")
+    assert (below.status, below.stopped_by) == ("infeasible", "proof")
     assert below.plan is None
-    assert below.closest is not None
+    within = remat.plan(graph, graph.keep_all_peak, objective="peak", work_limit=20000, time_limit=None)
+    assert (within.peak, within.duration) == (least.peak, least.duration)
+    assert within.plan is not None
+    assert within.plan.budget == graph.keep_all_peak
 
 
 def test_a_budget_below_the_floor_is_proved_infeasible() -> None:

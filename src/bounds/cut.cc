@@ -9,8 +9,6 @@
 namespace remat {
 namespace {
 
-__extension__ typedef __int128 Wide;
-
 /// floor(a * b / c) without overflow.
 std::int64_t scaled(std::int64_t a, std::int64_t b, std::int64_t c) {
   return static_cast<std::int64_t>(static_cast<Wide>(a) * b / c);

@@ -30,10 +30,9 @@ Proof prove_optimal(const Graph& graph, Bytes budget, OrderMode order, const Pla
   if (outcome.bound >= proof.bound.duration) proof.bound = {"stage_milp", outcome.bound};
   if (outcome.x) {
     Duration best = known;
-    for (Plan& found : std::vector{stages.plan_as_run(*outcome.x), stages.plan_of(*outcome.x)}) {
-      const Simulation cost = simulate(graph, found);
-      if (cost.peak > budget || cost.duration >= best) continue;
-      best = cost.duration;
+    auto found = plan_within(graph, stages, budget, *outcome.x);
+    if (found && simulate(graph, *found).duration < known) {
+      best = simulate(graph, *found).duration;
       proof.plan = std::move(found);
     }
     proof.optimal = best <= proof.bound.duration;

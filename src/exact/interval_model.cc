@@ -387,8 +387,9 @@ void Formulation::minimize_duration(Bytes capacity) {
 }
 
 std::int64_t Formulation::real_objective(std::int64_t objective) const {
-  if (goal_ == Goal::kPeak) return graph_.resident.count() + objective * byte_unit_;
-  return graph_.base_duration.count() + objective * duration_unit_;
+  const bool peak = goal_ == Goal::kPeak;
+  const Wide beyond = Wide{objective} * (peak ? byte_unit_ : duration_unit_);
+  return capped(beyond + (peak ? graph_.resident.count() : graph_.base_duration.count()));
 }
 
 namespace {

@@ -10,8 +10,6 @@
 namespace remat {
 namespace {
 
-__extension__ typedef __int128 Wide;
-
 /// Cost and memory in one sum: cost x per_cost + bytes x per_byte.
 struct Price {
   std::int64_t per_cost, per_byte;
@@ -238,8 +236,11 @@ class Hull {
     auto choice = moment_.cheapest(price, most_ticks_ - moment_.ticks());
     if (!choice) return false;
     const Wide rest = Wide(choice->least) - Wide(room_.count()) * price.per_byte;
-    if (rest > 0)
-      bound_ = std::max(bound_, static_cast<std::int64_t>((rest + price.per_cost - 1) / price.per_cost));
+    // No choice costs more than the dearest, so a bound above it says that none fits.
+    if (rest > 0) {
+      const Wide least = (rest + price.per_cost - 1) / price.per_cost;
+      bound_ = std::max(bound_, static_cast<std::int64_t>(std::min<Wide>(least, moment_.most_cost())));
+    }
     const bool fits = choice->retention.held <= room_;
     auto& side = fits ? within_ : beyond_;
     const bool nearer =

@@ -35,9 +35,9 @@ double StageModel::add_last_run(int stage) {
     row.add(held(stage + 1, v), memory(graph_.bytes[v]));
   }
   row.at_most(capacity_);
-  Bytes own = graph_.workspace[op];
-  for (ValueId v : graph_.outputs[op]) own += graph_.bytes[v];
-  return memory(own);
+  double own = memory(graph_.workspace[op]);
+  for (ValueId v : graph_.outputs[op]) own += memory(graph_.bytes[v]);
+  return own;
 }
 
 /// through(v) = max(0, held out of the stage - run again in it): a value that is held out of a stage and not

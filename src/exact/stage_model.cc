@@ -1,6 +1,7 @@
 #include "exact/stage_model.h"
 
 #include <algorithm>
+#include <bit>
 #include <cmath>
 #include <limits>
 #include <numeric>
@@ -22,36 +23,70 @@ StageModel::StageModel(const Graph& graph, const StageSpec& spec) : graph_(graph
   }
   may_rerun_.assign(graph.num_ops(), false);
   bool tail = false;
-  std::int64_t dearest = 1;
-  duration_unit_ = 0;
   for (OpId op : graph.ops()) {
     may_rerun_[op] = graph.recomputable[op] && !graph.outputs[op].empty() &&
                      (!spec.cutoff || graph.base_duration + graph.duration[op] <= *spec.cutoff);
     if (!may_rerun_[op]) continue;
-    duration_unit_ = std::gcd(duration_unit_, graph.duration[op].count());
-    dearest = std::max(dearest, graph.duration[op].count());
     for (ValueId v : graph.outputs[op]) tail |= graph.kept[v];
   }
-  duration_unit_ = std::max<std::int64_t>(1, duration_unit_);
   if (tail) first_.push_back(end);
   stages_ = full_stages + tail;
-  cost_scale_ = 1000.0 / static_cast<double>(dearest);
-  memory_scale_ =
-      1000.0 / static_cast<double>(std::max<std::int64_t>(1, (spec.budget - graph.resident).count()));
-  capacity_ = memory(spec.budget - graph.resident);
+  choose_units(spec);
   find_uses();
   add_columns();
   for (int s = 0; s < stages_; ++s) add_availability(s);
   for (int s = 0; s < stages_; ++s) add_memory(s, spec.rows);
 }
 
-double StageModel::need(OpId op) const {
-  Bytes sum = graph_.workspace[op];
-  for (ValueId v : graph_.outputs[op]) sum += graph_.bytes[v];
-  for (ValueId v : graph_.inputs[op]) {
-    if (made_by_op(v)) sum += graph_.bytes[v];
+namespace {
+
+/// Amounts have at most so many units: more digits than a solver that works with tolerances of a millionth
+/// can tell apart, and few enough for exact sums.
+constexpr std::int64_t kMostUnits = std::int64_t{1} << 32, kMostCostUnits = std::int64_t{1} << 40;
+
+int bits_of(std::int64_t units) {
+  return static_cast<int>(std::bit_width(static_cast<std::uint64_t>(std::max<std::int64_t>(1, units))));
+}
+/// A power of two that brings the amount to 512 ... 1,024.
+double scale_for(std::int64_t units) { return std::ldexp(1.0, 10 - bits_of(units)); }
+/// The same for costs, but larger where one unit would be less than 1/64: solvers look at objectives with an
+/// absolute tolerance. No cost is above 2^26, where the duals lose too many digits.
+double cost_scale_for(std::int64_t dearest) {
+  const int bits = bits_of(dearest);
+  return std::ldexp(1.0, std::max(10 - bits, std::min(-6, 26 - bits)));
+}
+
+}  // namespace
+
+void StageModel::choose_units(const StageSpec& spec) {
+  std::int64_t bytes = 0, duration = 0, dearest = 1;
+  for (ValueId v : graph_.values()) {
+    if (made_by_op(v)) bytes = std::gcd(bytes, graph_.bytes[v].count());
   }
-  return memory(sum);
+  for (OpId op : graph_.ops()) {
+    bytes = std::gcd(bytes, graph_.workspace[op].count());
+    if (!may_rerun_[op]) continue;
+    duration = std::gcd(duration, graph_.duration[op].count());
+    dearest = std::max(dearest, graph_.duration[op].count());
+  }
+  const std::int64_t room = std::max<std::int64_t>(-1, (spec.budget - graph_.resident).count());
+  memory_unit_ = std::max<std::int64_t>(1, bytes);
+  while (room / memory_unit_ > kMostUnits) memory_unit_ *= 2;
+  most_bytes_ = capped(Wide{room} + memory_unit_);
+  duration_unit_ = std::max<std::int64_t>(1, duration);
+  while (dearest / duration_unit_ > kMostCostUnits) duration_unit_ *= 2;
+  memory_scale_ = scale_for(room / memory_unit_);
+  cost_scale_ = cost_scale_for(dearest / duration_unit_);
+  capacity_ = room < 0 ? -memory_scale_ : memory(Bytes(room));
+}
+
+double StageModel::need(OpId op) const {
+  double sum = memory(graph_.workspace[op]);
+  for (ValueId v : graph_.outputs[op]) sum += memory(graph_.bytes[v]);
+  for (ValueId v : graph_.inputs[op]) {
+    if (made_by_op(v)) sum += memory(graph_.bytes[v]);
+  }
+  return sum;
 }
 
 /// From the last op to the first: a rerun is of use while one of its outputs is.
@@ -81,7 +116,7 @@ void StageModel::add_columns() {
     const int own = stage_of_[op];
     const bool own_too = end_of(own).index() - begin_of(own).index() > 1;
     for (int s = own + (own_too ? 0 : 1); s <= last_rerun_[op]; ++s) {
-      const double cost = static_cast<double>(graph_.duration[op].count()) * cost_scale_;
+      const double cost = static_cast<double>(graph_.duration[op].count() / duration_unit_) * cost_scale_;
       rerun_[stage_row(s, op)] = model_.add_column(cost, 0, 1, true);
     }
   }
@@ -124,12 +159,20 @@ void StageModel::add_availability(int stage) {
   }
 }
 
+double StageModel::objective_of(Duration duration) const {
+  const std::int64_t units = (duration - graph_.base_duration).count() / duration_unit_;
+  auto rounded = static_cast<double>(units);
+  if (rounded < 0x1p62 && static_cast<std::int64_t>(rounded) < units)
+    rounded = std::nextafter(rounded, lp::kInfinity);
+  return rounded * cost_scale_;
+}
+
 Duration StageModel::duration_of(double bound) const {
-  // Half a millionth of the dearest rerun covers the solver's tolerances; sums are multiples of the unit.
-  const double extra =
-      (bound - 5e-4 - std::fabs(bound) * 1e-7) / cost_scale_ / static_cast<double>(duration_unit_);
-  if (!(extra > 0)) return graph_.base_duration;
-  return graph_.base_duration + Duration(static_cast<std::int64_t>(std::ceil(extra)) * duration_unit_);
+  if (!(bound > 0)) return graph_.base_duration;
+  // Beyond what a plan can take anything goes.
+  const double units = std::min(std::ceil(bound / cost_scale_), 0x1p62);
+  const Wide extra = static_cast<Wide>(units) * duration_unit_;
+  return Duration(capped(graph_.base_duration.count() + extra));
 }
 
 std::vector<double> StageModel::start_from(const Plan& plan) const {

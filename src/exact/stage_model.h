@@ -3,6 +3,7 @@
 // for every plan in fixed order, with stages of one or of many ops.
 #pragma once
 
+#include <algorithm>
 #include <optional>
 #include <vector>
 
@@ -34,6 +35,10 @@ struct StageSpec {
 ///   rerun(s, p) = 1   op p, first run in an earlier stage, runs in stage s
 ///   held(s, v) = 1    value v is in memory when stage s begins, and is read later
 /// The objective is the duration beyond one run of each op.
+///
+/// Sizes and durations are whole units times a power of two, so that coefficients, right sides and their sums
+/// are exact. The unit is the greatest common divisor; where it would leave too many digits it is larger and
+/// everything, the budget too, is rounded down to it: what fits and is fast enough still is, so bounds hold.
 class StageModel {
  public:
   StageModel(const Graph& graph, const StageSpec& spec);
@@ -41,13 +46,11 @@ class StageModel {
   const lp::Model& model() const { return model_; }
   int num_stages() const { return stages_; }
 
-  /// What a plan of this duration costs in the objective.
-  double objective_of(Duration duration) const {
-    return static_cast<double>((duration - graph_.base_duration).count()) * cost_scale_;
-  }
+  /// What a plan of this duration costs in the objective at most.
+  double objective_of(Duration duration) const;
   /// Least difference of two objectives.
-  double objective_step() const { return static_cast<double>(duration_unit_) * cost_scale_; }
-  /// Smallest duration that an objective of at least `bound` allows, rounded up to what durations can sum to.
+  double objective_step() const { return cost_scale_; }
+  /// Smallest duration that an objective of at least `bound` allows; objectives are multiples of the step.
   Duration duration_of(double bound) const;
   /// Values for the integer columns that a plan in fixed order takes; NaN for the rest.
   std::vector<double> start_from(const Plan& plan) const;
@@ -84,9 +87,13 @@ class StageModel {
   bool is_tail(int stage) const { return begin_of(stage) == end_of(stage); }
   bool before(int stage, ValueId v) const { return graph_.producer[v] < begin_of(stage); }
   bool made_by_op(ValueId v) const { return !graph_.is_graph_input(v); }
-  double memory(Bytes b) const { return static_cast<double>(b.count()) * memory_scale_; }
+  /// What is larger than the budget is as good as just larger.
+  double memory(Bytes b) const {
+    return static_cast<double>(std::min(b.count(), most_bytes_) / memory_unit_) * memory_scale_;
+  }
   double need(OpId op) const;
 
+  void choose_units(const StageSpec& spec);
   void find_uses();
   void add_columns();
   void add_availability(int stage);
@@ -101,8 +108,8 @@ class StageModel {
 
   const Graph& graph_;
   lp::Model model_;
-  double memory_scale_ = 1, cost_scale_ = 1, capacity_ = 0;
-  std::int64_t duration_unit_ = 1;
+  double memory_scale_ = 1, cost_scale_ = 1, capacity_ = 0;  ///< the scales are powers of two
+  std::int64_t memory_unit_ = 1, duration_unit_ = 1, most_bytes_ = 0;
   int stages_ = 0;           ///< the tail included
   std::vector<OpId> first_;  ///< stages_ + 1 entries
   IndexVector<OpId, int> stage_of_;

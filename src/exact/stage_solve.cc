@@ -2,11 +2,13 @@
 
 #include <algorithm>
 
+#include "lp/tree.h"
+
 namespace remat {
 namespace {
 
-/// Objectives are equal when they differ by less than this part of the smallest step between two durations.
-constexpr double kTolerance = 1e-3;
+/// Of the limits, for the tree of proved bounds where an integer program's tolerances are too coarse.
+constexpr double kTreeShare = 0.5;
 
 /// Relaxations until they fix nothing more. Raises outcome.bound; true where that settles the question.
 bool relax_and_fix(const StageModel& stages, lp::Model& model, std::optional<double> cutoff,
@@ -21,7 +23,7 @@ bool relax_and_fix(const StageModel& stages, lp::Model& model, std::optional<dou
     bound = std::max(bound, relaxed.bound);
     if (cutoff && bound > *cutoff) return true;
     if (relaxed.outcome != lp::Outcome::kOptimal || !cutoff || limits.reached()) return false;
-    const int fixed = lp::fix_by_reduced_cost(model, relaxed.row_dual, *cutoff);
+    const auto fixed = std::ssize(lp::fix_by_reduced_cost(model, relaxed.row_dual, *cutoff));
     outcome.fixed += fixed;
     if (fixed * 20 < stages.model().num_columns()) return false;
   }
@@ -35,58 +37,128 @@ std::int64_t full_columns(const Graph& graph) {
   return n * static_cast<std::int64_t>(graph.num_ops() + 2 * graph.num_values()) / 2;
 }
 
+std::optional<Plan> plan_within(const Graph& graph, const StageModel& stages, Bytes budget,
+                                const std::vector<double>& x) {
+  std::optional<Plan> best;
+  Duration least = kTooLong;
+  for (Plan& plan : std::vector{stages.plan_as_run(x), stages.plan_of(x)}) {
+    const Simulation cost = simulate(graph, plan);
+    if (cost.peak > budget || cost.duration >= least) continue;
+    least = cost.duration;
+    best = std::move(plan);
+  }
+  return best;
+}
+
+namespace {
+
+class StageSolver {
+ public:
+  StageSolver(const Graph& graph, const StageModel& stages, const StageSpec& spec, const StageEffort& effort,
+              Limits& limits)
+      : graph_(graph),
+        stages_(stages),
+        spec_(spec),
+        effort_(effort),
+        limits_(limits),
+        model_(stages.model()) {
+    outcome_.bound = graph.base_duration;
+    outcome_.columns = model_.num_columns();
+    if (!spec.cutoff) return;
+    above_ = *spec.cutoff + Duration(1);
+    cutoff_ = stages.objective_of(*spec.cutoff);
+  }
+
+  StageOutcome run() {
+    if (spec_.cutoff && *spec_.cutoff < graph_.base_duration) {
+      outcome_.settled = true;
+      return std::move(outcome_);
+    }
+    double bound = 0;
+    if (relax_and_fix(stages_, model_, cutoff_, effort_, limits_, bound, outcome_)) {
+      refute();
+      return std::move(outcome_);
+    }
+    conclude(bound);
+    if (!effort_.integer || outcome_.settled || limits_.reached()) return std::move(outcome_);
+    // Half a step above the cutoff, where no objective lies.
+    if (cutoff_ && lp::milp_margin(*cutoff_) >= stages_.objective_step() / 2) prove_by_tree();
+    if (!outcome_.settled && !limits_.reached()) solve_program();
+    return std::move(outcome_);
+  }
+
+ private:
+  /// No plan of the model is at or below the cutoff.
+  void refute() {
+    outcome_.settled = true;
+    outcome_.bound = *above_;
+  }
+  void conclude(double objective) {
+    outcome_.bound = std::max(outcome_.bound, stages_.duration_of(objective));
+    if (above_) outcome_.bound = std::min(outcome_.bound, *above_);
+    outcome_.settled = outcome_.settled || (above_ && outcome_.bound == *above_);
+  }
+
+  void prove_by_tree() {
+    Limits part(limits_, kTreeShare);
+    const auto on_solution = [&](const std::vector<double>& x) -> std::optional<double> {
+      if (effort_.on_better) effort_.on_better(x);
+      const auto plan = plan_within(graph_, stages_, spec_.budget, x);
+      if (!outcome_.x) outcome_.x = x;
+      const Duration duration = plan ? simulate(graph_, *plan).duration : kTooLong;
+      if (duration >= *above_) return std::nullopt;
+      outcome_.x = x;
+      above_ = duration;
+      if (*above_ <= graph_.base_duration) return -1.0;
+      return stages_.objective_of(*above_ - Duration(1));
+    };
+    const lp::TreeOutcome tree = lp::search_tree(model_, *cutoff_, on_solution, part);
+    outcome_.nodes += tree.nodes;
+    outcome_.iterations += tree.iterations;
+    if (tree.closed) return refute();
+    conclude(tree.bound);
+  }
+
+  void solve_program() {
+    lp::Settings settings;
+    settings.relative_gap = effort_.relative_gap;
+    settings.absolute_gap = stages_.objective_step() / 4;
+    if (above_) settings.cutoff = stages_.objective_of(*above_ - Duration(1)) + stages_.objective_step() / 2;
+    settings.heuristic_effort = effort_.heuristics;
+    settings.threads = effort_.threads;
+    settings.seed = effort_.seed;
+    if (effort_.on_better)
+      settings.on_better = [&](const std::vector<double>& x, double) { effort_.on_better(x); };
+    lp::Solution solved = lp::solve(model_, settings, limits_);
+    outcome_.nodes += solved.nodes;
+    outcome_.iterations += solved.iterations;
+    if (solved.outcome == lp::Outcome::kInfeasible && settings.cutoff) {
+      conclude(*settings.cutoff - lp::milp_margin(*settings.cutoff));
+    } else if (solved.outcome != lp::Outcome::kFailed) {
+      conclude(solved.bound);
+      if (!solved.x) return;
+      const Duration least = stages_.duration_of(solved.objective - stages_.objective_step() / 2);
+      outcome_.settled = outcome_.settled || least <= outcome_.bound;
+      outcome_.x = std::move(solved.x);
+    }
+  }
+
+  const Graph& graph_;
+  const StageModel& stages_;
+  const StageSpec& spec_;
+  const StageEffort& effort_;
+  Limits& limits_;
+  lp::Model model_;
+  std::optional<Duration> above_;  ///< of the fastest plan that is known
+  std::optional<double> cutoff_;   ///< of what is asked for, inclusive
+  StageOutcome outcome_;
+};
+
+}  // namespace
+
 StageOutcome solve_stages(const Graph& graph, const StageModel& stages, const StageSpec& spec,
                           const StageEffort& effort, Limits& limits) {
-  StageOutcome outcome;
-  outcome.bound = graph.base_duration;
-  outcome.columns = stages.model().num_columns();
-  const auto above = spec.cutoff ? std::optional(*spec.cutoff + Duration(1)) : std::nullopt;
-  const auto conclude = [&](double objective) {
-    outcome.bound = std::max(outcome.bound, stages.duration_of(objective));
-    if (above) outcome.bound = std::min(outcome.bound, *above);
-    outcome.settled = outcome.settled || (above && outcome.bound == *above);
-  };
-  // A plan that would be faster by less than the solver resolves is not told apart.
-  const auto refute = [&] {
-    outcome.settled = true;
-    conclude(stages.objective_of(*above));
-  };
-  std::optional<double> cutoff;
-  if (spec.cutoff) {
-    if (*spec.cutoff < graph.base_duration) {
-      outcome.settled = true;
-      return outcome;
-    }
-    cutoff = stages.objective_of(*spec.cutoff) + kTolerance * stages.objective_step();
-  }
-  lp::Model model = stages.model();
-  double bound = 0;
-  if (relax_and_fix(stages, model, cutoff, effort, limits, bound, outcome)) {
-    refute();
-    return outcome;
-  }
-  conclude(bound);
-  if (!effort.integer || outcome.settled || limits.reached()) return outcome;
-  lp::Settings settings;
-  settings.relative_gap = effort.relative_gap;
-  settings.absolute_gap = stages.objective_step() * 0.5;
-  settings.cutoff = cutoff;
-  settings.heuristic_effort = effort.heuristics;
-  settings.threads = effort.threads;
-  settings.seed = effort.seed;
-  if (effort.on_better)
-    settings.on_better = [&](const std::vector<double>& x, double) { effort.on_better(x); };
-  lp::Solution solved = lp::solve(model, settings, limits);
-  outcome.nodes = solved.nodes;
-  outcome.iterations += solved.iterations;
-  if (solved.outcome == lp::Outcome::kInfeasible && above) {
-    refute();
-  } else if (solved.outcome != lp::Outcome::kFailed) {
-    outcome.settled = solved.outcome == lp::Outcome::kOptimal && solved.x.has_value();
-    outcome.x = std::move(solved.x);
-    conclude(solved.bound);
-  }
-  return outcome;
+  return StageSolver(graph, stages, spec, effort, limits).run();
 }
 
 }  // namespace remat

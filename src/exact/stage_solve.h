@@ -32,6 +32,10 @@ struct StageEffort {
 /// Columns that a model with one stage per op has at most.
 std::int64_t full_columns(const Graph& graph);
 
+/// The faster of the two plans that can be read off a solution, among those that fit the budget.
+std::optional<Plan> plan_within(const Graph& graph, const StageModel& stages, Bytes budget,
+                                const std::vector<double>& x);
+
 /// Solves the model of `spec`, whose cutoff is inclusive. Fixing by reduced cost: a column whose other value
 /// raises the relaxation's bound over the cutoff keeps its value; that halves the columns and saves nine
 /// tenths of the time on training graphs.

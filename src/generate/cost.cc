@@ -141,7 +141,9 @@ double byte_count(const Program& p, Node n) {
 Duration roofline(const Program& p, Node n, const Device& device) {
   const double seconds = device.launch_seconds + std::max(flop_count(p, n) / device.flops_per_second,
                                                           byte_count(p, n) / device.bytes_per_second);
-  return Duration(std::max<std::int64_t>(1, std::llround(seconds * 1e9)));
+  // What lasts longer than a graph may say is refused by the builder.
+  const double nanoseconds = std::min(seconds * 1e9, 0x1p62);
+  return Duration(std::max<std::int64_t>(1, std::llround(nanoseconds)));
 }
 
 }  // namespace remat::generate

@@ -185,15 +185,15 @@ Bytes Lowering::workspace_of(const Group& group) const {
       if (!visible_[t]) lives.push_back({t, i, i});
     }
   }
-  Bytes most;
+  Wide most = 0;
   for (std::size_t i = group.begin; i < group.end; ++i) {
-    Bytes now;
+    Wide now = 0;
     for (const Life& life : lives) {
-      if (life.first <= i && i <= life.last) now += Bytes(p_.tensors[life.storage].bytes());
+      if (life.first <= i && i <= life.last) now += p_.tensors[life.storage].bytes();
     }
     most = std::max(most, now);
   }
-  return most;
+  return Bytes(capped(most));
 }
 
 /// The op of the first forward node that any node of the group differentiates, or -1. For a view that is
@@ -217,7 +217,8 @@ void Lowering::add_op(std::size_t index) {
     for (Tensor t : p_.inputs[n]) {
       if (value_[storage_[t]] >= 0) inputs_.push_back(value_[storage_[t]]);
     }
-    op.duration += options_.device ? roofline(p_, n, *options_.device) : Duration(1);
+    const Duration more = options_.device ? roofline(p_, n, *options_.device) : Duration(1);
+    op.duration = Duration(capped(Wide{op.duration.count()} + more.count()));
     op.recomputable = op.recomputable && p_.nodes[n].phase != Phase::kUpdate &&
                       (options_.random_recomputable || !draws(p_.nodes[n].code));
   }

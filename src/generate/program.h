@@ -33,9 +33,10 @@ struct Shape {
   /// Negative positions count from the end.
   std::int64_t operator[](int i) const { return dim[static_cast<std::size_t>(i < 0 ? rank + i : i)]; }
   std::int64_t& operator[](int i) { return dim[static_cast<std::size_t>(i < 0 ? rank + i : i)]; }
+  /// Or the largest number where they do not fit into 64 bits, which no graph takes.
   std::int64_t elements() const {
     std::int64_t n = 1;
-    for (int i = 0; i < rank; ++i) n *= dim[static_cast<std::size_t>(i)];
+    for (int i = 0; i < rank; ++i) n = capped(Wide{n} * dim[static_cast<std::size_t>(i)]);
     return n;
   }
   friend bool operator==(const Shape&, const Shape&) = default;
@@ -57,7 +58,7 @@ struct TensorInfo {
   std::int8_t element_bytes = 4;
   Role role = Role::kComputed;
   Node producer;
-  std::int64_t bytes() const { return shape.elements() * element_bytes; }
+  std::int64_t bytes() const { return capped(Wide{shape.elements()} * element_bytes); }
 };
 
 /// Numbers of an op that its shapes do not tell; their meaning is documented at each code (codes.h).

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <limits>
 #include <utility>
 #include <vector>
 
@@ -16,7 +17,7 @@ class MaxFlow {
   using Amount = std::int64_t;
 
   /// More than any flow may be: such arcs are never cut.
-  static constexpr Amount kUnlimited = std::int64_t{1} << 62;
+  static constexpr Amount kUnlimited = std::numeric_limits<Amount>::max();
   static constexpr Node kSource = 0, kSink = 1;
 
   /// Nodes are 0 (source), 1 (sink), 2, ...

@@ -8,11 +8,11 @@
 namespace remat {
 namespace {
 
-__extension__ typedef unsigned __int128 Wide;
+__extension__ typedef unsigned __int128 Digits;
 
 /// digits / 10^places, as written.
 struct Decimal {
-  Wide digits = 0;
+  Digits digits = 0;
   int places = 0;
 };
 
@@ -58,7 +58,7 @@ std::optional<Decimal> take_decimal(std::string_view& text) {
     if (text[at] == '.' && !point && digits > 0) {
       point = true;
     } else if (is_digit(text[at])) {
-      number.digits = number.digits * 10 + static_cast<Wide>(text[at] - '0');
+      number.digits = number.digits * 10 + static_cast<Digits>(text[at] - '0');
       number.places += point;
       if (++digits > kMaxDigits) return std::nullopt;
     } else {
@@ -72,12 +72,12 @@ std::optional<Decimal> take_decimal(std::string_view& text) {
 
 /// floor(number * factor / divisor), or nothing where it is kMaxCount or more.
 std::optional<std::int64_t> scaled(Decimal number, std::int64_t factor, std::int64_t divisor) {
-  Wide scale = static_cast<Wide>(divisor);
+  Digits scale = static_cast<Digits>(divisor);
   for (int i = 0; i < number.places; ++i) scale *= 10;
   // Whole and rest apart: digits < 10^24 < 2^80 and factor < 2^62 do not fit into one product.
-  const Wide whole = number.digits / scale, rest = number.digits % scale;
-  if (factor != 0 && whole >= static_cast<Wide>(kMaxCount)) return std::nullopt;
-  Wide part = 0, remainder = 0;
+  const Digits whole = number.digits / scale, rest = number.digits % scale;
+  if (factor != 0 && whole >= static_cast<Digits>(kMaxCount)) return std::nullopt;
+  Digits part = 0, remainder = 0;
   for (int bit = 62; bit >= 0; --bit) {
     part <<= 1;
     remainder <<= 1;
@@ -87,8 +87,8 @@ std::optional<std::int64_t> scaled(Decimal number, std::int64_t factor, std::int
       ++part;
     }
   }
-  const Wide total = whole * static_cast<Wide>(factor) + part;
-  if (total >= static_cast<Wide>(kMaxCount)) return std::nullopt;
+  const Digits total = whole * static_cast<Digits>(factor) + part;
+  if (total >= static_cast<Digits>(kMaxCount)) return std::nullopt;
   return static_cast<std::int64_t>(total);
 }
 

@@ -11,7 +11,8 @@ PlanRecord make_record(const Problem& problem, const PlanResult& result, std::ui
   PlanRecord plan;
   plan.graph_name = graph.name;
   plan.graph_hash = graph_hash(graph);
-  if (problem.objective == Objective::kTime) plan.budget = problem.budget;
+  const bool limited = problem.objective == Objective::kTime || problem.budget != kNoBudget;
+  if (limited) plan.budget = problem.budget;
   plan.order = result.order;
   plan.planner = result.planner;
   plan.seed = seed;

@@ -13,8 +13,6 @@
 namespace remat::lp {
 namespace {
 
-constexpr double kRowTolerance = 1e-6;
-
 struct Destroy {
   void operator()(void* highs) const { Highs_destroy(highs); }
 };
@@ -27,6 +25,7 @@ struct Job {
   std::int64_t iterations_allowed = 0;
   std::atomic<std::int64_t> iterations{0};
   std::atomic<bool> stop{false};
+  std::vector<double> ray;  ///< of a relaxation that HiGHS calls infeasible: multipliers that are to show it
 
   struct Better {
     std::vector<double> x;
@@ -84,7 +83,7 @@ void pass_model(void* highs, const Model& model, bool relax) {
   }
 }
 
-void set_options(void* highs, const Settings& settings, Limits& limits) {
+void set_options(void* highs, const Settings& settings, const Limits& limits) {
   Highs_setBoolOptionValue(highs, "output_flag", 0);
   Highs_setIntOptionValue(highs, "threads", settings.threads);
   Highs_setStringOptionValue(highs, "parallel", settings.threads > 1 ? "on" : "off");
@@ -120,7 +119,19 @@ Outcome outcome_of(HighsInt status) {
   return Outcome::kFailed;
 }
 
-void read_solution(void* highs, const Model& model, bool relax, Solution& solution) {
+/// Runs HiGHS; of an infeasible relaxation the dual ray may take another solve.
+void run(Job& job, std::size_t rows, bool relax) {
+  void* const highs = job.highs.get();
+  Highs_run(highs);
+  if (!relax || Highs_getModelStatus(highs) != kHighsModelStatusInfeasible || job.stop) return;
+  HighsInt has_ray = 0;
+  job.ray.assign(rows, 0);
+  Highs_getDualRay(highs, &has_ray, job.ray.data());
+  if (!has_ray) job.ray.clear();
+}
+
+void read_solution(const Job& job, const Model& model, bool relax, Solution& solution) {
+  void* const highs = job.highs.get();
   std::vector<double> x(model.cost.size()), column_dual(model.cost.size());
   std::vector<double> row_value(model.row_lower.size()), row_dual(model.row_lower.size());
   Highs_getSolution(highs, x.data(), column_dual.data(), row_value.data(), row_dual.data());
@@ -133,7 +144,12 @@ void read_solution(void* highs, const Model& model, bool relax, Solution& soluti
   }
   if (!relax) {
     Highs_getDoubleInfoValue(highs, "mip_dual_bound", &solution.bound);
+    solution.bound -= milp_margin(solution.bound);
     Highs_getInt64InfoValue(highs, "mip_node_count", &solution.nodes);
+    return;
+  }
+  if (solution.outcome == Outcome::kInfeasible) {
+    if (job.ray.empty() || !proves_infeasible(model, job.ray)) solution.outcome = Outcome::kFailed;
     return;
   }
   solution.row_dual = std::move(row_dual);
@@ -144,7 +160,7 @@ void read_solution(void* highs, const Model& model, bool relax, Solution& soluti
 /// A model without columns, which HiGHS does not judge: its rows are true or false.
 Solution solve_empty(const Model& model) {
   Solution solution;
-  const bool holds = violation(model, {}) <= kRowTolerance;
+  const bool holds = violation(model, {}) <= 0;
   solution.outcome = holds ? Outcome::kOptimal : Outcome::kInfeasible;
   if (holds) solution.x.emplace();
   solution.bound = holds ? 0 : kInfinity;
@@ -164,11 +180,16 @@ void start_callbacks(Job& job, const Settings& settings) {
   }
 }
 
+/// Simplex iterations cost so many units of work each.
+std::int64_t iteration_unit(const Model& model) {
+  return std::max<std::int64_t>(1, model.num_entries() / 32);
+}
+
 }  // namespace
 
 Solution solve(const Model& model, const Settings& settings, Limits& limits) {
   Solution solution;
-  const std::int64_t unit = std::max<std::int64_t>(1, model.num_entries() / 32);
+  const std::int64_t unit = iteration_unit(model);
   // Reading the model in costs as much as some iterations do.
   if (limits.spend(unit) || limits.reached()) {
     solution.outcome = Outcome::kStopped;
@@ -189,7 +210,9 @@ Solution solve(const Model& model, const Settings& settings, Limits& limits) {
     }
   };
   // Presolve, factorisations and the end of a run look at no callback for seconds.
-  const bool ended = run_beside({.work = [job] { Highs_run(job->highs.get()); },
+  const std::size_t rows = model.row_lower.size();
+  const bool relax = settings.relax;
+  const bool ended = run_beside({.work = [job, rows, relax] { run(*job, rows, relax); },
                                  .stop = [&] { job->stop = true; },
                                  .meanwhile = hand_over},
                                 limits);
@@ -199,9 +222,57 @@ Solution solve(const Model& model, const Settings& settings, Limits& limits) {
     return solution;
   }
   solution.outcome = outcome_of(Highs_getModelStatus(highs));
-  read_solution(highs, model, settings.relax, solution);
+  read_solution(*job, model, settings.relax, solution);
   solution.iterations = job->iterations;
   limits.spend(solution.iterations * unit);
+  limits.reached();
+  return solution;
+}
+
+struct Relaxation::State {
+  const Model& model;
+  std::shared_ptr<Job> job = std::make_shared<Job>();
+  bool left_behind = false;  ///< the solver runs on by itself and must not be touched
+};
+
+Relaxation::Relaxation(const Model& model) : state_(std::make_unique<State>(State{.model = model})) {
+  Settings settings;
+  settings.relax = true;
+  const Limits unlimited;
+  set_options(state_->job->highs.get(), settings, unlimited);
+  pass_model(state_->job->highs.get(), model, true);
+  start_callbacks(*state_->job, settings);
+}
+Relaxation::~Relaxation() = default;
+
+void Relaxation::update(Column column) {
+  if (state_->left_behind) return;
+  const auto c = static_cast<std::size_t>(column);
+  Highs_changeColBounds(state_->job->highs.get(), column, state_->model.lower[c], state_->model.upper[c]);
+}
+
+Solution Relaxation::solve(Limits& limits) {
+  Solution solution;
+  solution.outcome = Outcome::kStopped;
+  if (state_->left_behind || limits.reached()) return solution;
+  const auto job = state_->job;
+  const std::int64_t unit = iteration_unit(state_->model);
+  const auto work_left = limits.work_left();
+  job->iterations_allowed = work_left ? *work_left / unit : std::numeric_limits<std::int64_t>::max();
+  job->iterations = 0;
+  job->ray.clear();
+  const std::size_t rows = state_->model.row_lower.size();
+  const bool ended =
+      run_beside({.work = [job, rows] { run(*job, rows, true); }, .stop = [&] { job->stop = true; }}, limits);
+  state_->left_behind = !ended;
+  if (!ended) return solution;
+  void* const highs = job->highs.get();
+  solution.outcome = outcome_of(Highs_getModelStatus(highs));
+  read_solution(*job, state_->model, true, solution);
+  HighsInt iterations = 0;
+  Highs_getIntInfoValue(highs, "simplex_iteration_count", &iterations);
+  solution.iterations = std::max<HighsInt>(0, iterations);
+  limits.spend((1 + solution.iterations) * unit);
   limits.reached();
   return solution;
 }

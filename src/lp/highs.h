@@ -2,6 +2,7 @@
 #pragma once
 
 #include <functional>
+#include <memory>
 #include <optional>
 #include <vector>
 
@@ -11,9 +12,9 @@
 namespace remat::lp {
 
 struct Settings {
-  bool relax = false;          ///< ignore that columns are integer
-  double relative_gap = 1e-4;  ///< of the objective as it stands in the model, without any constant
-  double absolute_gap = 1e-6;
+  bool relax = false;       ///< ignore that columns are integer
+  double relative_gap = 0;  ///< of the objective as it stands in the model, without any constant
+  double absolute_gap = 0;
   std::optional<double> cutoff = std::nullopt;  ///< only solutions below are asked for; none: kInfeasible
   double heuristic_effort = 0.05;               ///< share of the work that goes into finding solutions
   int threads = 1;
@@ -23,21 +24,51 @@ struct Settings {
   std::function<void(const std::vector<double>&, double objective)> on_better;
 };
 
+/// kInfeasible: of a relaxation, proved by a dual ray; of an integer program, what HiGHS's tree search says
+/// within its tolerances, for solutions below the cutoff where there is one.
 enum class Outcome { kOptimal, kInfeasible, kStopped, kFailed };
 
 struct Solution {
   Outcome outcome = Outcome::kFailed;
-  std::optional<std::vector<double>> x;  ///< feasible (or optimal for a relaxation)
+  std::optional<std::vector<double>> x;  ///< feasible within tolerances (or optimal for a relaxation)
   double objective = 0;                  ///< of `x`
-  double bound = -kInfinity;             ///< proved, also where the run was stopped
-  std::vector<double> row_dual;          ///< of a relaxation
+  /// No solution is below, also where the run was stopped. Of a relaxation: proved (`dual_bound`). Of an
+  /// integer program: what HiGHS says, less `milp_margin`.
+  double bound = -kInfinity;
+  std::vector<double> row_dual;  ///< of a relaxation
   std::int64_t nodes = 0, iterations = 0;
 };
+
+/// HiGHS takes a point for feasible that breaks a row by 1e-6, and a node for closed at as much below the
+/// best objective: a thousand times that is allowed for, and as much for ten thousand reduced costs that are
+/// wrong by its 1e-7; and the rounding of an objective of many digits.
+constexpr double milp_margin(double objective) {
+  return 1e-3 + 1e-9 * (objective < 0 ? -objective : objective);
+}
 
 /// Runs until solved or a limit is reached, on a thread of its own, which is left behind where it does not
 /// stop within milliseconds after time or Ctrl-C. A work limit is met by counting simplex iterations (one
 /// unit of work per 32 entries of the model each), so that a run without a time limit is repeatable on one
 /// thread. Spends what it used.
 Solution solve(const Model& model, const Settings& settings, Limits& limits);
+
+/// A relaxation that is solved again and again with other bounds on its columns, each time from where the
+/// last solution was.
+class Relaxation {
+ public:
+  /// The model must outlive it and keep its rows.
+  explicit Relaxation(const Model& model);
+  ~Relaxation();
+  Relaxation(const Relaxation&) = delete;
+  Relaxation& operator=(const Relaxation&) = delete;
+
+  /// New bounds of a column, as they stand in the model by then.
+  void update(Column column);
+  Solution solve(Limits& limits);
+
+ private:
+  struct State;
+  std::unique_ptr<State> state_;
+};
 
 }  // namespace remat::lp

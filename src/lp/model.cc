@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cassert>
 #include <cmath>
+#include <cstdlib>
 
 namespace remat::lp {
 
@@ -34,45 +35,95 @@ void Model::add_row(double lo, double hi, std::span<const Term> terms) {
   row_upper.push_back(hi);
 }
 
-double dual_bound(const Model& model, std::span<const double> row_dual, std::vector<double>* reduced_cost) {
-  using Wide = long double;
-  std::vector<Wide> reduced(model.cost.begin(), model.cost.end());
-  Wide bound = 0, mass = 0;
-  const auto add = [&](Wide term) {
-    bound += term;
-    mass += std::fabs(term);
-  };
-  for (int row = 0; row < model.num_rows(); ++row) {
-    const Wide y = row_dual[static_cast<std::size_t>(row)];
-    const double side = y > 0 ? model.row_lower[static_cast<std::size_t>(row)]
-                              : model.row_upper[static_cast<std::size_t>(row)];
-    if (y == 0 || !std::isfinite(side)) continue;
+namespace {
+
+using Real = long double;
+
+/// What the row duals say of the objective, with the rounding of every sum accounted for.
+class WeakDuality {
+ public:
+  WeakDuality(const Model& model, std::span<const double> row_dual, bool with_cost)
+      : model_(model),
+        reduced_(model.cost.size(), 0),
+        mass_(model.cost.size(), 0),
+        count_(model.cost.size(), 2) {
+    if (with_cost) {
+      for (std::size_t c = 0; c < reduced_.size(); ++c) take(c, model.cost[c]);
+    }
+    for (std::size_t row = 0; row < model.row_lower.size(); ++row) add_row(row, row_dual[row]);
+    for (std::size_t c = 0; c < reduced_.size(); ++c) add_column(c);
+  }
+
+  /// At most the least objective.
+  Real bound() const { return bound_ - error_ - kRounding * static_cast<Real>(terms_) * sum_; }
+  Real reduced(std::size_t c) const { return reduced_[c]; }
+  /// How far off `reduced` may be.
+  Real error(std::size_t c) const { return kRounding * static_cast<Real>(count_[c]) * mass_[c]; }
+
+ private:
+  static constexpr Real kRounding = std::numeric_limits<Real>::epsilon();
+
+  void take(std::size_t c, Real term) {
+    reduced_[c] += term;
+    mass_[c] += std::fabs(term);
+    ++count_[c];
+  }
+  void add(Real term) {
+    bound_ += term;
+    sum_ += std::fabs(term);
+    ++terms_;
+  }
+  void add_row(std::size_t row, Real y) {
+    const double side = y > 0 ? model_.row_lower[row] : model_.row_upper[row];
+    if (y == 0 || !std::isfinite(side)) return;
     add(y * side);
-    for (int e = model.row_begin[static_cast<std::size_t>(row)];
-         e < model.row_begin[static_cast<std::size_t>(row) + 1]; ++e) {
+    for (int e = model_.row_begin[row]; e < model_.row_begin[row + 1]; ++e) {
       const auto i = static_cast<std::size_t>(e);
-      reduced[static_cast<std::size_t>(model.entry_column[i])] -= y * model.entry_factor[i];
+      take(static_cast<std::size_t>(model_.entry_column[i]), -y * model_.entry_factor[i]);
     }
   }
-  for (std::size_t c = 0; c < reduced.size(); ++c) {
-    if (reduced[c] == 0) continue;
-    const double side = reduced[c] > 0 ? model.lower[c] : model.upper[c];
-    if (!std::isfinite(side)) return -kInfinity;
-    add(reduced[c] * side);
+  void add_column(std::size_t c) {
+    if (mass_[c] == 0) return;
+    add(reduced_[c] * (reduced_[c] > 0 ? model_.lower[c] : model_.upper[c]));
+    error_ += error(c) * std::max(std::fabs(model_.lower[c]), std::fabs(model_.upper[c]));
   }
-  if (reduced_cost) reduced_cost->assign(reduced.begin(), reduced.end());
-  return static_cast<double>(bound - mass * 1e-13L);
+
+  const Model& model_;
+  std::vector<Real> reduced_, mass_;  ///< by column: the sum, and that of the magnitudes
+  std::vector<int> count_;            ///< of what was added to it
+  Real bound_ = 0, sum_ = 0, error_ = 0;
+  std::int64_t terms_ = 2;
+};
+
+/// The nearest number that is not above; minus infinity where the bound says nothing.
+double rounded_down(Real bound) {
+  if (std::isnan(bound)) return -kInfinity;
+  const auto near = static_cast<double>(bound);
+  return static_cast<Real>(near) <= bound ? near : std::nextafter(near, -kInfinity);
 }
 
-int fix_by_reduced_cost(Model& model, std::span<const double> row_dual, double cutoff) {
-  std::vector<double> reduced;
-  const double bound = dual_bound(model, row_dual, &reduced);
-  int fixed = 0;
-  for (std::size_t c = 0; c < reduced.size(); ++c) {
+}  // namespace
+
+double dual_bound(const Model& model, std::span<const double> row_dual) {
+  return rounded_down(WeakDuality(model, row_dual, true).bound());
+}
+
+bool proves_infeasible(const Model& model, std::span<const double> ray) {
+  if (WeakDuality(model, ray, false).bound() > 0) return true;
+  std::vector<double> opposite(ray.begin(), ray.end());
+  for (double& y : opposite) y = -y;
+  return WeakDuality(model, opposite, false).bound() > 0;
+}
+
+std::vector<Column> fix_by_reduced_cost(Model& model, std::span<const double> row_dual, double cutoff) {
+  const WeakDuality duals(model, row_dual, true);
+  std::vector<Column> fixed;
+  for (std::size_t c = 0; c < model.cost.size(); ++c) {
     if (!model.integer[c] || model.lower[c] != 0 || model.upper[c] != 1) continue;
-    if (bound + std::fabs(reduced[c]) <= cutoff) continue;
-    (reduced[c] > 0 ? model.upper[c] : model.lower[c]) = reduced[c] > 0 ? 0 : 1;
-    ++fixed;
+    if (!(duals.bound() + std::fabs(duals.reduced(c)) - duals.error(c) > cutoff)) continue;
+    const bool to_lower = duals.reduced(c) > 0;
+    (to_lower ? model.upper[c] : model.lower[c]) = to_lower ? 0 : 1;
+    fixed.push_back(static_cast<Column>(c));
   }
   return fixed;
 }

@@ -38,16 +38,17 @@ struct Model {
 };
 
 /// A lower bound on the objective of the relaxation (and so of the program itself) from any row duals, by
-/// weak duality: rows of the wrong sign are dropped, the rest is bounded column by column. Whatever a
-/// solver's tolerances were, this much is proved, up to the rounding of its own sums, which is taken off.
-/// With `reduced`, also the reduced cost of each column: moving it by one off the bound that is cheapest for
-/// it costs at least as much as that more.
-double dual_bound(const Model& model, std::span<const double> row_dual,
-                  std::vector<double>* reduced = nullptr);
+/// weak duality (Neumaier and Shcherbina 2004): rows of the wrong sign are dropped, the rest is bounded
+/// column by column. Whatever a solver's tolerances were, this much is proved of the model as it stands: the
+/// rounding of every sum is taken off, by the standard bound on it. Columns need finite bounds.
+double dual_bound(const Model& model, std::span<const double> row_dual);
+
+/// Do these row multipliers (a dual ray, of either sign) prove that nothing meets all rows and bounds?
+bool proves_infeasible(const Model& model, std::span<const double> ray);
 
 /// Fixes integer columns between 0 and 1 of which the duals prove that the other value costs more than
-/// `cutoff`. Returns how many.
-int fix_by_reduced_cost(Model& model, std::span<const double> row_dual, double cutoff);
+/// `cutoff`. Returns them.
+std::vector<Column> fix_by_reduced_cost(Model& model, std::span<const double> row_dual, double cutoff);
 
 /// Largest violation of a row or bound by `x`, in the row's own unit.
 double violation(const Model& model, std::span<const double> x);

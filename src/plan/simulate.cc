@@ -38,6 +38,12 @@ void for_each_life(const Graph& graph, const Plan& plan, End&& end) {
 
 }  // namespace
 
+Wide total_duration(const Graph& graph, const Plan& plan) {
+  Wide sum = 0;
+  for (OpId op : plan.steps) sum += graph.duration[op].count();
+  return sum;
+}
+
 Simulation simulate(const Graph& graph, const Plan& plan, IndexVector<StepId, Bytes>& memory) {
   // memory[s] first collects what appears at s less what was last read at s - 1.
   memory.assign(plan.steps.size() + 1, Bytes());
@@ -52,12 +58,12 @@ Simulation simulate(const Graph& graph, const Plan& plan, IndexVector<StepId, By
     const OpId op = plan.steps[step];
     live += memory[step];
     memory[step] = live + graph.workspace[op];
-    result.duration += graph.duration[op];
     if (!result.peak_step || memory[step] > result.peak) {
       result.peak = memory[step];
       result.peak_step = step;
     }
   }
+  result.duration = Duration(capped(total_duration(graph, plan)));
   return result;
 }
 

@@ -24,6 +24,7 @@ PlanStore::Known& PlanStore::find_or_add(const Graph& graph, OrderMode order) {
 
 void PlanStore::add(const Graph& graph, OrderMode order, const Plan& plan) {
   const Simulation cost = simulate(graph, plan);
+  if (cost.duration == kTooLong) return;
   const std::scoped_lock lock(mutex_);
   auto& entries = find_or_add(graph, order).by_peak;
   const auto beats = [](const Simulation& a, const Simulation& b) {

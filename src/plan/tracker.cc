@@ -255,13 +255,18 @@ void Tracker::add_delta(OccId after, OccId upto, std::int64_t units) {
   if (units != 0 && after != upto) deltas_.push_back({after, upto, units});
 }
 
+/// Of a step that comes or goes.
+Wide Tracker::excess_of_step(std::int64_t memory) const {
+  return memory > blocks_.ceiling() ? StepBlocks::kNever : Wide{blocks_.excess(memory)};
+}
+
 OccId Tracker::insert(OpId op, OccId before) {
   evaluated_ = false;
   ticks_ += 10;
   const OccId c = new_occ(op);
   const std::int64_t memory = blocks_.memory(before) - graph_->own[op_[before]] + graph_->own[op];
   blocks_.insert_before(c, before, memory);
-  pending_excess_ += memory > blocks_.ceiling() ? StepBlocks::kNever : blocks_.excess(memory);
+  pending_excess_ += excess_of_step(memory);
   pending_duration_ += graph_->duration[op];
   const Key at = key(c);
   const OccId old = newest_before(op, at);
@@ -316,7 +321,7 @@ void Tracker::erase(OccId c) {
   }
   unlink(c);
   const std::int64_t memory = blocks_.erase(c);
-  pending_excess_ -= memory > blocks_.ceiling() ? StepBlocks::kNever : blocks_.excess(memory);
+  pending_excess_ -= excess_of_step(memory);
   pending_duration_ -= graph_->duration[op];
   log_.push_back({LogKind::kErase, c.index(), succ, memory});
   forget_endpoint(c, pred);

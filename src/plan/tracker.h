@@ -13,8 +13,10 @@ namespace remat {
 
 /// What pending edits change: exact, in the graph's time unit and in memory units x steps.
 struct Change {
-  std::int64_t duration = 0;
-  std::int64_t excess = 0;
+  Wide duration = 0;
+  Wide excess = 0;
+  /// Memory would leave the range that the tracker can hold: such a change must not be committed.
+  bool out_of_range() const { return excess >= StepBlocks::kNever / 2; }
   friend bool operator==(const Change&, const Change&) = default;
 };
 
@@ -47,8 +49,8 @@ class Tracker {
   const TrackerGraph& graph() const { return *graph_; }
   OrderMode order() const { return order_; }
   std::int64_t steps() const { return blocks_.size() - 2; }
-  std::int64_t duration() const { return duration_; }  ///< of the committed sequence
-  std::int64_t excess() const { return excess_; }      ///< of the committed sequence
+  Wide duration() const { return duration_; }  ///< of the committed sequence
+  Wide excess() const { return excess_; }      ///< of the committed sequence
   std::int64_t peak_units() const { return blocks_.peak(); }
   OpId op(OccId occ) const { return op_[occ]; }
   Key key(OccId occ) const { return blocks_.key(occ); }
@@ -102,15 +104,14 @@ class Tracker {
   /// Valid until the next commit or a rollback to an earlier mark.
   struct Mark {
     std::size_t log = 0, deltas = 0, unread = 0;
-    std::int64_t duration = 0, excess = 0;
+    Wide duration = 0, excess = 0;
   };
   Mark mark() const {
     return {log_.size(), deltas_.size(), unread_.size(), pending_duration_, pending_excess_};
   }
-  /// The change by all edits since the last commit. `Change::excess` is at least StepBlocks::kNever where
-  /// memory would leave the range that the tracker can hold: never commit that.
+  /// The change by all edits since the last commit.
   Change change();
-  std::int64_t pending_duration() const { return pending_duration_; }
+  Wide pending_duration() const { return pending_duration_; }
   void commit();
   void rollback(const Mark& mark);
   void rollback() { rollback(Mark()); }
@@ -149,6 +150,7 @@ class Tracker {
   void unlink(OccId occ);
   void set_extra(OccId occ, bool extra);
   void set_last(OccId occ, BundleId bundle, OccId reader);
+  Wide excess_of_step(std::int64_t memory) const;
   void add_delta(OccId after, OccId upto, std::int64_t units);
   void forget_endpoint(OccId occ, OccId instead);
   void collect_edges();
@@ -161,8 +163,8 @@ class Tracker {
   const TrackerGraph* graph_;
   OrderMode order_;
   StepBlocks blocks_;
-  std::int64_t duration_ = 0;
-  std::int64_t excess_ = 0;
+  Wide duration_ = 0;
+  Wide excess_ = 0;
 
   // By op.
   IndexVector<OpId, OccId> head_, tail_;
@@ -180,8 +182,8 @@ class Tracker {
   std::vector<LogEntry> log_;
   std::vector<Delta> deltas_;
   std::vector<OccId> unread_;
-  std::int64_t pending_duration_ = 0;
-  std::int64_t pending_excess_ = 0;  ///< of steps that came or went, at their memory before all deltas
+  Wide pending_duration_ = 0;
+  Wide pending_excess_ = 0;  ///< of steps that came or went, at their memory before all deltas
   std::vector<Edge> edges_;
   Change change_;           ///< what change() answered last
   bool evaluated_ = false;  ///< true while change_ and edges_ describe the pending edits

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cassert>
+#include <cstdlib>
 
 #include "plan/tracker_kernels.h"
 
@@ -11,7 +12,16 @@ namespace {
 constexpr std::int32_t kFill = 40;   // of a fresh block
 constexpr std::int32_t kMerge = 40;  // neighbours that together hold no more become one
 constexpr std::int64_t kNarrowCeiling = INT32_MAX - 1;
-constexpr std::int64_t kWideCeiling = std::int64_t{1} << 55;
+constexpr std::int64_t kWideCeiling = kMaxCount;
+constexpr std::int64_t kHuge = std::int64_t{1} << 55;  // from here on the sum over a block may leave 64 bits
+
+/// Sums that may wrap around.
+std::int64_t plus(std::int64_t a, std::int64_t b) {
+  return static_cast<std::int64_t>(static_cast<std::uint64_t>(a) + static_cast<std::uint64_t>(b));
+}
+std::int64_t minus(std::int64_t a, std::int64_t b) {
+  return static_cast<std::int64_t>(static_cast<std::uint64_t>(a) - static_cast<std::uint64_t>(b));
+}
 
 }  // namespace
 
@@ -47,7 +57,7 @@ std::int64_t StepBlocks::load(std::size_t rank, std::int32_t index) const {
   const std::size_t at = ids_[rank] * kCapacity + static_cast<std::size_t>(index);
   return narrow_ ? static_cast<std::int32_t>(static_cast<std::uint32_t>(cells32_[at]) +
                                              static_cast<std::uint32_t>(added_[rank]))
-                 : cells64_[at] + added_[rank];
+                 : plus(cells64_[at], added_[rank]);
 }
 
 void StepBlocks::store(std::size_t rank, std::int32_t index, std::int64_t memory) {
@@ -56,7 +66,7 @@ void StepBlocks::store(std::size_t rank, std::int32_t index, std::int64_t memory
     cells32_[at] = static_cast<std::int32_t>(static_cast<std::uint32_t>(memory) -
                                              static_cast<std::uint32_t>(added_[rank]));
   } else {
-    cells64_[at] = memory - added_[rank];
+    cells64_[at] = minus(memory, added_[rank]);
   }
 }
 
@@ -258,9 +268,18 @@ std::int64_t StepBlocks::erase(OccId occ) {
   return memory;
 }
 
-std::int64_t StepBlocks::scan(std::size_t rank, std::int32_t from, std::int32_t to,
-                              std::int64_t delta) const {
+Wide StepBlocks::scan_huge(std::size_t rank, std::int32_t from, std::int32_t to, std::int64_t delta) const {
+  Wide sum = 0;
+  for (std::int32_t i = from; i < to; ++i) {
+    const Wide over = Wide{load(rank, i)} - budget_;
+    sum += std::max<Wide>(over + delta, 0) - std::max<Wide>(over, 0);
+  }
+  return sum;
+}
+
+Wide StepBlocks::scan(std::size_t rank, std::int32_t from, std::int32_t to, std::int64_t delta) const {
   if (from >= to) return 0;
+  if (std::max(max_[rank], std::abs(delta)) >= kHuge) return scan_huge(rank, from, to, delta);
   if (max_[rank] + std::max<std::int64_t>(delta, 0) <= budget_) return 0;
   if (min_[rank] + std::min<std::int64_t>(delta, 0) >= budget_) {
     return max_[rank] + delta > ceiling() ? kNever : delta * (to - from);
@@ -271,13 +290,13 @@ std::int64_t StepBlocks::scan(std::size_t rank, std::int32_t from, std::int32_t 
                  : kernels::excess_change(&cells64_[at], to - from, added_[rank], budget_, delta);
 }
 
-std::int64_t StepBlocks::excess_change(Key lo, Key hi, std::int64_t delta) const {
+Wide StepBlocks::excess_change(Key lo, Key hi, std::int64_t delta) const {
   auto rank = static_cast<std::size_t>(lo / kCapacity);
   const auto last = static_cast<std::size_t>(hi / kCapacity);
   const std::int32_t from = lo % kCapacity + 1;
   const std::int32_t to = hi % kCapacity + 1;
   if (rank == last) return scan(rank, from, to, delta);
-  std::int64_t sum = scan(rank, from, count_[rank], delta);
+  Wide sum = scan(rank, from, count_[rank], delta);
   // Most blocks of a long range stay within the budget: one comparison each.
   const std::int64_t untouched = budget_ - std::max<std::int64_t>(delta, 0);
   for (++rank; rank < last; ++rank) {
@@ -295,7 +314,10 @@ void StepBlocks::add_part(std::size_t rank, std::int32_t from, std::int32_t to, 
       cell = static_cast<std::int32_t>(static_cast<std::uint32_t>(cell) + static_cast<std::uint32_t>(delta));
     }
   } else {
-    for (std::int32_t i = from; i < to; ++i) cells64_[at + static_cast<std::size_t>(i)] += delta;
+    for (std::int32_t i = from; i < to; ++i) {
+      std::int64_t& cell = cells64_[at + static_cast<std::size_t>(i)];
+      cell = plus(cell, delta);
+    }
   }
   refresh_bounds(rank);
 }
@@ -308,15 +330,15 @@ void StepBlocks::add(Key lo, Key hi, std::int64_t delta) {
   if (rank == last) return add_part(rank, from, to, delta);
   add_part(rank, from, count_[rank], delta);
   for (++rank; rank < last; ++rank) {
-    added_[rank] += delta;
+    added_[rank] = plus(added_[rank], delta);
     max_[rank] += delta;
     min_[rank] += delta;
   }
   add_part(last, 0, to, delta);
 }
 
-std::int64_t StepBlocks::total_excess() const {
-  std::int64_t sum = 0;
+Wide StepBlocks::total_excess() const {
+  Wide sum = 0;
   for (std::size_t r = 0; r < ids_.size(); ++r) {
     if (max_[r] <= budget_) continue;
     for (std::int32_t i = 0; i < count_[r]; ++i) sum += excess(load(r, i));

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "remat/ids.h"
+#include "remat/quantity.h"
 #include "remat/random.h"
 
 namespace remat {
@@ -27,11 +28,13 @@ using OccId = Id<struct OccTag>;
 ///   cells     3 5 4             9 8           7 2 2 1          memory = cell + added[rank]
 ///
 /// Memory is in units, kept in 32 bits where the owner asks for it (`narrow`): then a range sum that could
-/// leave 31 bits answers kNever instead, which no caller accepts.
+/// leave 31 bits answers kNever instead, which no caller accepts. In 64 bits memory is below 2^62, and what
+/// is added to a block may wrap around: cell + added is right all the same.
 class StepBlocks {
  public:
   static constexpr std::int32_t kCapacity = 64;
-  static constexpr std::int64_t kNever = std::int64_t{1} << 56;
+  /// More than the excess of any sequence, by far.
+  static constexpr Wide kNever = Wide{1} << 100;
   using Key = std::int32_t;  ///< grows along the sequence; changes when blocks do
 
   /// Occurrences 0, 1, ... in this order.
@@ -68,9 +71,9 @@ class StepBlocks {
   /// Memory over the budget of one step.
   std::int64_t excess(std::int64_t memory) const { return memory > budget_ ? memory - budget_ : 0; }
   /// Change of the sum of excess if `delta` were added to the steps with lo < key <= hi.
-  std::int64_t excess_change(Key lo, Key hi, std::int64_t delta) const;
+  Wide excess_change(Key lo, Key hi, std::int64_t delta) const;
   void add(Key lo, Key hi, std::int64_t delta);
-  std::int64_t total_excess() const;
+  Wide total_excess() const;
   std::int64_t peak() const;
   std::int64_t budget() const { return budget_; }
   void set_budget(std::int64_t budget) { budget_ = budget; }
@@ -93,7 +96,8 @@ class StepBlocks {
   void drop(std::size_t rank);
   void renumber(std::size_t from_rank);
   void refresh_bounds(std::size_t rank);
-  std::int64_t scan(std::size_t rank, std::int32_t from, std::int32_t to, std::int64_t delta) const;
+  Wide scan(std::size_t rank, std::int32_t from, std::int32_t to, std::int64_t delta) const;
+  Wide scan_huge(std::size_t rank, std::int32_t from, std::int32_t to, std::int64_t delta) const;
   void add_part(std::size_t rank, std::int32_t from, std::int32_t to, std::int64_t delta);
 
   bool narrow_ = false;

@@ -28,9 +28,10 @@ REMAT_VECTOR
 std::int64_t excess_change(const std::int64_t* cells, std::int32_t n, std::int64_t added, std::int64_t budget,
                            std::int64_t delta) {
   std::int64_t sum = 0;
-  const std::int64_t limit = budget - added;
+  // Cells and what is added to them may have wrapped around; their sum has not.
+  const std::uint64_t limit = static_cast<std::uint64_t>(budget) - static_cast<std::uint64_t>(added);
   for (std::int32_t i = 0; i < n; ++i) {
-    const std::int64_t over = cells[i] - limit;
+    const auto over = static_cast<std::int64_t>(static_cast<std::uint64_t>(cells[i]) - limit);
     sum += std::max<std::int64_t>(over + delta, 0) - std::max<std::int64_t>(over, 0);
   }
   return sum;
@@ -54,10 +55,12 @@ Range range(const std::int64_t* cells, std::int32_t n, std::int64_t added) {
   std::int64_t low = INT64_MAX;
   std::int64_t high = INT64_MIN;
   for (std::int32_t i = 0; i < n; ++i) {
-    low = std::min(low, cells[i]);
-    high = std::max(high, cells[i]);
+    const auto memory =
+        static_cast<std::int64_t>(static_cast<std::uint64_t>(cells[i]) + static_cast<std::uint64_t>(added));
+    low = std::min(low, memory);
+    high = std::max(high, memory);
   }
-  return {low + added, high + added};
+  return {low, high};
 }
 
 }  // namespace remat::kernels

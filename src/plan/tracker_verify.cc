@@ -4,8 +4,8 @@
 namespace remat {
 namespace {
 
-std::string differ(const std::string& what, std::int64_t held, std::int64_t rebuilt) {
-  return what + ": held " + std::to_string(held) + ", rebuilt " + std::to_string(rebuilt);
+std::string differ(const std::string& what, Wide held, Wide rebuilt) {
+  return what + ": held " + to_string(held) + ", rebuilt " + to_string(rebuilt);
 }
 
 }  // namespace
@@ -71,9 +71,11 @@ std::string Tracker::verify_instances() const {
 std::string Tracker::verify_memory() const {
   const Graph& graph = *graph_->graph;
   IndexVector<StepId, Bytes> memory;
-  const Simulation cost = simulate(graph, plan(), memory);
-  if (cost.duration.count() != duration_) return differ("duration", duration_, cost.duration.count());
-  std::int64_t excess = 0;
+  const Plan now = plan();
+  simulate(graph, now, memory);
+  const Wide duration = total_duration(graph, now);
+  if (duration != duration_) return differ("duration", duration_, duration);
+  Wide excess = 0;
   StepId step(0);
   for (OccId occ = next(begin_occ()); occ != end_occ(); occ = next(occ), ++step) {
     const std::int64_t units = (memory[step] - graph.resident).count() / graph_->unit;

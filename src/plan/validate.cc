@@ -5,8 +5,8 @@
 namespace remat {
 
 std::string_view to_string(Rule rule) {
-  static constexpr std::array<std::string_view, 7> kNames{
-      "op_exists", "input_ready", "after", "runs_once", "every_op_runs", "fixed_order", "budget"};
+  static constexpr std::array<std::string_view, 8> kNames{
+      "op_exists", "input_ready", "after", "runs_once", "every_op_runs", "fixed_order", "duration", "budget"};
   return kNames[static_cast<std::size_t>(rule)];
 }
 
@@ -60,6 +60,12 @@ std::optional<Violation> validate(const Graph& graph, const Plan& plan, OrderMod
                     describe(graph, op) + " first runs before " + describe(graph, op.prev()) +
                         ", which first runs at step " + std::to_string(first_run[op.prev()].index()));
     }
+  }
+  constexpr Wide kLimit = Wide{1} << 63;
+  if (const Wide duration = total_duration(graph, plan); duration >= kLimit) {
+    return broken(
+        Rule::kDuration, StepId::none(),
+        "the steps take " + to_string(duration) + " together, which is not below " + to_string(kLimit));
   }
   if (budget) {
     const Simulation cost = simulate(graph, plan);

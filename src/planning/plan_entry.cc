@@ -34,7 +34,8 @@ bool better(const Problem& problem, const PlanResult& a, const PlanResult& b) {
   if (!a.plan || !b.plan) return a.plan.has_value() && !b.plan.has_value();
   const auto key = [&](const PlanResult& r) {
     const bool by_peak = problem.objective == Objective::kPeak || r.cost.peak > problem.budget;
-    return std::tuple(!has_plan(r), by_peak ? r.cost.peak : Bytes(), r.cost.duration, r.cost.peak);
+    return std::tuple(!has_plan(r), r.cost.duration == kTooLong, by_peak ? r.cost.peak : Bytes(),
+                      r.cost.duration, r.cost.peak);
   };
   return key(a) < key(b);
 }
@@ -48,8 +49,13 @@ void confirm(const Problem& problem, PlanResult& result, std::string_view planne
   const auto fail = [&](const std::string& what) {
     throw std::logic_error("planner " + std::string(planner) + " returned a plan that " + what);
   };
-  if (const auto violation = validate(graph, *result.plan, problem.order))
-    fail("breaks " + violation->message);
+  if (const auto violation = validate(graph, *result.plan, problem.order)) {
+    if (violation->rule != Rule::kDuration) fail("breaks " + violation->message);
+    // Longer than a plan may be: what is left is the fastest of all.
+    result.plan = keep_all_plan(graph);
+    result.planner = "keep_all";
+    if (result.status == Status::kOptimal) result.status = Status::kFeasible;
+  }
   result.cost = simulate(graph, *result.plan);
   if (result.cost.peak < result.peak_bound.peak) {
     fail("has the peak " + std::to_string(result.cost.peak.count()) + ", below the bound " +
@@ -63,8 +69,7 @@ void confirm(const Problem& problem, PlanResult& result, std::string_view planne
 
 /// Status from what the plan is and what the bounds prove; a planner may have proved more.
 void settle(const Problem& problem, PlanResult& result) {
-  const bool fits = problem.objective == Objective::kPeak || result.cost.peak <= problem.budget;
-  if (!fits) {
+  if (result.cost.peak > problem.budget) {
     if (result.status != Status::kInfeasible) result.status = Status::kUnknown;
     return;
   }
@@ -86,6 +91,7 @@ void name_only_proofs(PlanResult& result) {
 /// Keeps the best of the planner's plan and the plans known before.
 void consider_starts(const Problem& problem, PlanResult& result) {
   for (const Plan& start : problem.starts) {
+    if (total_duration(*problem.graph, start) >= Wide{kTooLong.count()}) continue;
     PlanResult known = result;
     known.plan = start;
     confirm(problem, known, "known before");
@@ -118,7 +124,7 @@ PlanResult make_plan_with(const Problem& problem, std::string_view name,
       problem.peak_bound ? *problem.peak_bound : best_peak_bound(graph, problem.order);
   PlanResult result;
   DurationBound cheap{"base", graph.base_duration};
-  if (problem.objective == Objective::kTime && problem.budget < peak_bound.peak) {
+  if (problem.budget < peak_bound.peak) {
     result.status = Status::kInfeasible;
     result.stopped_by = StoppedBy::kProof;
   } else {

@@ -14,6 +14,7 @@ std::optional<Bytes> smallest_known_budget(const Problem& problem, const PlanRes
   short_limits.set_time(std::min(kMostSeconds, short_limits.seconds_left().value_or(kMostSeconds)));
   Problem least = problem;
   least.objective = Objective::kPeak;
+  least.budget = kNoBudget;
   const PlanResult found =
       make_plan(least, "auto", PlanOptions{options.seed, options.threads, {}}, short_limits);
   if (found.plan && (!smallest || found.cost.peak < *smallest)) smallest = found.cost.peak;

@@ -59,8 +59,8 @@ class Eraser {
 
   /// Duration that would go with the step: its own and that of recomputations it alone reads, so far as a
   /// short look finds them.
-  std::int64_t saved(Step s, int depth = 6) const {
-    std::int64_t sum = graph_.duration[op(s)].count();
+  double saved(Step s, int depth = 6) const {
+    auto sum = static_cast<double>(graph_.duration[op(s)].count());
     if (depth == 0) return sum;
     for (ValueId v : graph_.inputs[op(s)]) {
       if (graph_.is_graph_input(v)) continue;
@@ -138,7 +138,7 @@ class Eraser {
   }
 
  private:
-  static constexpr std::int64_t kGone = -(std::int64_t{1} << 61);
+  static constexpr std::int64_t kGone = -kMaxCount;  ///< no step needs so much
   static std::size_t at(Step s) { return static_cast<std::size_t>(s); }
   OpId op(Step s) const { return steps_[StepId(s)]; }
 
@@ -222,7 +222,7 @@ Plan buy_back(const Graph& graph, const Plan& plan, Bytes budget, Limits& limits
     std::vector<std::pair<double, Step>> wanted;
     for (Step s = 0; s < length; ++s) {
       if (!eraser.is_recomputation(s)) continue;
-      wanted.emplace_back(-static_cast<double>(eraser.saved(s)) / (eraser.held(s) + 1.0), s);
+      wanted.emplace_back(-eraser.saved(s) / (eraser.held(s) + 1.0), s);
     }
     std::sort(wanted.begin(), wanted.end());
     std::vector<Step> freed;

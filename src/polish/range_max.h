@@ -8,6 +8,8 @@
 namespace remat::polish {
 
 /// Segment tree without push-down: top_[i] = add_[i] + the larger of the children. O(log n) per call.
+/// Elements stay within [-2^62, 2^62). What is added to a node alone may leave 64 bits when much comes and
+/// goes, so sums wrap around; of two subtrees under the same nodes the larger is told by the difference.
 class RangeMax {
  public:
   explicit RangeMax(const std::vector<std::int64_t>& start) : size_(1) {
@@ -15,7 +17,7 @@ class RangeMax {
     top_.assign(2 * size_, kNothing);
     add_.assign(2 * size_, 0);
     std::copy(start.begin(), start.end(), top_.begin() + static_cast<std::ptrdiff_t>(size_));
-    for (std::size_t i = size_ - 1; i > 0; --i) top_[i] = std::max(top_[2 * i], top_[2 * i + 1]);
+    for (std::size_t i = size_ - 1; i > 0; --i) top_[i] = larger(top_[2 * i], top_[2 * i + 1]);
   }
   /// Adds `amount` to every element of [begin, end).
   void add(std::size_t begin, std::size_t end, std::int64_t amount) {
@@ -28,26 +30,34 @@ class RangeMax {
   static constexpr std::int64_t kNothing = -(std::int64_t{1} << 62);
 
  private:
+  static std::int64_t sum(std::int64_t a, std::int64_t b) {
+    return static_cast<std::int64_t>(static_cast<std::uint64_t>(a) + static_cast<std::uint64_t>(b));
+  }
+  static std::int64_t larger(std::int64_t a, std::int64_t b) {
+    const auto more =
+        static_cast<std::int64_t>(static_cast<std::uint64_t>(a) - static_cast<std::uint64_t>(b));
+    return more > 0 ? a : b;
+  }
   void add(std::size_t node, std::size_t lo, std::size_t hi, std::size_t begin, std::size_t end,
            std::int64_t amount) {
     if (begin <= lo && hi <= end) {
-      top_[node] += amount;
-      add_[node] += amount;
+      top_[node] = sum(top_[node], amount);
+      add_[node] = sum(add_[node], amount);
       return;
     }
     const std::size_t middle = (lo + hi) / 2;
     if (begin < middle) add(2 * node, lo, middle, begin, end, amount);
     if (end > middle) add(2 * node + 1, middle, hi, begin, end, amount);
-    top_[node] = std::max(top_[2 * node], top_[2 * node + 1]) + add_[node];
+    top_[node] = sum(larger(top_[2 * node], top_[2 * node + 1]), add_[node]);
   }
   std::int64_t max(std::size_t node, std::size_t lo, std::size_t hi, std::size_t begin,
                    std::size_t end) const {
     if (begin <= lo && hi <= end) return top_[node];
     const std::size_t middle = (lo + hi) / 2;
-    std::int64_t best = kNothing;
-    if (begin < middle) best = max(2 * node, lo, middle, begin, end);
-    if (end > middle) best = std::max(best, max(2 * node + 1, middle, hi, begin, end));
-    return best + add_[node];
+    if (end <= middle) return sum(max(2 * node, lo, middle, begin, end), add_[node]);
+    std::int64_t best = max(2 * node + 1, middle, hi, begin, end);
+    if (begin < middle) best = larger(max(2 * node, lo, middle, begin, end), best);
+    return sum(best, add_[node]);
   }
 
   std::size_t size_;

@@ -36,7 +36,8 @@ class Sweeper {
 
  private:
   PlanResult ask(const Problem& base, Limits& share) {
-    const std::vector<Plan> starts = store_.around(graph_, options_.order, base.budget);
+    const Bytes near = base.objective == Objective::kPeak ? Bytes() : base.budget;
+    const std::vector<Plan> starts = store_.around(graph_, options_.order, near);
     Problem problem = base;
     problem.starts = starts;
     problem.peak_bound = &result_.peak_bound;
@@ -47,7 +48,7 @@ class Sweeper {
 
   void improve_smallest_peak() {
     Limits share(limits_, 0.15);
-    ask({&graph_, Bytes(), options_.order, Objective::kPeak}, share);
+    ask({&graph_, kNoBudget, options_.order, Objective::kPeak}, share);
   }
 
   void lay_out_budgets() {

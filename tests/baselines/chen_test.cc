@@ -69,7 +69,7 @@ TEST(Chen, ComparesCutsByTheFormulaWithoutLiveness) {
   const Pairing pairing = *find_pairing(graph);
   const auto n = static_cast<std::int64_t>(pairing.first_backward.index());
   Limits limits;
-  Problem problem{&graph, Bytes(0)};
+  Problem problem{&graph};
   problem.objective = Objective::kPeak;
   PlanOptions off;
   off.set = {{"liveness", "off"}};

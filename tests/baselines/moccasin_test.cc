@@ -199,7 +199,7 @@ TEST_F(Moccasin, MinimizesThePeakWhereThatIsAsked) {
   Random random(25);
   for (int round = 0; round < 40; ++round) {
     const Graph graph = testing::random_graph(random);
-    Problem problem{&graph, Bytes()};
+    Problem problem{&graph};
     problem.objective = Objective::kPeak;
     const PlanResult result = run(problem, {{"c", "7"}});
     Bytes least = testing::oracle_min_peak(graph, OrderMode::kFixed);

@@ -110,6 +110,15 @@ TEST_F(Cli, ObjectivePeakGoesWithoutABudget) {
   EXPECT_EQ(run_cli({"check", graph_, folder_ / "plan.json"}).code, 0);
 }
 
+TEST_F(Cli, ObjectivePeakIsInfeasibleAtOnceWhereTheBoundIsAboveTheBudget) {
+  const CliRun run = run_cli({"plan", graph_, "--objective", "peak", "-b", "2", "--time-limit", "1s"});
+  EXPECT_EQ(run.code, 2);
+  EXPECT_EQ(run.value("status"), "infeasible");
+  EXPECT_EQ(run.value("stopped_by"), "proof");
+  EXPECT_LT(std::stod(run.value("seconds")), 0.5);
+  EXPECT_EQ(run.value("peak"), "-");
+}
+
 TEST_F(Cli, SameSeedAndWorkLimitGiveTheSamePlan) {
   for (const char* name : {"a", "b"}) {
     ASSERT_EQ(

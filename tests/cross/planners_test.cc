@@ -44,7 +44,7 @@ void each_peak_case(int graphs, std::uint64_t seed, Visit&& visit) {
     const Graph graph = testing::random_graph(random);
     for (OrderMode order : {OrderMode::kFixed, OrderMode::kFree}) {
       const Bytes least = testing::oracle_min_peak(graph, order);
-      const Problem problem{&graph, Bytes(), order, Objective::kPeak};
+      const Problem problem{&graph, kNoBudget, order, Objective::kPeak};
       visit(Case{graph, problem, least, testing::oracle_min_duration(graph, order, least)});
     }
   }
@@ -132,6 +132,26 @@ TEST_P(EveryPlanner, FindsTheKeepAllPlanWhereItFits) {
   const PlanResult result = run(problem, GetParam());
   EXPECT_EQ(result.status, Status::kOptimal);
   EXPECT_EQ(result.cost.duration, graph.base_duration);
+}
+
+TEST_P(EveryPlanner, TakesABudgetWithTheLeastPeakToo) {
+  each_case(40, 14, [&](const Case& c) {
+    Problem problem = c.problem;
+    problem.graph = &c.graph;
+    problem.objective = Objective::kPeak;
+    if (find_planner(GetParam()).supports(problem)) return;
+    const Bytes bound = best_peak_bound(c.graph, problem.order).peak;
+    problem.budget = bound - Bytes(1);
+    const PlanResult below = run(problem, GetParam());
+    ASSERT_EQ(below.status, Status::kInfeasible);
+    ASSERT_EQ(below.stopped_by, StoppedBy::kProof);
+    ASSERT_FALSE(below.plan);
+    problem.budget = c.problem.budget;
+    const PlanResult within = run(problem, GetParam());
+    ASSERT_EQ(has_plan(within), within.plan && within.cost.peak <= problem.budget);
+    problem.budget = kNoBudget;
+    ASSERT_TRUE(has_plan(run(problem, GetParam())));
+  });
 }
 
 std::vector<std::string> names() {

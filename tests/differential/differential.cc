@@ -172,7 +172,7 @@ class Run {
       check(subject, call);
       if (!is_asked_for_peak) continue;
       call.problem.objective = Objective::kPeak;
-      call.problem.budget = Bytes();
+      call.problem.budget = kNoBudget;
       check(subject, call);
     }
     testing::Call call = random_call(subject, random);

@@ -1,4 +1,5 @@
-// Where tests find what is not theirs: the command line under test, and the folder ../shared of a checkout.
+// Where tests find what is not theirs: the command line under test, data, and the folder ../shared of a
+// checkout.
 #pragma once
 
 #include <filesystem>
@@ -8,6 +9,9 @@ namespace remat::testing {
 
 /// The program `remat` of this build.
 std::string cli_path();
+
+/// tests/data of the repository.
+std::filesystem::path data_dir();
 
 /// ../shared beside the repository; a user's clone has none, and tests that need it are skipped.
 std::filesystem::path shared_dir();

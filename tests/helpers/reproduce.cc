@@ -24,11 +24,9 @@ std::string reproduction(const Graph& graph) {
 std::string reproduction(const Call& call) {
   const Problem& problem = call.problem;
   std::string text = reproduction(*problem.graph) + "build/remat plan graph.json";
-  if (problem.objective == Objective::kPeak) {
-    text += " --objective peak";
-  } else {
-    text += " --budget " + std::to_string(problem.budget.count());
-  }
+  const bool by_peak = problem.objective == Objective::kPeak;
+  if (by_peak) text += " --objective peak";
+  if (!by_peak || problem.budget != kNoBudget) text += " --budget " + std::to_string(problem.budget.count());
   text += " --planner " + std::string(call.planner) + " --order " + std::string(to_string(problem.order)) +
           " --seed " + std::to_string(call.options.seed);
   if (call.options.threads != 1) text += " --threads " + std::to_string(call.options.threads);

@@ -10,7 +10,7 @@ namespace {
 using testing::training_chain;
 
 PlanRecord record_of(const Graph& graph, const Plan& plan, std::optional<Bytes> budget = std::nullopt) {
-  Problem problem{.graph = &graph, .budget = budget.value_or(Bytes(0)), .order = OrderMode::kFixed};
+  Problem problem{.graph = &graph, .budget = budget.value_or(kNoBudget), .order = OrderMode::kFixed};
   if (!budget) problem.objective = Objective::kPeak;
   PlanResult result;
   result.status = Status::kFeasible;

@@ -73,7 +73,7 @@ TEST(Auto, SearchesAtOnceForTheLeastPeak) {
   const Graph graph = training("unet", 3);
   Limits limits;
   limits.set_work(100'000);
-  const Problem problem{&graph, Bytes(), OrderMode::kFixed, Objective::kPeak};
+  const Problem problem{&graph, kNoBudget, OrderMode::kFixed, Objective::kPeak};
   EXPECT_EQ(schedule(make_plan(problem, "auto", {}, limits)), (Names{"keep_all", "search"}));
 }
 

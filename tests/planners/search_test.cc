@@ -192,7 +192,7 @@ TEST(Search, ReachesTheSmallestPeakOfTinyGraphs) {
   for (int round = 0; round < 100; ++round) {
     const Graph graph = testing::random_graph(random);
     const OrderMode order = round % 2 == 0 ? OrderMode::kFixed : OrderMode::kFree;
-    Problem problem{.graph = &graph, .budget = Bytes(), .order = order, .objective = Objective::kPeak};
+    Problem problem{.graph = &graph, .budget = kNoBudget, .order = order, .objective = Objective::kPeak};
     Limits limits;
     limits.set_work(20000);
     const PlanResult result = testing::recorded_plan(problem, "search", {}, limits);

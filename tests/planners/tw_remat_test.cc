@@ -157,8 +157,8 @@ TEST(TwRemat, HonoursAForcedKAndItsLimits) {
 TEST(TwRemat, MeetsThePeakObjectiveBelowAnyBudgetItMet) {
   const Graph graph = residual_training(32, 3);
   Limits limits;
-  const auto least =
-      testing::recorded_plan({&graph, Bytes(), OrderMode::kFixed, Objective::kPeak}, "tw_remat", {}, limits);
+  const auto least = testing::recorded_plan({&graph, kNoBudget, OrderMode::kFixed, Objective::kPeak},
+                                            "tw_remat", {}, limits);
   EXPECT_EQ(least.status, Status::kFeasible);
   for (std::int64_t percent : {75, 50, 30}) {
     const Bytes budget(simulate(graph, keep_all_plan(graph)).peak.count() * percent / 100);

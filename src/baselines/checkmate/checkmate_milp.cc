@@ -5,6 +5,7 @@
 #include "baselines/checkmate/stage_support.h"
 #include "exact/stage_solve.h"
 #include "planning/options.h"
+#include "planning/preference.h"
 
 namespace remat::checkmate_milp {
 namespace {
@@ -37,27 +38,28 @@ class Solve {
     for (const Plan& start : problem_.starts) {
       if (!validate(graph_, start, problem_.order)) offer(start);
     }
-    if (options_.warm_start != "none" && !proved()) warm_start();
-    if (options_.rows == "both" && !proved()) solve(StageRows::kAnyOrder);
-    if (!proved()) solve(StageRows::kGraphOrder);
+    if (options_.warm_start != "none" && !done()) warm_start();
+    const bool had_plan = fits();
+    if (options_.rows == "both" && !done()) solve(StageRows::kAnyOrder);
+    // A plan that came out of the model bounds it: only faster ones are asked for now.
+    if (options_.rows == "both" && !had_plan && fits() && !done()) solve(StageRows::kAnyOrder);
+    if (!done()) solve(StageRows::kGraphOrder);
     return conclude();
   }
 
  private:
   bool fits() const { return best_ && cost_.peak <= problem_.budget; }
   double beyond(Duration d) const { return static_cast<double>((d - graph_.base_duration).count()); }
-  /// Within the gap of the bound that holds for every plan in fixed order.
-  bool proved() const {
+  /// At the bound that holds for every plan in fixed order.
+  bool proved() const { return fits() && cost_.duration <= bound_; }
+  /// As near to it as was asked for.
+  bool done() const {
     return fits() && beyond(cost_.duration) - beyond(bound_) <= options_.gap * beyond(bound_);
   }
 
   bool offer(Plan plan) {
     const Simulation cost = simulate(graph_, plan);
-    const auto key = [&](const Simulation& s) {
-      const bool over = s.peak > problem_.budget;
-      return std::tuple(over, over ? s.peak : Bytes(), s.duration);
-    };
-    if (best_ && key(cost) >= key(cost_)) return false;
+    if (best_ && preference(problem_, cost) >= preference(problem_, cost_)) return false;
     best_ = std::move(plan);
     cost_ = cost;
     limits_.report(

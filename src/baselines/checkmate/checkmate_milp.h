@@ -12,7 +12,7 @@ struct Options {
   /// "both": first the relaxation that holds for reruns in any order, whose bound is one for every plan in
   /// fixed order; then, where its plan does not fit, Checkmate's own rows. "checkmate": only those.
   std::string rows = "both";
-  double gap = 1e-4;  ///< of the duration beyond one run of each op
+  double gap = 0;  ///< of the duration beyond one run of each op: where to stop without a proof
 };
 
 PlannerInfo info();

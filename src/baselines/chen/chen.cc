@@ -72,12 +72,13 @@ PlanResult run(const Problem& problem, const PlanOptions& options, Limits& limit
   std::set<std::vector<std::int32_t>> tried;
   // Segment budgets from everything down to nothing, each 5/6 of the one before.
   for (std::int64_t segment = total; !limits.spend(1 + static_cast<std::int64_t>(graph.num_ops()) / 4);
-       segment = segment * 5 / 6) {
+       segment -= segment / 6 + (segment % 6 != 0)) {
     const auto part = cut(forward, order, candidate, segment);
     if (tried.insert(part).second) {
       Plan plan = canonical::plan_for_parts(graph, pairing, part);
       Simulation cost = simulate(graph, plan);
-      if (!liveness) cost.peak = graph.resident + Bytes(canonical::formula_peak(forward, part));
+      if (!liveness)
+        cost.peak = Bytes(capped(Wide{graph.resident.count()} + canonical::formula_peak(forward, part)));
       if (!result.plan || preference(problem, cost) < preference(problem, best)) {
         result.plan = std::move(plan);
         best = cost;

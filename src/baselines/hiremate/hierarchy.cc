@@ -190,7 +190,7 @@ std::vector<LevelBudget> Hierarchy::ladder(const Level& level) const {
     const auto between = [&](std::int64_t low, std::int64_t high) {
       return Bytes(low + static_cast<std::int64_t>(rung * static_cast<double>(high - low)));
     };
-    budgets.push_back({Bytes(2 * peak), between(0, all.saved)});
+    budgets.push_back({Bytes(capped(Wide{2} * peak)), between(0, all.saved)});
     if (i > 0) budgets.push_back({between(least, peak), std::nullopt});
   }
   return budgets;

@@ -2,11 +2,11 @@
 
 #include <algorithm>
 #include <stdexcept>
-#include <tuple>
 
 #include "baselines/hiremate/hierarchy.h"
 #include "graph/pairing.h"
 #include "planning/options.h"
+#include "planning/preference.h"
 #include "polish/polish.h"
 #include "remat/error.h"
 #include "remat/hiremate.h"
@@ -55,7 +55,7 @@ class Flattened {
       cost = simulate(graph, plan);
     }
     limits_.spend(1 + static_cast<std::int64_t>(plan.steps.size()) / 16);
-    if (best_ && key(cost) >= key(cost_)) return peak;
+    if (best_ && preference(problem_, cost) >= preference(problem_, cost_)) return peak;
     best_ = std::move(plan);
     cost_ = cost;
     solver_ = solver;
@@ -68,11 +68,6 @@ class Flattened {
   const std::string& solver() const { return solver_; }
 
  private:
-  std::tuple<bool, Bytes, Duration, Bytes> key(const Simulation& cost) const {
-    const bool over = cost.peak > problem_.budget;
-    return {over, over ? cost.peak : Bytes(), cost.duration, cost.peak};
-  }
-
   const Problem& problem_;
   const Settings& settings_;
   Limits& limits_;

@@ -62,7 +62,7 @@ class RunMeter {
 
   void step(int i) {
     const OpId op = steps_[static_cast<std::size_t>(i)];
-    shape_.duration += graph_.duration[op].count();
+    shape_.duration = std::min(kLongest, shape_.duration + graph_.duration[op].count());
     for (ValueId v : graph_.inputs[op]) {
       if (graph_.is_graph_input(v)) continue;
       const auto [life, is_new] = lives_.try_emplace(v, Life{-1, i});
@@ -403,7 +403,7 @@ OptionCost cost_of(const TrainingGraph& training, const std::vector<OpId>& forwa
   const DataIndex none;
   const auto peak = [&](const Steps& steps, const std::set<ValueId>& found, const std::set<ValueId>& left) {
     RunShape run = RunMeter(graph, steps, found, left, none, {}).run();
-    cost.duration += run.duration;
+    cost.duration = std::min(kLongest, cost.duration + run.duration);
     std::int64_t most = 0;
     for (const Moment& moment : run.moments) most = std::max(most, moment.own);
     return most;

@@ -29,10 +29,13 @@ struct Moment {
   std::vector<int> released;
 };
 
+/// Stands for every duration that is longer.
+inline constexpr std::int64_t kLongest = kMaxCount - 1;
+
 /// One run of a node's steps.
 struct RunShape {
-  std::int64_t duration = 0;
-  std::vector<int> reads;  ///< data nodes, ascending
+  std::int64_t duration = 0;  ///< at most kLongest
+  std::vector<int> reads;     ///< data nodes, ascending
   std::vector<Moment> moments;
 };
 

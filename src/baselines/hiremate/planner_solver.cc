@@ -32,8 +32,11 @@ class GroupGraph {
   }
 
   const Graph& graph() const { return graph_; }
-  /// What the op `around` needs, so that only what is saved is scarce.
-  Bytes workspace() const { return workspace_; }
+  /// A budget for the group as one for its graph.
+  Bytes budget(const LevelBudget& asked, Bytes resident) const {
+    if (!asked.saved) return Bytes((asked.peak - resident).count() >> shift_);
+    return Bytes(asked.saved->count() >> shift_) + workspace_;
+  }
 
   Option option_of(const Plan& plan) const {
     Option option;
@@ -88,15 +91,35 @@ class GroupGraph {
   /// Staged: what leaves weighs so much that it is not kept; otherwise it is in memory anyway.
   Bytes weight(ValueId v) const {
     const bool output = level_.training->is_forward(whole_.producer[v]) && !whole_.kept[v] && leaves(v);
-    if (!output || question_ == Question::kPeak) return whole_.bytes[v];
-    return question_ == Question::kStaged ? whole_.bytes[v] + total_ : Bytes();
+    if (!output || question_ == Question::kPeak) return scaled(whole_.bytes[v]);
+    return question_ == Question::kStaged ? scaled(whole_.bytes[v]) + total_ : Bytes();
+  }
+  Bytes scaled(Bytes bytes) const {
+    return Bytes((bytes.count() + (std::int64_t{1} << shift_) - 1) >> shift_);
+  }
+
+  /// What the group makes and works in counts once for each value that leaves and twice beside them. Sizes
+  /// for which that is more than a graph may hold are rounded up to multiples of a power of two.
+  void find_total() {
+    Wide total = 0;
+    std::int64_t amounts = 0, leaving = 0;
+    for (OpId op : ops_) {
+      total += whole_.workspace[op].count();
+      for (ValueId v : whole_.outputs[op]) {
+        total += whole_.bytes[v].count();
+        leaving += level_.training->is_forward(op) && leaves(v);
+      }
+      amounts += 1 + std::ssize(whole_.outputs[op]);
+    }
+    while (((total >> shift_) + amounts) * (2 * leaving + 4) >= kMaxCount) ++shift_;
+    for (OpId op : ops_) {
+      total_ += scaled(whole_.workspace[op]);
+      for (ValueId v : whole_.outputs[op]) total_ += scaled(whole_.bytes[v]);
+    }
   }
 
   Graph build() {
-    for (OpId op : ops_) {
-      total_ += whole_.workspace[op];
-      for (ValueId v : whole_.outputs[op]) total_ += whole_.bytes[v];
-    }
+    if (question_ != Question::kPeak) find_total();
     for (OpId op : ops_) {
       for (ValueId v : whole_.inputs[op]) value(v);
       for (ValueId v : whole_.outputs[op]) value(v);
@@ -149,7 +172,7 @@ class GroupGraph {
     OpSpec spec;
     spec.name = whole_.op_name[op];
     spec.duration = whole_.duration[op];
-    spec.workspace = whole_.workspace[op];
+    spec.workspace = scaled(whole_.workspace[op]);
     spec.recomputable = whole_.recomputable[op];
     spec.phase = forward ? Phase::kForward : Phase::kBackward;
     spec.inputs = inputs;
@@ -163,7 +186,9 @@ class GroupGraph {
   const Level& level_;
   const Graph& whole_;
   const Question question_;
-  Bytes total_, workspace_;
+  int shift_ = 0;  ///< sizes are counted in units of 2^shift_ bytes
+  Bytes total_;
+  Bytes workspace_;  ///< of the op `around`, so that only what is saved is scarce
   std::vector<OpId> ops_;
   std::int64_t num_forward_ = 0;
   std::map<ValueId, std::int64_t> values_;
@@ -196,7 +221,7 @@ class PlannerSolver final : public LevelSolver {
       for (const LevelBudget& budget : budgets) {
         if (limits.reached()) return found;
         if (budget.saved.has_value() == (question == Question::kPeak)) continue;
-        const Bytes bytes = budget.saved ? *budget.saved + group.workspace() : budget.peak - resident;
+        const Bytes bytes = group.budget(budget, resident);
         if (auto option = ask(group, bytes, level.is_root, limits)) found.push_back(std::move(*option));
       }
     }

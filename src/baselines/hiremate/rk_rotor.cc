@@ -97,7 +97,10 @@ class Table {
 
   static std::size_t at(int i) { return static_cast<std::size_t>(i); }
   Cell& cell(int s, int t, int slots) { return cells_[(at(s) * at(m_) + at(t)) * (kSlots + 1) + at(slots)]; }
-  int slots_of(std::int64_t bytes) const { return static_cast<int>((bytes + slot_ - 1) / slot_); }
+  /// More than there are is one too many.
+  int slots_of(std::int64_t bytes) const {
+    return static_cast<int>(std::min<std::int64_t>(kSlots + 1, bytes / slot_ + (bytes % slot_ > 0)));
+  }
   std::int64_t bytes_in(int slots) const { return slots * slot_; }
 
   static std::int64_t most(const RunShape& run) {
@@ -123,7 +126,7 @@ class Table {
       const std::int64_t out = s + 1 < m_ ? chain_.link[at(s)] : 0;
       const std::int64_t backward_room =
           bytes_in(slots) - kept_forward_ - kept_after_[at(s) + 1] - gradient_of(s);
-      if (most(option.backward) + option.saved + out > backward_room) continue;
+      if (Wide{most(option.backward)} + option.saved + out > backward_room) continue;
       double rest = 0;
       if (t > s) {
         const int left = slots - slots_of(option.saved) - slots_of(out);

@@ -65,11 +65,11 @@ Plan plan_for_parts(const Graph& graph, const Pairing& pairing, const std::vecto
 std::int64_t formula_peak(const ForwardGraph& graph, const std::vector<std::int32_t>& part) {
   const auto at = [](std::int32_t i) { return static_cast<std::size_t>(i); };
   const std::int32_t parts = part.empty() ? 0 : 1 + *std::max_element(part.begin(), part.end());
-  std::int64_t most = 0, kept = 0;
+  Wide most = 0, kept = 0;
   for (std::int32_t here = 0; here < parts; ++here) {
     // Nodes of later parts that read this or an earlier one, and what else these read.
     std::vector<bool> next(graph.size(), false), needed(graph.size(), false);
-    std::int64_t own = 0, boundary = 0, outside = 0;
+    Wide own = 0, boundary = 0, outside = 0;
     for (std::size_t v = 0; v < graph.size(); ++v) {
       if (part[v] > here) continue;
       if (part[v] == here) own += graph.bytes[v];
@@ -82,12 +82,12 @@ std::int64_t formula_peak(const ForwardGraph& graph, const std::vector<std::int3
       if (leaves && part[v] == here) boundary += graph.bytes[v];
     }
     for (std::size_t v = 0; v < graph.size(); ++v) {
-      if (part[v] > here) outside += graph.bytes[v] * (int{next[v]} + int{needed[v]});
+      if (part[v] > here) outside += Wide{graph.bytes[v]} * (int{next[v]} + int{needed[v]});
     }
     most = std::max(most, kept + 2 * own + outside);
     kept += boundary;
   }
-  return most;
+  return capped(most);
 }
 
 }  // namespace remat::canonical

@@ -46,7 +46,7 @@ struct Cell {
 class Table {
  public:
   Table(const ForwardGraph& graph, std::vector<Set> family, std::int64_t levels, Limits& limits);
-  Strategies solve(std::int64_t budget, Limits& limits) const;
+  Strategies solve(std::int64_t bytes, Limits& limits) const;
   /// The part of each node: the first of the strategy's sets that holds it.
   std::vector<std::int32_t> parts(const Strategy& strategy) const;
   /// A budget of the formula that fits the single part of everything.
@@ -57,9 +57,10 @@ class Table {
   Strategy trace(const std::vector<std::vector<Cell>>& cells, std::int32_t level) const;
 
   std::vector<Set> family_;
+  int shift_ = 0;  ///< huge sizes are rounded up to multiples of 2^shift_
   std::int64_t unit_ = 1;
   std::int32_t levels_ = 0;
-  std::vector<std::int64_t> node_bytes_, node_time_;  ///< time in levels
+  std::vector<std::int64_t> node_bytes_, node_time_;  ///< bytes in units of 2^shift_, time in levels
   std::vector<std::int64_t> set_bytes_, set_time_;
   std::vector<std::int64_t> outside_;  ///< bytes of the terms of line 6 that depend on L' alone
   std::vector<std::vector<std::int32_t>> boundary_;

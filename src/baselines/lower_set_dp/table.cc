@@ -1,6 +1,7 @@
 #include <algorithm>
 #include <bit>
 #include <limits>
+#include <numeric>
 #include <set>
 
 #include "baselines/lower_set_dp/lower_set_dp.h"
@@ -86,6 +87,10 @@ std::int64_t table_bytes(const ForwardGraph& graph, std::int64_t sets, std::int6
 
 Table::Table(const ForwardGraph& graph, std::vector<Set> family, std::int64_t levels, Limits& limits)
     : family_(std::move(family)), node_bytes_(graph.bytes) {
+  // The formula counts each node up to four times.
+  const std::int64_t all = std::accumulate(graph.bytes.begin(), graph.bytes.end(), std::int64_t{0});
+  while ((all >> shift_) + std::ssize(node_bytes_) > kInfinite / 4) ++shift_;
+  for (std::int64_t& one : node_bytes_) one = (one + (std::int64_t{1} << shift_) - 1) >> shift_;
   std::int64_t total = 0;
   for (std::int64_t time : graph.time) total += time;
   unit_ = total <= levels ? 1 : total / levels + 1;
@@ -98,7 +103,7 @@ Table::Table(const ForwardGraph& graph, std::vector<Set> family, std::int64_t le
     Set next(set.size(), 0), needed(set.size(), 0);
     for (std::size_t v = 0; v < graph.size(); ++v) {
       if (!has(set, v)) continue;
-      bytes += graph.bytes[v];
+      bytes += node_bytes_[v];
       time += node_time_[v];
       bool leaves = false;
       for (std::int32_t s : graph.after[v]) {
@@ -111,7 +116,7 @@ Table::Table(const ForwardGraph& graph, std::vector<Set> family, std::int64_t le
     }
     std::int64_t outside = 0;
     for (std::size_t v = 0; v < graph.size(); ++v) {
-      if (!has(set, v)) outside += graph.bytes[v] * (int{has(next, v)} + int{has(needed, v)});
+      if (!has(set, v)) outside += node_bytes_[v] * (int{has(next, v)} + int{has(needed, v)});
     }
     set_bytes_.push_back(bytes);
     set_time_.push_back(time);
@@ -131,9 +136,10 @@ std::vector<std::int32_t> Table::parts(const Strategy& strategy) const {
   return part;
 }
 
-std::int64_t Table::largest_budget() const { return 2 * set_bytes_.back(); }
+std::int64_t Table::largest_budget() const { return capped(Wide{2 * set_bytes_.back()} << shift_); }
 
-Strategies Table::solve(std::int64_t budget, Limits& limits) const {
+Strategies Table::solve(std::int64_t bytes, Limits& limits) const {
+  const std::int64_t budget = bytes >> shift_;
   const std::size_t width = static_cast<std::size_t>(levels_) + 1;
   if (limits.reached()) return {};
   std::vector<std::vector<Cell>> cells(family_.size());  // a row is made when the first strategy reaches it

@@ -81,7 +81,7 @@ class Search {
   }
   /// `better` wants to know which plans fit.
   PlanResult ranked(PlanResult result) const {
-    const bool fits = problem_.objective == Objective::kPeak || result.cost.peak <= problem_.budget;
+    const bool fits = result.cost.peak <= problem_.budget;
     result.status = result.plan && fits ? Status::kFeasible : Status::kUnknown;
     return result;
   }
@@ -146,7 +146,7 @@ class Search {
     report();
   }
   void report() {
-    const bool fits = problem_.objective == Objective::kPeak || result_.cost.peak <= problem_.budget;
+    const bool fits = result_.cost.peak <= problem_.budget;
     limits_.report({"moccasin", limits_.seconds(), result_.cost.peak, result_.cost.duration, fits});
   }
 
@@ -202,9 +202,9 @@ class Search {
   }
 
   /// What the fullest steps of each stage have over the budget, added up.
-  std::int64_t excess(const Plan& plan, Bytes budget) const {
+  Wide excess(const Plan& plan, Bytes budget) const {
     const Neighbourhoods near(graph_, shape_, plan);
-    std::int64_t sum = 0;
+    Wide sum = 0;
     for (Bytes level : near.levels()) sum += std::max<std::int64_t>(0, (level - budget).count());
     return sum;
   }

@@ -148,7 +148,10 @@ class Engine {
   bool in_memory(ValueId v) const { return present_[v] || graph_.is_graph_input(v); }
 
   void execute(OpId op) {
-    clock_ += policy_.age == Policy::Age::kElapsed ? graph_.duration[op].count() : 1;
+    // A run that lasts for ever sees no staleness any more.
+    constexpr std::int64_t kLastTick = kMaxCount - 1;
+    const std::int64_t ticks = policy_.age == Policy::Age::kElapsed ? graph_.duration[op].count() : 1;
+    clock_ = std::min(kLastTick, clock_ + ticks);
     Bytes needed = graph_.workspace[op];
     for (ValueId v : graph_.outputs[op]) {
       if (!present_[v]) needed += graph_.bytes[v];

@@ -91,9 +91,13 @@ class Portfolio {
   bool by_peak() const { return problem_.objective == Objective::kPeak; }
   bool fits(const Simulation& cost) const { return !by_peak() && cost.peak <= problem_.budget; }
 
+  /// Floor of so many percent; divided first, because the product may leave 64 bits.
+  static Bytes share_of(Bytes bytes, std::int64_t percent) {
+    return Bytes(bytes.count() / 100 * percent + bytes.count() % 100 * percent / 100);
+  }
   /// Memory for one run: around the budget, or below the least peak so far where that is what is asked.
   Bytes target(double factor) const {
-    const Bytes base = by_peak() ? Bytes(found_.front().cost.peak.count() * 98 / 100) : problem_.budget;
+    const Bytes base = by_peak() ? share_of(found_.front().cost.peak, 98) : problem_.budget;
     return Bytes(static_cast<std::int64_t>(factor * static_cast<double>(base.count())));
   }
 

@@ -16,6 +16,18 @@ constexpr int kMostWithoutGain = 6;
 constexpr std::int64_t kMostTicks = 400'000'000;
 constexpr std::int64_t kTicksPerUnit = 50;
 
+/// May the steps of the plan be the ops of a graph, or would their sums leave what a graph may hold?
+bool can_unroll(const Graph& graph, const Plan& plan) {
+  Wide bytes = graph.resident.count(), duration = 0;
+  Bytes workspace;
+  for (OpId op : plan.steps) {
+    for (ValueId v : graph.outputs[op]) bytes += graph.bytes[v].count();
+    duration += graph.duration[op].count();
+    workspace = std::max(workspace, graph.workspace[op]);
+  }
+  return std::max(bytes + workspace.count(), duration) < kMaxCount;
+}
+
 /// Every step of the plan as an op of its own, every instance as a value: what a plan runs twice are two ops.
 Graph unrolled(const Graph& graph, const Plan& plan) {
   GraphBuilder builder(graph.name, graph.time_unit);
@@ -46,6 +58,7 @@ Graph unrolled(const Graph& graph, const Plan& plan) {
 
 /// The plan with the best choice at its dearest step, or the plan itself.
 Plan relieved(const Graph& graph, const Plan& plan, StepId dearest, Bytes budget, Limits& limits) {
+  if (!can_unroll(graph, plan)) return plan;
   const Graph steps = unrolled(graph, plan);
   const RetentionResult found =
       solve_retention(steps, OpId(dearest.index()), budget, OrderMode::kFixed, kMostTicks, &limits);

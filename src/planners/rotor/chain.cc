@@ -6,6 +6,7 @@
 #include <numeric>
 
 #include "planners/rotor/kernel.h"
+#include "remat/quantity.h"
 
 namespace remat::rotor {
 namespace {
@@ -20,7 +21,7 @@ constexpr Line kNothing = [] {
 }();
 
 std::size_t at(std::int64_t i) { return static_cast<std::size_t>(i); }
-std::int64_t slots_for(std::int64_t bytes, std::int64_t slot) { return (bytes + slot - 1) / slot; }
+std::int64_t slots_for(std::int64_t bytes, std::int64_t slot) { return bytes / slot + (bytes % slot > 0); }
 
 /// Times to the units of the table.
 class Clock {
@@ -276,7 +277,7 @@ void ChainTable::Filling::shifted(std::int64_t s, std::int64_t t, std::int64_t m
 
 /// The largest next <= t such that m slots suffice to pass s ... next - 1; s where there is none.
 std::int64_t ChainTable::Filling::last_start(std::int64_t s, std::int64_t t, std::int64_t m) const {
-  const std::int64_t room = m * slot_ - around(t);
+  const std::int64_t room = capped(Wide{m} * slot_ - around(t));
   const auto first = needs(t).begin() + tri(s) + s, last = needs(t).begin() + tri(s) + t;
   if (first == last || *first > room) return s;
   if (*(last - 1) <= room) return t;
@@ -284,7 +285,7 @@ std::int64_t ChainTable::Filling::last_start(std::int64_t s, std::int64_t t, std
 }
 
 std::int64_t ChainTable::Filling::trace(std::int64_t budget, std::vector<Action>* actions) const {
-  std::int64_t sum = 0;
+  Wide sum = 0;
   struct Part {
     std::int64_t s, t, m;
     Action then;  ///< the backward half that ends it, where `t` is negative
@@ -320,7 +321,7 @@ std::int64_t ChainTable::Filling::trace(std::int64_t budget, std::vector<Action>
     open.push_back({s, choice.next - 1, m, {}});
     open.push_back({choice.next, t, m - output(choice.next - 1), {}});
   }
-  return sum;
+  return capped(sum);
 }
 
 ChainTable::Filling::Choice ChainTable::Filling::choose(std::int64_t s, std::int64_t t,

@@ -71,7 +71,8 @@ class ChainTable {
   std::int64_t largest_budget() const;
   /// Bytes of one slot.
   std::int64_t slot() const;
-  /// The least extra time within a budget, or nothing where no persistent schedule fits.
+  /// The least extra time within a budget, or nothing where no persistent schedule fits; the largest number
+  /// where it leaves 64 bits.
   std::optional<std::int64_t> extra_time(std::int64_t budget) const;
   /// A schedule that takes that long.
   std::optional<std::vector<Action>> schedule(std::int64_t budget) const;

@@ -115,7 +115,7 @@ class Run {
     if (best_ && preference(problem_, cost) >= preference(problem_, cost_)) return false;
     best_ = std::move(plan);
     cost_ = cost;
-    formula_ = graph_.base_duration.count() + extra;
+    formula_ = capped(Wide{graph_.base_duration.count()} + extra);
     limits_.report({"rotor", limits_.seconds(), cost.peak, cost.duration, cost.peak <= problem_.budget});
     return true;
   }

@@ -115,12 +115,13 @@ void Annealer::try_move() {
   if (options_.trim) tracker.trim();
   ++move.statistics.proposed;
   const Change change = tracker.change();
-  if (change.excess >= StepBlocks::kNever || state_.cost(change) > state_.threshold) {
+  const Wide duration = tracker.duration() + change.duration;
+  const bool too_long = duration >= kTooLong.count();
+  if (change.out_of_range() || too_long || state_.cost(change) > state_.threshold) {
     tracker.rollback();
     return;
   }
   const bool fits = tracker.excess() + change.excess == 0;
-  const std::int64_t duration = tracker.duration() + change.duration;
   if (chase_peak_) {
     tracker.commit();
     ++move.statistics.taken;

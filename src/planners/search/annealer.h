@@ -15,7 +15,7 @@ namespace remat::search {
 /// A plan with what it costs in the tracker's numbers.
 struct Found {
   Plan plan;
-  std::int64_t duration = 0;
+  Wide duration = 0;
   std::int64_t peak = 0;  ///< units
 };
 

@@ -7,7 +7,7 @@ namespace remat::search {
 bool Pool::improves(const Found& found, const std::optional<Found>& held, bool by_peak) const {
   if (!held) return true;
   const auto key = [&](const Found& f) {
-    return by_peak ? std::tuple(f.peak, f.duration) : std::tuple(f.duration, f.peak);
+    return by_peak ? std::tuple(Wide{f.peak}, f.duration) : std::tuple(f.duration, Wide{f.peak});
   };
   return key(found) < key(*held);
 }
@@ -22,7 +22,7 @@ void Pool::offer(const Found& found, bool within) {
   progress.planner = "search";
   progress.seconds = limits_->seconds();
   progress.peak = graph_->graph->resident + Bytes(found.peak * graph_->unit);
-  progress.duration = Duration(found.duration);
+  progress.duration = Duration(capped(found.duration));
   progress.within_budget = within;
   limits_->report(progress);
 }

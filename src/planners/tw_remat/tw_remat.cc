@@ -51,6 +51,7 @@ class Sweep {
       plan = polish::buy_back(graph, *plan, problem_.budget, limits_);
       cost = simulate(graph, *plan);
     }
+    if (cost.duration == kTooLong) return found->second;
     found->second = Candidate{std::move(*plan), cost, k};
     return found->second;
   }
