@@ -277,7 +277,8 @@ TEST_F(Cli, WrongUsageExitsWith64AndOneLine) {
   expect_one_line(option, 64, "planner keep_all has no option 'k'; it has none");
   const CliRun unknown = run_cli({"plan", graph_, "-b", "9", "--planner", "magic"});
   EXPECT_EQ(unknown.code, 64);
-  EXPECT_TRUE(unknown.err.starts_with("remat: unknown planner 'magic'; known: auto, keep_all, ")) << unknown.err;
+  EXPECT_TRUE(unknown.err.starts_with("remat: unknown planner 'magic'; known: auto, keep_all, "))
+      << unknown.err;
 }
 
 TEST_F(Cli, BudgetsAbove100PercentAreFine) {

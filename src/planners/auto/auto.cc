@@ -139,6 +139,7 @@ class Schedule {
       report();
     } else {
       best_.counters = std::move(result.counters);
+      if (best_.status != Status::kOptimal) best_.stopped_by = result.stopped_by;
     }
     if (best_.plan) starts_.assign(1, *best_.plan);
   }
