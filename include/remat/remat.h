@@ -9,6 +9,7 @@
 #include "remat/ids.h"
 #include "remat/io.h"
 #include "remat/keep_all.h"
+#include "remat/left_behind.h"
 #include "remat/limits.h"
 #include "remat/plan.h"
 #include "remat/planner.h"

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import signal
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -18,3 +20,11 @@ def pytest_sessionstart() -> None:
             "names another checkout; run tools/setup.sh",
             returncode=2,
         )
+
+
+@pytest.fixture
+def ctrl_c_works() -> Iterator[None]:
+    """A shell starts background jobs with SIGINT ignored, and Python then leaves it so."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)

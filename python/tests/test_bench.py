@@ -215,6 +215,7 @@ def test_an_early_ctrl_c_ends_the_command(tmp_path: Path, delay: float) -> None:
 
 
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+@pytest.mark.usefixtures("ctrl_c_works")
 def test_a_ctrl_c_that_python_drops_is_found_by_the_next_run(lab: Lab) -> None:
     graph = lab.graph(CHAIN)
 
@@ -232,6 +233,7 @@ def test_a_ctrl_c_that_python_drops_is_found_by_the_next_run(lab: Lab) -> None:
     assert lab.executed == 0
 
 
+@pytest.mark.usefixtures("ctrl_c_works")
 def test_a_ctrl_c_during_an_import_comes_after_it() -> None:
     done = []
 

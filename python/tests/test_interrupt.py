@@ -14,6 +14,8 @@ import pytest
 import remat
 from graphs import chain
 
+pytestmark = pytest.mark.usefixtures("ctrl_c_works")
+
 LIMIT_S = 60.0
 
 
@@ -24,14 +26,6 @@ def graph() -> remat.Graph:
 
 def plan(graph: remat.Graph, **arguments: Any) -> remat.PlanResult:
     return remat.plan(graph, "30%", time_limit=LIMIT_S, **arguments)
-
-
-@pytest.fixture(autouse=True)
-def ctrl_c_works() -> Iterator[None]:
-    """A shell starts background jobs with SIGINT ignored, and Python then leaves it so."""
-    before = signal.signal(signal.SIGINT, signal.default_int_handler)
-    yield
-    signal.signal(signal.SIGINT, before)
 
 
 @contextmanager
