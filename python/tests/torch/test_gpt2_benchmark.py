@@ -19,8 +19,8 @@ def test_all_rows_train_alike_within_the_budget_and_one_without_a_plan_ends_the_
     done = subprocess.run(
         [sys.executable, str(SCRIPT), *SMALL.split(), "--budgets", "60%,1KB"], capture_output=True, text=True
     )
-    eager, checkpointing, planned = (line.split() for line in done.stdout.splitlines()[1:4])
-    assert [eager[-1], checkpointing[-1], planned[-1]] == ["yes"] * 3
+    eager, checkpointing, selective, planned = (line.split() for line in done.stdout.splitlines()[1:5])
+    assert [row[-1] for row in (eager, checkpointing, selective, planned)] == ["yes"] * 4
     peaks = [re.findall(r"([\d.]+) MB", " ".join(row))[1] for row in (eager, planned)]
     assert float(peaks[1]) < 0.7 * float(peaks[0])
     assert done.returncode == 1
