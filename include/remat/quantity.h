@@ -52,7 +52,9 @@ constexpr std::optional<Quantity<Tag>> checked_add(Quantity<Tag> a, Quantity<Tag
 inline constexpr std::int64_t kMaxCount = std::int64_t{1} << 62;
 
 /// Sums and products of amounts: 2^31 steps of 2^62 each fit.
+/// @cond
 __extension__ typedef __int128 Wide;
+/// @endcond
 
 /// The decimal digits.
 std::string to_string(Wide amount);
