@@ -3,6 +3,7 @@
 
 #include "commands.h"
 #include "common.h"
+#include "remat/bounds.h"
 #include "remat/keep_all.h"
 
 namespace remat::cli {
@@ -21,7 +22,7 @@ int CheckCommand::run() const {
   PlanRecord record = load_plan(plan);
   for (const std::string& line : record.warnings) warn(line);
   const Bytes keep_all_peak = remat::keep_all_peak(g);
-  if (!budget.empty()) record.budget = parse_budget(budget, keep_all_peak);
+  if (!budget.empty()) record.budget = parse_budget(budget, keep_all_peak, floor_bound(g).peak);
   if (!order.empty()) record.order = parse_order(order);
 
   const auto violation = validate(g, record.steps, record.order, record.budget);

@@ -4,6 +4,7 @@
 
 #include "commands.h"
 #include "common.h"
+#include "remat/bounds.h"
 #include "remat/error.h"
 #include "remat/keep_all.h"
 
@@ -88,7 +89,7 @@ int CompareCommand::run() {
   Problem problem;
   problem.graph = &loaded.graph;
   problem.order = parse_order(order);
-  problem.budget = parse_budget(budget, keep_all_peak);
+  problem.budget = parse_budget(budget, keep_all_peak, floor_bound(loaded.graph).peak);
   if (!out_dir.empty()) create_folder(out_dir);
   for (const std::string& name : names) {
     if (out_dir.empty()) break;

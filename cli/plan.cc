@@ -55,22 +55,21 @@ Report PlanCommand::report(const Problem& problem, const PlanResult& result, Byt
 /// Why there is no plan, as keys and as a message; the exit code that says so.
 int PlanCommand::explain_failure(const Problem& problem, const PlanResult& result, Report& report,
                                  Limits& limits, std::string& message) const {
-  const std::string bytes = std::to_string(problem.budget.count());
+  const std::string asked = describe_budget(budget, problem.budget);
   if (result.status == Status::kInfeasible) {
-    message = "proved infeasible: no plan of " + std::string(to_string(result.order)) + " order fits into " +
-              bytes + " bytes";
+    message =
+        "proved infeasible: no plan of " + std::string(to_string(result.order)) + " order fits into " + asked;
     if (result.peak_bound.peak > problem.budget) {
-      message += ", the bound '" + result.peak_bound.argument + "' is " +
-                 std::to_string(result.peak_bound.peak.count());
+      message += ", the bound '" + result.peak_bound.argument + "' is " + exact_bytes(result.peak_bound.peak);
     }
     const auto smallest = smallest_known_budget(problem, result, effort.plan, limits);
     report["smallest_known_budget"] = smallest ? Report(smallest->count()) : Report(nullptr);
-    if (smallest) message += "; the smallest budget known to work is " + std::to_string(smallest->count());
+    if (smallest) message += "; the smallest budget known to work is " + exact_bytes(*smallest);
     return kInfeasible;
   }
-  message = (budget.empty() ? "no plan" : "no plan within " + bytes + " bytes") + " found, nothing proved";
+  message = (budget.empty() ? "no plan" : "no plan within " + asked) + " found, nothing proved";
   report["best_peak"] = result.plan ? Report(result.cost.peak.count()) : Report(nullptr);
-  if (result.plan) message += "; the best peak found is " + std::to_string(result.cost.peak.count());
+  if (result.plan) message += "; the best peak found is " + exact_bytes(result.cost.peak);
   return kNothingFound;
 }
 
@@ -89,7 +88,7 @@ int PlanCommand::run() {
   problem.graph = &loaded.graph;
   problem.order = parse_order(order);
   problem.objective = by_peak ? Objective::kPeak : Objective::kTime;
-  if (!budget.empty()) problem.budget = parse_budget(budget, keep_all_peak);
+  if (!budget.empty()) problem.budget = parse_budget(budget, keep_all_peak, floor_bound(loaded.graph).peak);
 
   effort.apply(limits);
   limits.set_stop(&catch_interrupts());

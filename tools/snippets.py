@@ -31,6 +31,7 @@ import difflib
 import doctest
 import io
 import json
+import linecache
 import os
 import re
 import subprocess
@@ -186,9 +187,13 @@ def run_python(block: Block, names: dict[str, Any]) -> str:
         return ""
     printed = io.StringIO()
     try:
-        # Blank lines before keep the line numbers of the page.
+        # Blank lines before keep the line numbers of the page. No file has this name: Dynamo would read the
+        # page as Python.
+        source = "\n" * block.line + "\n".join(block.text) + "\n"
+        name = f"{block.page}:python"
+        linecache.cache[name] = (len(source), None, source.splitlines(keepends=True), name)
         with contextlib.redirect_stdout(printed):
-            exec(compile("\n" * block.line + "\n".join(block.text), str(block.page), "exec"), names)
+            exec(compile(source, name, "exec"), names)
     except Exception as error:
         raise SnippetError(f"{place}: {traceback.format_exc()}") from error
     return printed.getvalue()

@@ -62,8 +62,15 @@ std::string format_plan(const PlanRecord& plan);
 std::vector<std::string> check_record(const Graph& graph, const PlanRecord& plan);
 
 /// "6442450944", "6GiB", "800MB", "75%" (of `keep_all_peak`) to bytes. Throws UsageError for anything
-/// else, zero and negative amounts included.
-Bytes parse_budget(std::string_view text, Bytes keep_all_peak);
+/// else, zero and negative amounts included; with a `floor` also for a small number below it that has lost
+/// its unit ("70" for "70%"), unless the graph is tiny itself.
+Bytes parse_budget(std::string_view text, Bytes keep_all_peak, Bytes floor = Bytes());
+/// For people, three digits: "3.56 GiB", "12.3 MiB", "512 B".
+std::string format_bytes(Bytes bytes);
+/// For people who pass it on: "3.56 GiB (3825205248 bytes)", "512 bytes".
+std::string exact_bytes(Bytes bytes);
+/// A budget as it was asked for, if that was a share, and in bytes: "60% (3.56 GiB, 3825205248 bytes)".
+std::string describe_budget(std::string_view asked, Bytes bytes);
 
 /// What a file holds.
 enum class FileKind { kGraph, kPlan, kOther };

@@ -73,8 +73,9 @@ nb::dict to_dict(nb::handle object, const std::string& what);
 nb::iterator items_of(nb::handle object, const std::string& what, const char* expected = "an array");
 
 OrderMode parse_order(const std::string& text);
-/// A budget as Python gives it: bytes, "6GiB", "75%" or None. Throws BudgetFault.
-std::optional<Bytes> parse_budget_object(nb::handle budget, Bytes keep_all_peak);
+/// A budget as Python gives it: bytes, "6GiB", "75%" or None; floor: as for `parse_budget`. Throws
+/// BudgetFault.
+std::optional<Bytes> parse_budget_object(nb::handle budget, Bytes keep_all_peak, Bytes floor);
 
 void bind_errors(nb::module_& m);
 void bind_graph(nb::module_& m);

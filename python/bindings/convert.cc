@@ -58,11 +58,11 @@ OrderMode parse_order(const std::string& text) {
   throw UsageError("order must be 'fixed' or 'free', not '" + text + "'");
 }
 
-std::optional<Bytes> parse_budget_object(nb::handle budget, Bytes reference) {
+std::optional<Bytes> parse_budget_object(nb::handle budget, Bytes reference, Bytes floor) {
   if (budget.is_none()) return std::nullopt;
   if (nb::isinstance<nb::str>(budget)) {
     try {
-      return parse_budget(nb::cast<std::string>(budget), reference);
+      return parse_budget(nb::cast<std::string>(budget), reference, floor);
     } catch (const InputError& error) {
       throw BudgetFault(error.what());
     }

@@ -28,7 +28,8 @@ BoundPlan load_plan_file(const std::filesystem::path& path) {
   return plan;
 }
 
-std::int64_t parse_bytes(nb::handle budget, std::optional<std::int64_t> keep_all) {
+std::int64_t parse_bytes(nb::handle budget, std::optional<std::int64_t> keep_all,
+                         std::optional<std::int64_t> floor) {
   if (budget.is_none()) throw BudgetFault("budget must be an integer or a str, not None");
   const bool percent =
       nb::isinstance<nb::str>(budget) && nb::cast<std::string>(budget).find('%') != std::string::npos;
@@ -36,7 +37,7 @@ std::int64_t parse_bytes(nb::handle budget, std::optional<std::int64_t> keep_all
     throw BudgetFault("budget '" + nb::cast<std::string>(budget) +
                       "' needs keep_all_peak, which it is a share of");
   }
-  return parse_budget_object(budget, Bytes(keep_all.value_or(0)))->count();
+  return parse_budget_object(budget, Bytes(keep_all.value_or(0)), Bytes(floor.value_or(0)))->count();
 }
 
 }  // namespace
@@ -52,9 +53,20 @@ void bind_files(nb::module_& m) {
         "Reads a `remat.plan` file. What it says is not checked against a graph: see `check`. Raises "
         "PlanError.");
   m.def("parse_bytes", parse_bytes, nb::arg("budget"), nb::arg("keep_all_peak") = nb::none(),
-        nb::sig("def parse_bytes(budget: int | str, keep_all_peak: int | None = None) -> int"),
-        "Bytes of \"6442450944\", \"6GiB\", \"800MB\" or, with `keep_all_peak` in bytes, \"75%\". Raises "
+        nb::arg("floor") = nb::none(),
+        nb::sig("def parse_bytes(budget: int | str, keep_all_peak: int | None = None, floor: int | None = "
+                "None) -> int"),
+        "Bytes of \"6442450944\", \"6GiB\", \"800MB\" or, with `keep_all_peak` in bytes, \"75%\". With the\n"
+        "`floor` of a graph, a number as text far below it (\"70\" for \"70%\") is an error. Raises "
         "BudgetError.");
+  m.def(
+      "describe_budget",
+      [](const std::string& asked, std::int64_t bytes) { return describe_budget(asked, Bytes(bytes)); },
+      nb::arg("asked"), nb::arg("bytes"),
+      "A budget for people: as it was asked for, if that was a share, and in bytes.");
+  m.def(
+      "format_bytes", [](std::int64_t bytes) { return format_bytes(Bytes(bytes)); }, nb::arg("bytes"),
+      "An amount of memory for people, with three digits: \"3.56 GiB\".");
 }
 
 }  // namespace remat::python

@@ -5,6 +5,7 @@
 #include "effort.h"
 #include "errors.h"
 #include "planner_thread.h"
+#include "remat/bounds.h"
 
 namespace remat::python {
 namespace {
@@ -34,7 +35,8 @@ Question asked(nb::handle_t<Graph> graph_object, nb::handle budget, const std::s
   const Graph& graph = nb::cast<const Graph&>(graph_object);
   Question question;
   question.graph_object = nb::borrow(graph_object);
-  question.budget = parse_budget_object(budget, keep_all_peak(graph));
+  question.budget = parse_budget_object(budget, keep_all_peak(graph), floor_bound(graph).peak);
+  if (nb::isinstance<nb::str>(budget)) question.asked_budget = nb::cast<std::string>(budget);
   question.problem.graph = &graph;
   question.problem.budget = question.budget.value_or(kNoBudget);
   question.problem.order = parse_order(order);
@@ -72,23 +74,27 @@ std::string budget_text(const BoundResult& r) {
   return r.question.budget ? std::to_string(r.question.budget->count()) : std::string("none");
 }
 
+std::string budget_for_people(const BoundResult& r) {
+  return r.question.budget ? describe_budget(r.question.asked_budget, *r.question.budget) : "no budget";
+}
+
 /// "; none goes below 12 (the bound 'floor'); ..."
 std::string what_is_known(BoundResult& r) {
   return "; no plan of " + std::string(to_string(r.result.order)) + " order goes below " +
-         std::to_string(r.result.peak_bound.peak.count()) + " (the bound '" + r.result.peak_bound.argument +
-         "'); the smallest budget known to work is " + std::to_string(smallest_known_budget_of(r));
+         exact_bytes(r.result.peak_bound.peak) + ", by the bound '" + r.result.peak_bound.argument +
+         "'; the smallest budget known to work is " + exact_bytes(Bytes(smallest_known_budget_of(r)));
 }
 
 void raise_if_infeasible(BoundResult& r) {
   if (r.result.status != Status::kInfeasible) return;
-  throw NoPlanFault("proved infeasible: no plan fits into " + budget_text(r) + " bytes" + what_is_known(r),
-                    true, r.floor, *r.smallest_known);
+  throw NoPlanFault("proved infeasible: no plan fits into " + budget_for_people(r) + what_is_known(r), true,
+                    r.floor, *r.smallest_known);
 }
 
 void raise_if_no_plan(BoundResult& r) {
   raise_if_infeasible(r);
   if (r.within()) return;
-  throw NoPlanFault("no plan within " + budget_text(r) + " bytes found, nothing proved; stopped by " +
+  throw NoPlanFault("no plan within " + budget_for_people(r) + " found, nothing proved; stopped by " +
                         std::string(to_string(r.result.stopped_by)) + what_is_known(r),
                     false, r.floor, *r.smallest_known);
 }

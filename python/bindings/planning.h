@@ -14,6 +14,7 @@ struct Question {
   nb::object graph_object;  ///< keeps `problem.graph`
   Problem problem;
   std::optional<Bytes> budget;  ///< none: `problem.budget` is kNoBudget
+  std::string asked_budget;     ///< as a text, if it was one
 };
 
 /// A remat.PlanResult of what `run` finds, on a thread of its own, without the GIL.

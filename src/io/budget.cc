@@ -1,5 +1,6 @@
 // Budgets as people write them, in exact integer arithmetic.
 #include <array>
+#include <cstdio>
 #include <optional>
 
 #include "remat/error.h"
@@ -100,9 +101,46 @@ constexpr const char* kForms =
     "is not an amount of memory: write bytes (6442450944), bytes with a unit (6GiB, 800MB) or a share of the "
     "keep-all peak (75%)";
 
+constexpr std::int64_t kSmallNumber = 1000, kLargeGraph = 1 << 20;
+
+/// A small number without unit, on a large graph, is a share or has lost its unit.
+void refuse_lost_unit(std::string_view number, Bytes budget, Bytes floor, Bytes keep_all_peak) {
+  if (budget.count() >= kSmallNumber || budget >= floor || keep_all_peak.count() < kLargeGraph) return;
+  const std::string unit = budget.count() <= 100 ? "%" : "MiB";
+  refuse(number, "is " + exact_bytes(budget) + ", and no plan goes below " + exact_bytes(floor) +
+                     ": did you mean '" + std::string(number) + unit + "'?");
+}
+
 }  // namespace
 
-Bytes parse_budget(std::string_view text, Bytes keep_all_peak) {
+std::string format_bytes(Bytes bytes) {
+  constexpr std::array<const char*, 5> kNames{"B", "KiB", "MiB", "GiB", "TiB"};
+  double amount = static_cast<double>(bytes.count());
+  std::size_t unit = 0;
+  // What rounds to 1000 is 0.977 of the next unit.
+  while (amount >= 999.5 && unit + 1 < kNames.size()) {
+    amount /= 1024;
+    ++unit;
+  }
+  const int places = unit == 0 || amount >= 99.95 ? 0 : amount >= 9.995 ? 1 : amount >= 0.9995 ? 2 : 3;
+  std::array<char, 48> text{};
+  std::snprintf(text.data(), text.size(), "%.*f %s", places, amount, kNames[unit]);
+  return text.data();
+}
+
+std::string exact_bytes(Bytes bytes) {
+  const std::string plain = std::to_string(bytes.count()) + " bytes";
+  return bytes.count() < kSmallNumber ? plain : format_bytes(bytes) + " (" + plain + ")";
+}
+
+std::string describe_budget(std::string_view asked, Bytes bytes) {
+  const std::string_view text = trimmed(asked);
+  if (text.empty() || text.back() != '%') return exact_bytes(bytes);
+  const std::string short_form = bytes.count() < kSmallNumber ? "" : format_bytes(bytes) + ", ";
+  return std::string(text) + " (" + short_form + std::to_string(bytes.count()) + " bytes)";
+}
+
+Bytes parse_budget(std::string_view text, Bytes keep_all_peak, Bytes floor) {
   std::string_view rest = trimmed(text);
   if (rest.size() > 1 && rest.front() == '-' && is_digit(rest[1])) refuse(text, "is negative");
   const auto number = take_decimal(rest);
@@ -122,6 +160,7 @@ Bytes parse_budget(std::string_view text, Bytes keep_all_peak) {
   }
   if (!bytes) refuse(text, "is not below " + std::to_string(kMaxCount) + " bytes");
   if (*bytes == 0) refuse(text, "is 0 bytes: a budget must be positive");
+  if (rest.empty()) refuse_lost_unit(trimmed(text), Bytes(*bytes), floor, keep_all_peak);
   return Bytes(*bytes);
 }
 

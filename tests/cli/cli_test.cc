@@ -93,7 +93,7 @@ TEST_F(Cli, NothingFoundExitsWith3AndNamesTheBestPeak) {
   const CliRun run =
       run_cli({"plan", graph_, "-b", "90%", "--planner", "keep_all", "-o", folder_ / "plan.json"});
   expect_one_line(run, 3,
-                  "no plan within 11 bytes found, nothing proved; the best peak found is 13; " +
+                  "no plan within 90% (11 bytes) found, nothing proved; the best peak found is 13 bytes; " +
                       (folder_ / "plan.json") + " is not written");
   EXPECT_EQ(run.value("status"), "unknown");
   EXPECT_EQ(run.value("best_peak"), "13");

@@ -39,9 +39,9 @@ TEST(Budget, IsExactWhereDoublesAreNot) {
   EXPECT_EQ(parse_budget("4294967295.9999999999GiB", peak).count(), kMaxCount - 1);
 }
 
-std::string refusal(std::string_view text) {
+std::string refusal(std::string_view text, Bytes peak = kPeak, Bytes floor = Bytes()) {
   try {
-    return "accepted as " + std::to_string(parse_budget(text, kPeak).count());
+    return "accepted as " + std::to_string(parse_budget(text, peak, floor).count());
   } catch (const UsageError& error) {
     return error.what();
   }
@@ -67,6 +67,40 @@ TEST(Budget, RefusesEverythingElseWithAClearLine) {
     EXPECT_EQ(refusal(text), "budget '" + std::string(text) + "' is not below 4611686018427387904 bytes");
   }
   EXPECT_EQ(refusal("6.5"), "budget '6.5' is not a whole number of bytes");
+}
+
+TEST(Budget, AsksForTheUnitOfANumberThatIsFarTooSmall) {
+  const Bytes peak(1 << 30), floor(3 << 20);
+  EXPECT_EQ(refusal("70", peak, floor),
+            "budget '70' is 70 bytes, and no plan goes below 3.00 MiB (3145728 bytes): did you mean '70%'?");
+  EXPECT_EQ(refusal(" 700 ", peak, floor),
+            "budget '700' is 700 bytes, and no plan goes below 3.00 MiB (3145728 bytes): did you mean "
+            "'700MiB'?");
+  for (const char* text : {"70B", "1000", "0.000001%"})
+    EXPECT_TRUE(refusal(text, peak, floor).starts_with("accepted as ")) << text;
+  EXPECT_EQ(refusal("70", peak, Bytes(70)), "accepted as 70");
+  EXPECT_EQ(refusal("70", kPeak, Bytes(100)), "accepted as 70");
+}
+
+TEST(Budget, IsWrittenForPeopleWithThreeDigits) {
+  const std::vector<std::pair<std::int64_t, std::string>> cases{
+      {0, "0 B"},
+      {999, "999 B"},
+      {1000, "0.977 KiB"},
+      {1536, "1.50 KiB"},
+      {12'900'000, "12.3 MiB"},
+      {1'022 << 20, "0.998 GiB"},
+      {3'825'205'248, "3.56 GiB"},
+      {429'496'729'600, "400 GiB"},
+      {1099511627776, "1.00 TiB"},
+      {kMaxCount - 1, "4194304 TiB"},
+  };
+  for (const auto& [bytes, text] : cases) EXPECT_EQ(format_bytes(Bytes(bytes)), text) << bytes;
+  EXPECT_EQ(exact_bytes(Bytes(3'825'205'248)), "3.56 GiB (3825205248 bytes)");
+  EXPECT_EQ(exact_bytes(Bytes(512)), "512 bytes");
+  EXPECT_EQ(describe_budget("60 %", Bytes(3'825'205'248)), "60 % (3.56 GiB, 3825205248 bytes)");
+  EXPECT_EQ(describe_budget("60%", Bytes(7)), "60% (7 bytes)");
+  EXPECT_EQ(describe_budget("6GiB", Bytes(512)), "512 bytes");
 }
 
 }  // namespace

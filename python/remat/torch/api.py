@@ -3,29 +3,50 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any, cast
 
 import torch
 from torch.utils._pytree import tree_leaves
 
 import remat
 
-from .plan.options import Options
+from .base.errors import errors_stand_alone
+from .plan.options import FitOptions, Options
+from .plan.report import ModelReport
 from .session.captured import captured_step
 from .session.fitted import compiled
 from .session.prepare import Preparation
 from .session.session import Session
 from .trace.fake import has_no_memory
 
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
 
+    # A base of type Any: what `fit` returns is of the class of what it got, and goes where that goes.
+    class _SameClass(torch.nn.Module, Any): ...
+else:
+    _SameClass = torch.nn.Module
+
+
+class FittedModel(_SameClass):
+    """A model as :func:`fit` returns it, for annotations: of the model's own class, with a report.
+
+    Attributes:
+        remat: what was planned, and what it came to.
+    """
+
+    remat: ModelReport
+
+
+@errors_stand_alone
 def fit(
     model: torch.nn.Module,
     sample_inputs: Any,
     budget: int | str,
     *,
     loss: Callable[[Any], torch.Tensor] | None = None,
-    **options: Any,
-) -> torch.nn.Module:
+    **options: Unpack[FitOptions],
+) -> FittedModel:
     """The model, trained within a byte budget: same class, same parameters, same `state_dict`, other memory.
 
     Args:
@@ -37,9 +58,26 @@ def fit(
             number, "6GiB", "60%" of what keeping everything needs, or "auto" (what the CUDA device has free).
         loss: computes the loss from the model's outputs where the caller does that: its memory is measured
             and counted. A model that returns its loss needs none.
-        options: the fields of :class:`Options`; most users want `optimizer=`.
+
+    Keyword Args:
+        optimizer: its state is taken from the budget, whether it exists already or not. Most users want it.
+        reserve: bytes of the budget for what else is on the device.
+        margin: what budget="auto" leaves free, "5%" by default.
+        accumulate, outputs, calls, loss_workspace: what the training loop does, instead of finding out.
+        planner, order, time_limit, work_limit, seed, threads: how to plan, as in :func:`remat.plan`.
+        plan: carry out this plan instead.
+        never_recompute, always_keep: patterns of modules, or kinds of ops.
+        costs, device: where the durations of ops come from.
+        executor: "boxed" or "inductor".
+        cache_dir: a folder that keeps costs and plans for later processes.
+        max_shapes: combinations of input shapes that keep their plans.
+        group: a process group that shares a plan.
+
+    They are the options of `torch.compile(model, backend="remat", options={...})` too; :class:`Options` has
+    their defaults and says more.
 
     The attribute `remat` of the result is a :class:`ModelReport`: predicted peak, overhead, bounds, the plan.
+    Unlike :func:`remat.plan`, which returns a result without a plan where there is none, `fit` raises.
 
     Raises:
         InfeasibleError: it is proved that no plan fits; with the floor and the smallest budget known to work.
@@ -58,15 +96,16 @@ def fit(
     fitted = compiled(model, session)
     fitted.__dict__["remat"] = session.shared.report
     Preparation(session, model, fitted, sample_inputs, loss).plan()
-    return fitted
+    return cast(FittedModel, fitted)
 
 
+@errors_stand_alone
 def capture(
     model: torch.nn.Module,
     sample_inputs: Any,
     *,
     loss: Callable[[Any], torch.Tensor] | None = None,
-    **options: Any,
+    **options: Unpack[FitOptions],
 ) -> remat.Graph:
     """One training step of the model as a graph, with times and workspaces measured on this machine.
 

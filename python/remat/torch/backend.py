@@ -6,10 +6,12 @@ from collections.abc import Callable, Sequence
 from typing import Any
 from weakref import WeakValueDictionary
 
+import torch
 from torch import fx
 
 import remat
 
+from .base.errors import errors_stand_alone
 from .plan.options import Options
 from .session.session import Session
 
@@ -33,6 +35,26 @@ def remat_backend(
     mode: str | None = None,
 ) -> Callable[..., Any]:
     """Entry point of the backend named "remat"; `options` are those of `remat.torch.Options`."""
+    try:
+        return _compiled(gm, example_inputs, options, mode)
+    except remat.RematError as error:
+        # Raised here, Dynamo would wrap it and add its own advice; raised by the first call it stays.
+        return _failing(error)
+
+
+def _failing(error: remat.RematError) -> Callable[..., Any]:
+    @errors_stand_alone
+    def fail(*args: Any) -> Any:
+        raise error
+
+    disable: Any = torch._dynamo.disable
+    failing: Callable[..., Any] = disable(fail, reason="remat says why it cannot plan")
+    return failing
+
+
+def _compiled(
+    gm: fx.GraphModule, example_inputs: Sequence[Any], options: dict[str, Any] | None, mode: str | None
+) -> Callable[..., Any]:
     if mode not in (None, "default"):
         raise remat.UsageError(f"remat: mode={mode!r} is not supported, only options")
     session = _sessions.get(id(options)) if options is not None else None

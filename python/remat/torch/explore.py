@@ -5,19 +5,25 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 
 import remat
 from remat.planning import Effort
 
+from .base.errors import errors_stand_alone
 from .base.progress import ProgressLine
+from .base.units import format_bytes
 from .cost.files import write_costs
 from .plan.count import keep_all_peak_of, peak_of
+from .plan.options import FitOptions
 from .plan.peak import PeakReport, peak_report
 from .plan.report import ModelReport, PlanReport
 from .session.captured import CapturedStep, captured_step
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
 
 _Loss = Callable[[Any], torch.Tensor]
 
@@ -64,22 +70,23 @@ class Sweep:
         return {"keep_all_peak": self.keep_all_peak, "floor": self.floor, "rows": rows}
 
     def __str__(self) -> str:
-        lines = [f"{'budget MB':>12} {'of keep-all':>11} {'overhead':>9} {'step s':>10} {'recomputed':>10}"]
+        lines = [f"{'budget':>10} {'of keep-all':>11} {'overhead':>9} {'step s':>10} {'recomputed':>10}"]
         for row in self.rows:
             lines.append(
-                f"{row.budget / 1e6:12.1f} {row.budget / self.keep_all_peak:11.1%} {row.overhead:9.2%} "
+                f"{format_bytes(row.budget):>10} {row.budget / self.keep_all_peak:11.1%} {row.overhead:9.2%} "
                 f"{row.seconds:10.4g} {row.recomputed_steps:10}{'  <- knee' if row.knee else ''}"
             )
         return "\n".join(lines)
 
 
+@errors_stand_alone
 def sweep(
     model: torch.nn.Module,
     sample_inputs: Any,
     *,
     points: int = 12,
     loss: _Loss | None = None,
-    **options: Any,
+    **options: Unpack[FitOptions],
 ) -> Sweep:
     """How much longer a training step takes the less memory it may use.
 
@@ -128,17 +135,19 @@ def _distinct(found: list[SweepRow]) -> list[SweepRow]:
     return rows
 
 
+@errors_stand_alone
 def report(
     model: torch.nn.Module,
     sample_inputs: Any = None,
+    budget: int | str | None = None,
     *,
     loss: _Loss | None = None,
-    **options: Any,
+    **options: Unpack[FitOptions],
 ) -> PeakReport:
     """What fills the peak of a training step, by kind of memory and by module.
 
     Of a model from `fit`, without sample inputs: of its plan with the highest peak. Otherwise the step is
-    captured, and planned if the options name a budget. The arguments are those of :func:`fit`.
+    captured, and planned if there is a budget. The arguments are those of :func:`fit`.
 
     Raises:
         UnsupportedModelError: as in :func:`capture`; with a budget also what :func:`fit` raises.
@@ -148,8 +157,9 @@ def report(
         if fitted is None:
             raise remat.UsageError("report: a model that was not planned needs sample_inputs")
         return _of_plan(fitted.largest())
-    captured = captured_step(model, sample_inputs, loss, options)
-    if "budget" in options:
+    asked = {} if budget is None else {"budget": budget}
+    captured = captured_step(model, sample_inputs, loss, {**options, **asked})
+    if budget is not None:
         planned, _ = captured.pipeline.plan(captured.captured)
         return _of_plan(planned.report)
     graph = captured.graph
@@ -161,13 +171,14 @@ def _of_plan(planned: PlanReport) -> PeakReport:
     return peak_report(planned.graph, planned.plan.steps, planned.predicted_peak, planned.written_over)
 
 
+@errors_stand_alone
 def measure_costs(
     model: torch.nn.Module,
     sample_inputs: Any,
     path: str | os.PathLike[str],
     *,
     loss: _Loss | None = None,
-    **options: Any,
+    **options: Unpack[FitOptions],
 ) -> int:
     """Measure every distinct op of a training step and write the costs to a file, for `costs=path` elsewhere.
 

@@ -58,7 +58,9 @@ def test_a_report_accounts_for_every_byte_of_the_peak() -> None:
     assert categories["reserve"] >= 5000
     assert any(m.startswith("encoder.layers.1.") for m in report.by_module())
     assert set(report.by_module(depth=1)) <= {"", "encoder", "head"}
-    assert str(report).startswith(f"peak = {report.peak}\nat = step {report.step} of {report.steps}: ")
+    assert str(report).startswith(
+        f"peak = {remat.format_bytes(report.peak)}\nat = step {report.step} of {report.steps}: "
+    )
 
 
 def test_a_report_tells_recomputed_activations_from_kept_ones() -> None:

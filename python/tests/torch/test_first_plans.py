@@ -91,7 +91,7 @@ def test_all_parts_get_their_plans_of_one_decision(captured, monkeypatch) -> Non
 def test_without_room_for_any_plan_the_error_names_what_works(captured) -> None:
     part = Part.of(captured.step, captured.graph, copies=3)
     with pytest.raises(
-        remat.NoPlanError, match="no plans for 3 calls in flight together within 1000 bytes"
+        remat.NoPlanError, match="no plans for 3 calls in flight together within 0.977 KiB .1000 bytes."
     ) as e:
         plan_together([part], Options(1000, time_limit=NO_TIME_S), 1000, PlanCache())
     known = e.value.smallest_known

@@ -43,8 +43,9 @@ def test_every_plan_is_one_line_with_peaks_overhead_and_seconds(caplog) -> None:
         report = fit(model, inputs, "80%").remat.parts[0]
     (line,) = said_by_remat(caplog)
     assert line.startswith(
-        f"step_0: {report.ops} ops, peak {report.keep_all_peak} -> {report.predicted_peak} bytes "
-        f"(budget {report.budget}), overhead {100 * report.overhead:.1f} %"
+        f"step_0: {report.ops} ops, peak {remat.format_bytes(report.keep_all_peak)} -> "
+        f"{remat.format_bytes(report.predicted_peak)} (budget {remat.format_bytes(report.budget)}), "
+        f"overhead {100 * report.overhead:.1f} %"
     )
     assert line.endswith(" s")
 
@@ -107,7 +108,7 @@ def test_on_cuda_a_new_highest_mark_is_compared(monkeypatch, caplog, high_before
     with caplog.at_level(logging.WARNING, "remat.torch"):
         watch.forward(report, CUDA)
         watch.backward_done(report, CUDA)
-    assert ("the measured peak is 1110 bytes, 11.0 % above the predicted 1000" in caplog.text) == said
+    assert ("the measured peak is 1.08 KiB, 11.0 % above the predicted 0.977 KiB" in caplog.text) == said
     assert watch.open is None
 
 

@@ -2,8 +2,34 @@
 
 from __future__ import annotations
 
+import logging
+from collections.abc import Callable
+from functools import wraps
+from typing import ParamSpec, TypeVar
+
 import remat
+
+log = logging.getLogger("remat.torch")
+
+_P = ParamSpec("_P")
+_R = TypeVar("_R")
 
 
 class UnsupportedModelError(remat.RematError):
     """The step contains something that cannot be planned; the message names the operation."""
+
+
+def errors_stand_alone(function: Callable[_P, _R]) -> Callable[_P, _R]:
+    """Errors of remat leave it without the frames of Dynamo and AOTAutograd that they came through: those
+    are of no use to who reads the one line that matters. The logger has them at level DEBUG.
+    """
+
+    @wraps(function)
+    def call(*args: _P.args, **kwargs: _P.kwargs) -> _R:
+        try:
+            return function(*args, **kwargs)
+        except remat.RematError as error:
+            log.debug("%s", error, exc_info=True)
+            raise error.with_traceback(None) from None
+
+    return call

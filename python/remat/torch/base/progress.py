@@ -8,6 +8,8 @@ import time
 from types import TracebackType
 from typing import TextIO
 
+from .units import format_bytes
+
 _DELAY_S = 1.0
 _TICK_S = 0.2
 _BAR = 24
@@ -60,7 +62,7 @@ class ProgressLine:
     ) -> None:
         """As `progress` of `remat.plan`."""
         if peak is not None:
-            self._detail = f"{'within the budget' if within else f'at {peak} bytes'} by {planner}"
+            self._detail = f"{'within the budget' if within else f'at {format_bytes(peak)}'} by {planner}"
 
     def _begin(self, what: str) -> None:
         if what != self._what:

@@ -7,23 +7,16 @@ from typing import NoReturn
 import remat
 
 from ..base.progress import ProgressLine
+from ..base.units import exact_bytes
 from .problem import Found, Problem
 from .search import search
 
 
 def plan_alone(problem: Problem, progress: ProgressLine | None = None) -> Found:
     """Raises InfeasibleError where the budget is proved impossible, NoPlanError where nothing was found."""
-    graph, budget, reserve = problem.graph, problem.budget, problem.reserve
-    keeps_all = problem.keep_all_peak + reserve <= budget
-    target = graph.keep_all_peak if keeps_all else budget - problem.fixed
-    if target <= 0:
-        floor, known = graph.floor + reserve, problem.keep_all_peak + reserve
-        raise remat.InfeasibleError(
-            f"the budget of {budget} bytes is impossible for this step: none goes below {floor} bytes, "
-            f"{reserve} of them reserved; smallest budget known to work: {known}",
-            floor=floor,
-            smallest_known=known,
-        )
+    graph, budget = problem.graph, problem.budget
+    keeps_all = problem.keep_all_peak + problem.reserve <= budget
+    target = graph.keep_all_peak if keeps_all else max(1, budget - problem.fixed)
     result = search(graph, target, problem.options, progress)
     if result.plan is None:
         _raise_no_plan(result, problem)
@@ -39,15 +32,19 @@ def _raise_no_plan(result: remat.PlanResult, problem: Problem) -> NoReturn:
         result.raise_if_no_plan()
     except remat.NoPlanError as error:
         known = min(problem.graph.keep_all_peak + problem.reserve, error.smallest_known + problem.fixed)
-    numbers = f"none goes below {floor} bytes; smallest budget known to work: {known}"
+    reserved = f", {exact_bytes(problem.reserve)} of them reserved" if problem.reserve else ""
+    numbers = (
+        f"none goes below {problem.amount(floor)}{reserved}; "
+        f"smallest budget known to work: {problem.amount(known)}"
+    )
     if result.status == "infeasible":
         raise remat.InfeasibleError(
-            f"the budget of {problem.budget} bytes is impossible for this step: {numbers}",
+            f"the budget of {problem.amount(problem.budget)} is impossible for this step: {numbers}",
             floor=floor,
             smallest_known=known,
         )
     raise remat.NoPlanError(
-        f"no plan within the budget of {problem.budget} bytes was found in {result.seconds:.1f} s "
+        f"no plan within the budget of {problem.amount(problem.budget)} was found in {result.seconds:.1f} s "
         f"(stopped by {result.stopped_by}); {numbers}",
         floor=floor,
         smallest_known=known,

@@ -12,6 +12,7 @@ from torch.utils._pytree import tree_leaves
 import remat
 
 from ..base.nodes import storage_bytes
+from ..base.units import format_bytes
 
 # Free memory changes a little from start to start; plans that are stored should not.
 _STEPS_PER_DEVICE = 200
@@ -40,8 +41,9 @@ def auto_budget(device: torch.device, resident: int, reserve: int, margin: int |
     budget = budget // unit * unit
     if budget <= 0:
         raise remat.BudgetError(
-            f'budget="auto": of the {total} bytes of {device} this process can have {ours}, {beside} of them '
-            f"are in use beside the step, and {kept_free} are to stay free: nothing is left"
+            f'budget="auto": of the {format_bytes(total)} of {device} this process can have '
+            f"{format_bytes(ours)}, {format_bytes(beside)} of them are in use beside the step, and "
+            f"{format_bytes(kept_free)} are to stay free: nothing is left"
         )
     return int(budget)
 

@@ -6,7 +6,7 @@ import difflib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, Literal, TypedDict
 
 import torch
 
@@ -15,6 +15,62 @@ from remat.planning import Effort
 
 from ..cost.source import Costs
 from .store import Store
+
+if TYPE_CHECKING:
+    from typing_extensions import Required
+
+Patterns = str | Sequence[str]
+
+
+class FitOptions(TypedDict, total=False):
+    """Keywords of :func:`remat.torch.fit` and of all calls that capture a step: those of :class:`Options`
+    but the budget.
+    """
+
+    reserve: int | str
+    optimizer: torch.optim.Optimizer | None
+    accumulate: bool | None
+    outputs: Literal["held", "dropped"] | None
+    calls: int
+    loss_workspace: int | str
+    planner: str
+    order: Literal["fixed", "free"]
+    time_limit: float | None
+    work_limit: int | None
+    seed: int
+    threads: int
+    plan: remat.Plan | Sequence[int] | str | Path | None
+    never_recompute: Patterns
+    always_keep: Patterns
+    costs: str | Path
+    device: str | None
+    executor: Literal["boxed", "inductor"]
+    cache_dir: str | Path | None
+    max_shapes: int
+    group: Any
+    margin: int | str
+
+
+class CompileOptions(FitOptions, total=False):
+    """What `options` of `torch.compile(model, backend="remat", options=...)` takes."""
+
+    budget: Required[int | str]
+
+
+# Fewer bytes than any training step takes: a number that has lost its percent sign or unit.
+_NO_STEP = 1000
+
+
+def _check_budget(budget: Any) -> None:
+    """Raises BudgetError for what is no budget, with what was probably meant."""
+    if isinstance(budget, float) and 0 < budget <= 1:
+        raise remat.BudgetError(
+            f'remat: budget {budget} is no number of bytes: did you mean "{100 * budget:g}%"?'
+        )
+    size = remat.parse_bytes(budget, keep_all_peak=1 << 40)
+    if size < _NO_STEP and str(budget).strip().isdigit():
+        meant = f"{size}%" if size <= 100 else f"{size}MiB"
+        raise remat.BudgetError(f'remat: budget {budget!r} is {size} bytes: did you mean "{meant}"?')
 
 
 @dataclass(frozen=True)
@@ -59,26 +115,26 @@ class Options:
 
     budget: int | str
     reserve: int | str = 0
+    optimizer: torch.optim.Optimizer | None = None
     accumulate: bool | None = None
-    outputs: str | None = None
+    outputs: Literal["held", "dropped"] | None = None
     calls: int = 1
+    loss_workspace: int | str = 0
     planner: str = "auto"
-    order: str = "fixed"
+    order: Literal["fixed", "free"] = "fixed"
     time_limit: float | None = None
     work_limit: int | None = None
     seed: int = 0
     threads: int = 1
-    plan: Any = None
-    loss_workspace: int | str = 0
-    max_shapes: int = 16
-    never_recompute: str | Sequence[str] = ()
-    always_keep: str | Sequence[str] = ()
+    plan: remat.Plan | Sequence[int] | str | Path | None = None
+    never_recompute: Patterns = ()
+    always_keep: Patterns = ()
     costs: str | Path = "measured"
     device: str | None = None
+    executor: Literal["boxed", "inductor"] = "boxed"
     cache_dir: str | Path | None = None
-    optimizer: torch.optim.Optimizer | None = None
+    max_shapes: int = 16
     group: Any = None
-    executor: str = "boxed"
     margin: int | str = "5%"
 
     @classmethod
@@ -96,7 +152,7 @@ class Options:
         options = cls(**given)
         # Bad sizes are errors now, not after minutes of profiling; any peak will do to read a percentage.
         if options.budget != "auto":
-            remat.parse_bytes(options.budget, keep_all_peak=1 << 40)
+            _check_budget(options.budget)
         if options.margin != 0:
             remat.parse_bytes(options.margin, keep_all_peak=1 << 40)
         for name in ("reserve", "loss_workspace"):
@@ -143,7 +199,7 @@ class Options:
     def effort(self) -> Effort:
         """As keywords of the calls that plan."""
         return {
-            "order": "free" if self.order == "free" else "fixed",
+            "order": self.order,
             "time_limit": self.time_limit,
             "work_limit": self.work_limit,
             "seed": self.seed,

@@ -8,13 +8,14 @@ from dataclasses import dataclass
 
 import remat
 
-from ..trace.origins import category_of_input
+from ..base.units import format_bytes
+from ..trace.origins import EXISTING_GRADIENTS, category_of_input
 
 _ORDER = (
     "parameters",
     "buffers",
     "inputs",
-    "existing gradients",
+    EXISTING_GRADIENTS,
     "outside the graph",
     "activations",
     "recomputed activations",
@@ -77,7 +78,7 @@ class PeakReport:
     def __str__(self) -> str:
         where = f" in {self.module}" if self.module else ""
         lines = [
-            f"peak = {self.peak}",
+            f"peak = {format_bytes(self.peak)}",
             f"at = step {self.step} of {self.steps}: {self.kind} ({self.phase}{where})",
             "",
             *_table("what", self.by_category(), self.peak),
@@ -102,8 +103,8 @@ def _table(title: str, sums: dict[str, int], peak: int) -> list[str]:
         rest = sum(size for _, size in shown[_TOP:])
         shown = [*shown[:_TOP], (f"({len(sums) - _TOP} others)", rest)]
     width = max([len(title), *(len(name) for name, _ in shown)])
-    lines = [f"{title:{width}}  {'MB':>10}  {'share':>6}"]
-    return lines + [f"{name:{width}}  {size / 1e6:10.1f}  {size / peak:6.1%}" for name, size in shown]
+    lines = [f"{title:{width}}  {'memory':>10}  {'share':>6}"]
+    return lines + [f"{name:{width}}  {format_bytes(size):>10}  {size / peak:6.1%}" for name, size in shown]
 
 
 def peak_report(

@@ -10,6 +10,7 @@ import remat
 
 from ..base.progress import ProgressLine
 from ..base.step import StepGraph
+from ..base.units import exact_bytes
 from .alone import plan_alone
 from .cache import PlanCache
 from .count import peak_of
@@ -79,7 +80,9 @@ def _confirmed(problem: Problem, stored: Mapping[str, Any]) -> PlanReport:
     """A plan from the store. Raises PlanError where its steps break a rule or the budget."""
     report = _reported(problem, Found(**stored))
     if report.predicted_peak > problem.budget:
-        raise remat.PlanError(f"it needs {report.predicted_peak} bytes, the budget is {problem.budget}")
+        raise remat.PlanError(
+            f"it needs {exact_bytes(report.predicted_peak)}, the budget is {exact_bytes(problem.budget)}"
+        )
     return replace(report, stored=True)
 
 
@@ -105,11 +108,23 @@ def _given_plan(problem: Problem) -> PlanReport:
     steps = given.steps if isinstance(given, remat.Plan) else given
     report = _report_of(problem, remat.Plan(problem.graph, steps, order))
     if report.predicted_peak > problem.budget:
-        raise remat.PlanError(
-            f"the given plan needs {report.predicted_peak} bytes for this step, the budget is "
-            f"{problem.budget}"
-        )
+        raise remat.PlanError(_why_too_large(problem, report.predicted_peak))
     return report
+
+
+def _why_too_large(problem: Problem, peak: int) -> str:
+    """Of a given plan."""
+    text = (
+        f"the given plan needs {problem.amount(peak)} for this step, the budget is "
+        f"{problem.amount(problem.budget)}"
+    )
+    existing = problem.existing_gradients
+    if not existing:
+        return text
+    return (
+        f"{text}; {exact_bytes(existing)} of it are gradients that exist already when the step starts: set "
+        "them to None first (zero_grad does), or take a plan for a step that adds to them (accumulate=True)"
+    )
 
 
 def _report_of(problem: Problem, plan: remat.Plan, beside: int = 0) -> PlanReport:

@@ -9,6 +9,8 @@ from typing import Any
 import remat
 
 from ..base.step import StepGraph
+from ..base.units import exact_bytes
+from ..trace.origins import EXISTING_GRADIENTS, category_of_input
 from .count import keep_all_peak_of
 from .options import Options
 from .part import Part, without_names
@@ -57,9 +59,32 @@ class Problem:
         """Without the reserve."""
         return keep_all_peak_of(self.step, self.graph)
 
+    @property
+    def whole(self) -> int:
+        """What a budget in percent is a share of."""
+        return self.keep_all_peak + self.fixed
+
     @cached_property
     def budget(self) -> int:
-        return remat.parse_bytes(self.options.budget, keep_all_peak=self.keep_all_peak + self.fixed)
+        return remat.parse_bytes(self.options.budget, self.whole, floor=self.graph.floor + self.reserve)
+
+    @cached_property
+    def existing_gradients(self) -> int:
+        """Of the gradients that are there when the step starts."""
+        graph = self.graph
+        return sum(
+            int(graph.bytes[value])
+            for value in graph.inputs
+            if category_of_input(graph.value_name(value))[0] == EXISTING_GRADIENTS
+        )
+
+    def amount(self, size: int) -> str:
+        """For messages; where the budget is a share, as a share too, rounded up so that it can be passed."""
+        budget = self.options.budget
+        if not isinstance(budget, str) or not budget.strip().endswith("%"):
+            return exact_bytes(size)
+        share = budget if size == self.budget else f"{-(-size * 1000 // self.whole) / 10:g}%"
+        return exact_bytes(size, share)
 
     def describe(self) -> dict[str, Any]:
         """All that a plan depends on, as a JSON value."""

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any
+
+import remat
+
+from ..base.units import format_bytes
 
 
 @dataclass
@@ -22,8 +25,8 @@ class PlanReport:
     """
 
     name: str
-    graph: Any
-    plan: Any
+    graph: remat.Graph
+    plan: remat.Plan
     status: str
     planner: str
     budget: int
@@ -55,8 +58,9 @@ class PlanReport:
     def summary(self) -> str:
         """One line."""
         return (
-            f"{self.name}: {self.ops} ops, peak {self.keep_all_peak} -> {self.predicted_peak} bytes "
-            f"(budget {self.budget}), overhead {100 * self.overhead:.1f} %, "
+            f"{self.name}: {self.ops} ops, peak {format_bytes(self.keep_all_peak)} -> "
+            f"{format_bytes(self.predicted_peak)} (budget {format_bytes(self.budget)}), "
+            f"overhead {100 * self.overhead:.1f} %, "
             f"{self.recomputed_steps} steps recomputed, "
             f"{sum(self.seconds.values()):.1f} s{', stored plan' if self.stored else ''}"
         )
@@ -67,14 +71,14 @@ class PlanReport:
             f"ops = {self.ops}",
             f"status = {self.status}",
             f"planner = {self.planner}",
-            f"budget = {self.budget}",
-            f"reserve = {self.reserve}",
-            f"predicted_peak = {self.predicted_peak}",
-            f"keep_all_peak = {self.keep_all_peak}",
-            f"overhead = {self.overhead:.4f}",
+            f"budget = {format_bytes(self.budget)}",
+            f"reserve = {format_bytes(self.reserve)}",
+            f"predicted_peak = {format_bytes(self.predicted_peak)}",
+            f"keep_all_peak = {format_bytes(self.keep_all_peak)}",
+            f"overhead = {self.overhead:.2%}",
             f"recomputed_steps = {self.recomputed_steps}",
-            f"peak_lower_bound = {self.peak_lower_bound}",
-            f"duration_lower_bound = {self.duration_lower_bound}",
+            f"peak_lower_bound = {format_bytes(self.peak_lower_bound)}",
+            f"duration_lower_bound = {self.duration_lower_bound / 1e9:.4g} s",
         ]
         lines += [f"{name}_seconds = {value:.2f}" for name, value in self.seconds.items()]
         return "\n".join(lines)
@@ -130,12 +134,12 @@ class ModelReport:
         return self.largest().budget
 
     @property
-    def plan(self) -> Any:
+    def plan(self) -> remat.Plan:
         """The plan of the largest part."""
         return self.largest().plan
 
     @property
-    def graph(self) -> Any:
+    def graph(self) -> remat.Graph:
         """The graph of the largest part."""
         return self.largest().graph
 

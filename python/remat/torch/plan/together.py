@@ -12,6 +12,7 @@ from dataclasses import replace
 import remat
 
 from ..base.progress import ProgressLine
+from ..base.units import exact_bytes
 from .cache import PlanCache
 from .options import Options
 from .part import Part
@@ -222,8 +223,9 @@ def _no_plans(parts: Sequence[Part], limit: int) -> remat.NoPlanError:
     resident = max(part.graph.resident for part in parts)
     known = max(p.graph.keep_all_peak - p.graph.resident for p in parts) + together + resident + gradients
     return remat.NoPlanError(
-        f"no plans for {sum(p.copies for p in parts)} calls in flight together within {limit} bytes were "
-        f"found; none goes below {floor}; smallest budget known to work: {known}",
+        f"no plans for {sum(p.copies for p in parts)} calls in flight together within {exact_bytes(limit)} "
+        f"were found; none goes below {exact_bytes(floor)}; "
+        f"smallest budget known to work: {exact_bytes(known)}",
         floor=floor,
         smallest_known=known,
     )

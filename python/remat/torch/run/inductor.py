@@ -20,6 +20,7 @@ from torch._inductor.custom_graph_pass import CustomPartitionerFn
 
 from ..base.allocator import AllocatorTrace, trace_allocations
 from ..base.errors import UnsupportedModelError
+from ..base.units import exact_bytes, format_bytes
 from ..plan.report import PlanReport
 
 log = logging.getLogger("remat.torch")
@@ -132,16 +133,16 @@ class FirstStep:
         peak = report.predicted_peak - report.rise + rise
         report.measure(peak)
         if peak <= report.budget:
-            log.info("%s: Inductor's first step peaks at %d bytes", report.name, peak)
+            log.info("%s: Inductor's first step peaks at %s", report.name, format_bytes(peak))
             return
         report.exceed(peak - report.predicted_peak)
         log.warning(
-            "%s: Inductor's first step peaks at %d bytes, %d above the budget of %d, as it orders ops by "
+            "%s: Inductor's first step peaks at %s, %s above the budget of %s, as it orders ops by "
             'itself: take a budget lower by as much, or executor="boxed"',
             report.name,
-            peak,
-            peak - report.budget,
-            report.budget,
+            format_bytes(peak),
+            exact_bytes(peak - report.budget),
+            format_bytes(report.budget),
         )
 
 

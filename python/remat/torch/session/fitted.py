@@ -8,6 +8,7 @@ from typing import Any
 
 import torch
 
+from ..base.errors import errors_stand_alone
 from ..trace.tracing import permissive_tracing
 from .session import Session
 
@@ -36,6 +37,7 @@ def _compiled_call(call: Callable[..., Any], session: Session) -> Callable[..., 
     )
 
     # A new shape may be traced in any call.
+    @errors_stand_alone
     def traced(*args: Any, **kwargs: Any) -> Any:
         before = session.graph_calls
         with permissive_tracing():

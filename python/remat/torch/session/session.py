@@ -12,6 +12,8 @@ import torch
 from torch import fx
 
 from ..base.allocator import bytes_left
+from ..base.errors import errors_stand_alone
+from ..base.units import format_bytes
 from ..plan.options import Options
 from ..plan.ranks import of_all_ranks
 from .flight import InFlight
@@ -63,6 +65,7 @@ class Session:
             warn_at_recompile_limit(times)
         self.regions.append(region)
 
+        @errors_stand_alone
         def run(*args: Any) -> Any:
             return self._call(region, args)
 
@@ -129,9 +132,9 @@ class Session:
                 excess = min(excess, self._bytes_unplanned(forward, device))
         if excess > _WORTH_COUNTING:
             log.warning(
-                "code outside the planned graphs leaves %d bytes in memory for the backward, not recomputed "
+                "code outside the planned graphs leaves %s in memory for the backward, not recomputed "
                 "and taken from the budget (TORCH_LOGS=graph_breaks says where the graphs break)",
-                excess,
+                format_bytes(excess),
             )
             self.shared.surroundings.count_unplanned(excess)
             self.shared.flight.plan_anew()

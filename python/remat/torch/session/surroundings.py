@@ -11,6 +11,7 @@ import torch
 
 from ..base.nodes import storage_bytes
 from ..base.storages import tensor_storages
+from ..base.units import exact_bytes
 from ..plan.budget import auto_budget, optimizer_state_bytes
 from ..plan.options import Options
 from .sharding import Sharding
@@ -87,6 +88,6 @@ class Surroundings:
             if self._auto_budget is None:
                 resident = sum(tensor_storages(_tensors(args)).values()) + self.outside(args)
                 self._auto_budget = auto_budget(device, resident, self._reserve, self.options.margin)
-                log.info("budget=auto: %d bytes on %s", self._auto_budget, device)
+                log.info("budget=auto: %s on %s", exact_bytes(self._auto_budget), device)
             budget = self._auto_budget
         return replace(self.options, budget=budget, reserve=self._reserve)

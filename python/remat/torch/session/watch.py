@@ -16,6 +16,7 @@ from typing import Any
 import torch
 
 from ..base.allocator import AllocatorTrace
+from ..base.units import format_bytes
 from ..plan.report import PlanReport
 
 log = logging.getLogger("remat.torch")
@@ -100,12 +101,12 @@ def compare(reports: list[PlanReport], rise: int) -> None:
         return
     report.exceed(excess)
     log.warning(
-        "%s: the measured peak is %d bytes, %.1f %% above the predicted %d (a loss outside the model is "
+        "%s: the measured peak is %s, %.1f %% above the predicted %s (a loss outside the model is "
         "counted if it is given: loss= or loss_workspace=)",
         report.name,
-        report.predicted_peak + excess,
+        format_bytes(report.predicted_peak + excess),
         100 * excess / report.predicted_peak,
-        report.predicted_peak,
+        format_bytes(report.predicted_peak),
     )
 
 

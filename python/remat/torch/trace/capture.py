@@ -13,7 +13,7 @@ from .choices import apply_choices
 from .contract import contract
 from .inplace import mark_last_readers
 from .kernels import correct_sizes
-from .origins import name_inputs
+from .origins import EXISTING_GRADIENTS, name_inputs
 from .tidy import tidy
 
 
@@ -62,6 +62,6 @@ def capture_step(
     if not given.for_compiler:
         mark_last_readers(step)
     apply_choices(step, given.never_recompute, given.always_keep)
-    step.add_resident("existing gradients", given.existing_gradients)
+    step.add_resident(EXISTING_GRADIENTS, given.existing_gradients)
     step.add_resident("outside the graph", given.outside)
     return step

@@ -11,6 +11,8 @@ from torch import fx
 
 from ..base.step import StepGraph
 
+EXISTING_GRADIENTS = "existing gradients"
+
 # Dynamo names the tensors of a model l_self_modules_NAME_..._parameters_NAME_.
 _ATTRIBUTE = re.compile(r"_(modules|parameters|buffers)_")
 
@@ -47,6 +49,6 @@ def category_of_input(name: str) -> tuple[str, str]:
     kind, _, path = name.partition(" ")
     if kind in ("parameter", "buffer"):
         return f"{kind}s", path.rpartition(".")[0]
-    if name in ("existing gradients", "outside the graph"):
+    if name in (EXISTING_GRADIENTS, "outside the graph"):
         return name, ""
     return "inputs", ""
