@@ -65,9 +65,9 @@ def check_reference(app: Any, env: Any) -> None:
 
     public = {
         "cpp": {header.name for header in ROOT.glob("include/remat/*.h")} - {"remat.h"},
-        "python": {f"remat.{name}" for name in remat.__all__ if not name.endswith("Error")},
+        "python": {f"remat.{name}" for name in dir(remat) if not name.endswith("Error")},
         "torch": set(
-            re.findall(r'^    "(\w+)",$', (ROOT / "python/remat/torch/__init__.py").read_text(), re.M)
+            re.findall(r"(\w+) as \1", (ROOT / "python/remat/torch/__init__.py").read_text(), re.M)
         ),
     }
     for page, names in public.items():

@@ -2,67 +2,58 @@
 
 Graphs go in, plans come out; the algorithms are in the C++ core. ``remat.torch`` runs plans in PyTorch and is
 the only part that imports torch.
+
+- to plan: `plan`, `sweep`, `planners`; they return `PlanResult`, `SweepResult`, `PlannerInfo`
+- graphs: `Graph`, `Op`, `load_graph`; devices for rooflines: `devices`, `parse_device`, `Device`
+- plans: `Plan`, `load_plan`, `check`, `simulate`
+- amounts of memory: `parse_bytes`, `format_bytes`
+- errors: `RematError`, and below it `GraphError`, `PlanError`, `UsageError`, `BudgetError`, `NoPlanError`,
+  `InfeasibleError`
+
+help(remat.plan) and the like say more; so do the pages of docs/, which `make docs` builds.
 """
 
+from inspect import ismodule as _ismodule
+
+# Names that are imported as themselves are public. There is no `__all__`: help() would print all classes.
 from remat._core import (
-    Device,
-    Graph,
-    Op,
-    Plan,
-    PlannerInfo,
-    PlanResult,
-    Simulation,
-    SweepPoint,
-    SweepResult,
-    check,
-    devices,
-    format_bytes,
-    load_graph,
-    load_plan,
-    parse_bytes,
-    parse_device,
-    planners,
-    simulate,
+    Device as Device,
+    Graph as Graph,
+    Op as Op,
+    Plan as Plan,
+    PlannerInfo as PlannerInfo,
+    PlanResult as PlanResult,
+    Simulation as Simulation,
+    SweepPoint as SweepPoint,
+    SweepResult as SweepResult,
+    check as check,
+    devices as devices,
+    format_bytes as format_bytes,
+    load_graph as load_graph,
+    load_plan as load_plan,
+    parse_bytes as parse_bytes,
+    parse_device as parse_device,
+    planners as planners,
+    simulate as simulate,
 )
 from remat.errors import (
-    BudgetError,
-    GraphError,
-    InfeasibleError,
-    NoPlanError,
-    PlanError,
-    RematError,
-    UsageError,
+    BudgetError as BudgetError,
+    GraphError as GraphError,
+    InfeasibleError as InfeasibleError,
+    NoPlanError as NoPlanError,
+    PlanError as PlanError,
+    RematError as RematError,
+    UsageError as UsageError,
 )
-from remat.planning import plan, sweep
+from remat.planning import (
+    plan as plan,
+    sweep as sweep,
+)
 
 __version__ = "0.1.0"
 
-__all__ = [
-    "BudgetError",
-    "Device",
-    "Graph",
-    "GraphError",
-    "InfeasibleError",
-    "NoPlanError",
-    "Op",
-    "Plan",
-    "PlanError",
-    "PlanResult",
-    "PlannerInfo",
-    "RematError",
-    "Simulation",
-    "SweepPoint",
-    "SweepResult",
-    "UsageError",
-    "check",
-    "devices",
-    "format_bytes",
-    "load_graph",
-    "load_plan",
-    "parse_bytes",
-    "parse_device",
-    "plan",
-    "planners",
-    "simulate",
-    "sweep",
-]
+_PUBLIC = [n for n, value in globals().items() if not n.startswith("_") and not _ismodule(value)]
+
+
+def __dir__() -> list[str]:
+    return sorted(_PUBLIC)

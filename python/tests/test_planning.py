@@ -9,8 +9,7 @@ import numpy as np
 import pytest
 import remat
 from graphs import chain, graph_dicts, two_layers
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 PLANNERS = [p.name for p in remat.planners()]
 

@@ -1,35 +1,53 @@
-"""Train PyTorch models within a byte budget."""
+"""Train PyTorch models within a byte budget.
 
-from __future__ import annotations
+- train: `fit` returns a `FittedModel`, whose attribute `remat` is a `ModelReport` of `PlanReport`;
+  ``torch.compile(model, backend="remat", options={"budget": "6GiB"})`` does the same in one line
+- options of both: `Options`; for annotations `FitOptions` and `CompileOptions`
+- ask before training: `sweep` (`Sweep`, `SweepRow`), `report` (`PeakReport`, `PeakRow`)
+- measure: `measure_peak`, `measure_costs`
+- plan elsewhere: `capture`
+- errors: those of `remat`, and `UnsupportedModelError`
 
-from .api import FittedModel, capture, fit
-from .base.errors import UnsupportedModelError
-from .explore import Sweep, SweepRow, measure_costs, report, sweep
-from .plan.options import CompileOptions, FitOptions, Options
-from .plan.peak import PeakReport, PeakRow
-from .plan.report import ModelReport, PlanReport
-from .session.measure import measure_peak
+help(remat.torch.fit) and the like say more; so does docs/torch.md.
+"""
 
-__all__ = [
-    "CompileOptions",
-    "FitOptions",
-    "FittedModel",
-    "ModelReport",
-    "Options",
-    "PeakReport",
-    "PeakRow",
-    "PlanReport",
-    "Sweep",
-    "SweepRow",
-    "UnsupportedModelError",
-    "capture",
-    "fit",
-    "measure_costs",
-    "measure_peak",
-    "report",
-    "sweep",
-]
+from inspect import ismodule as _ismodule
+
+# Names that are imported as themselves are public. There is no `__all__`: help() would print all classes.
+from .api import (
+    FittedModel as FittedModel,
+    capture as capture,
+    fit as fit,
+)
+from .base.errors import (
+    UnsupportedModelError as UnsupportedModelError,
+)
+from .explore import (
+    Sweep as Sweep,
+    SweepRow as SweepRow,
+    measure_costs as measure_costs,
+    report as report,
+    sweep as sweep,
+)
+from .plan.options import (
+    CompileOptions as CompileOptions,
+    FitOptions as FitOptions,
+    Options as Options,
+)
+from .plan.peak import (
+    PeakReport as PeakReport,
+    PeakRow as PeakRow,
+)
+from .plan.report import (
+    ModelReport as ModelReport,
+    PlanReport as PlanReport,
+)
+from .session.measure import (
+    measure_peak as measure_peak,
+)
+
+_PUBLIC = [n for n, value in globals().items() if not n.startswith("_") and not _ismodule(value)]
 
 
 def __dir__() -> list[str]:
-    return sorted(__all__)
+    return sorted(_PUBLIC)

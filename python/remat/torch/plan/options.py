@@ -6,7 +6,7 @@ import difflib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, TypedDict
+from typing import Any, Literal, TypedDict
 
 import torch
 
@@ -15,9 +15,6 @@ from remat.planning import Effort
 
 from ..cost.source import Costs
 from .store import Store
-
-if TYPE_CHECKING:
-    from typing_extensions import Required
 
 Patterns = str | Sequence[str]
 
@@ -51,10 +48,14 @@ class FitOptions(TypedDict, total=False):
     margin: int | str
 
 
-class CompileOptions(FitOptions, total=False):
-    """What `options` of `torch.compile(model, backend="remat", options=...)` takes."""
+class _Budget(TypedDict):
+    budget: int | str
 
-    budget: Required[int | str]
+
+class CompileOptions(_Budget, FitOptions):
+    """What `options` of `torch.compile(model, backend="remat", options=...)` takes: a budget, and those of
+    `fit`.
+    """
 
 
 # Fewer bytes than any training step takes: a number that has lost its percent sign or unit.
