@@ -1,0 +1,155 @@
+#!/usr/bin/env python3
+"""What a number in a planner is worth: settings.py --planner auto --setting tree=0.3,0.6,0.9
+
+Plans generated graphs with each value of a setting and prints how many plans were found and their mean
+overhead over the cases in which every value found one. Limits are work units, so that a busy machine changes
+nothing; settings that look at the clock (--clock) take seconds. Without --setting: all that
+docs/planners/auto.md and docs/planners/search.md list, each with its default in the middle.
+"""
+
+import argparse
+import json
+import statistics
+import subprocess
+import tempfile
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+UNITS_PER_SECOND = 10_000_000
+
+A100 = ["--durations", "roofline", "--device", "a100"]
+GRAPHS = {
+    "gpt_12": ["gpt", *A100],
+    "gpt_96": ["gpt", "--depth", "96", *A100],
+    "resnet_50": ["resnet", *A100],
+    "transformer_6": ["transformer", *A100],
+    "unet": ["unet", *A100],
+    "mobilenet": ["mobilenet", *A100],
+    "segnet": ["segnet", *A100],
+    "random_100": ["random_layered", "--nodes", "100"],
+    "random_500": ["random_layered", "--nodes", "500"],
+}
+
+# (graph, budget in percent of keep-all, order); the second group is close to the least peak.
+CASES = [
+    ("gpt_12", 60, "fixed"),
+    ("resnet_50", 60, "fixed"),
+    ("transformer_6", 50, "fixed"),
+    ("unet", 60, "fixed"),
+    ("mobilenet", 30, "fixed"),
+    ("segnet", 60, "fixed"),
+    ("random_100", 80, "fixed"),
+    ("random_500", 80, "fixed"),
+    ("random_100", 80, "free"),
+    ("random_500", 80, "free"),
+    ("gpt_12", 42, "fixed"),
+    ("gpt_96", 47, "fixed"),
+    ("resnet_50", 25, "fixed"),
+    ("transformer_6", 20, "fixed"),
+    ("unet", 30, "fixed"),
+    ("random_500", 72, "fixed"),
+]
+
+SETTINGS = {
+    "auto": {
+        "retention": [0.05, 0.2, 0.5],
+        "chain_gap": [0, 0.01, 0.1],
+        "chain": [0.05, 0.2, 0.5],
+        "first_chain": [0.2, 0.5, 0.8],
+        "greedy": [0.01, 0.05, 0.2],
+        "tree_gap": [0.1, 0.3, 1],
+        "tree": [0.3, 0.6, 0.8],
+        "evict": [0.1, 0.25, 0.5],
+        "proof_ops": [100, 220, 500],
+        "search_before_proof": [0.02, 0.06, 0.2],
+        "proof": [0.6, 0.85, 0.95],
+        "large_ops": [500, 4000, 100_000],
+    },
+    "search": {
+        "cooling": [2, 8, 32],
+        "lead": [0.5, 0.65, 0.85],
+        "restarts": [0.25, 0.5, 0.75],
+        "constructive_below": [0.25, 0.5, 1],
+        "constructive_share": [0.05, 0.15, 0.4],
+        "peak_share": [0.4, 0.7, 0.9],
+    },
+}
+
+
+class Lab:
+    def __init__(self, args: argparse.Namespace, folder: Path) -> None:
+        self.args, self.folder = args, folder
+        for name, kind in GRAPHS.items():
+            self.call("generate", *kind, "-o", str(self.file(name)))
+
+    def file(self, name: str) -> Path:
+        return self.folder / f"{name}.json"
+
+    def call(self, *arguments: str) -> str:
+        done = subprocess.run([self.args.remat, *arguments], capture_output=True, text=True)
+        if done.returncode not in (0, 2, 3):
+            raise SystemExit(f"remat {' '.join(arguments)}: exit {done.returncode}: {done.stderr.strip()}")
+        return done.stdout
+
+    def plan(self, case: tuple[str, int, str], seed: int, setting: str) -> dict[str, float | None]:
+        """Overhead in percent and, with the objective peak, the peak in percent of keep-all."""
+        graph, budget, order = case
+        command = ["plan", str(self.file(graph)), "--planner", self.args.planner, "--order", order, "--json"]
+        command += ["--objective", "peak"] if self.args.peak else ["--budget", f"{budget}%"]
+        command += ["--seed", str(seed), *(["--set", setting] if setting else [])]
+        if self.args.clock:
+            command += ["--time-limit", f"{self.args.seconds}s"]
+        else:
+            command += ["--work-limit", str(int(self.args.seconds * UNITS_PER_SECOND))]
+        found = json.loads(self.call(*command))
+        if found["overhead"] is None:
+            return {"overhead": None, "peak": None}
+        return {"overhead": 100 * found["overhead"], "peak": 100 * found["peak"] / found["keep_all_peak"]}
+
+    def measure(self, setting: str, values: list[str]) -> None:
+        runs = [(case, seed) for case in CASES for seed in range(self.args.seeds)]
+        with ThreadPoolExecutor(self.args.jobs) as pool:
+            results = [
+                list(pool.map(lambda run, v=value: self.plan(*run, f"{setting}={v}"), runs))
+                for value in values
+            ]
+        common = [i for i in range(len(runs)) if all(result[i]["overhead"] is not None for result in results)]
+        for value, result in zip(values, results, strict=True):
+            plans = sum(one["overhead"] is not None for one in result)
+            overhead = statistics.fmean(result[i]["overhead"] for i in common)
+            line = f"{setting:>24} = {value:<8} plans {plans:3}/{len(runs)}  mean overhead {overhead:8.4f} %"
+            if self.args.peak:
+                line += f"  mean peak {statistics.fmean(result[i]['peak'] for i in common):8.4f} %"
+            print(line, flush=True)
+            if self.args.verbose:
+                for i in common:
+                    print(f"{'':28}{runs[i]}: {result[i]['overhead']:.4f}", flush=True)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--remat", default="build/remat")
+    parser.add_argument("--planner", default="auto")
+    parser.add_argument("--setting", action="append", metavar="NAME=A,B,...")
+    parser.add_argument("--seconds", type=float, default=1, help="or ten million work units each")
+    parser.add_argument("--clock", action="store_true", help="limits in seconds in place of work units")
+    parser.add_argument("--peak", action="store_true", help="objective peak")
+    parser.add_argument("--seeds", type=int, default=1)
+    parser.add_argument("--jobs", type=int, default=1)
+    parser.add_argument("--only", default="", help="cases whose graph name contains this")
+    parser.add_argument("--verbose", action="store_true", help="every case")
+    args = parser.parse_args()
+    CASES[:] = [case for case in CASES if args.only in case[0]]
+    chosen = {name: [str(v) for v in values] for name, values in SETTINGS.get(args.planner, {}).items()}
+    if args.setting:
+        chosen = {text.split("=")[0]: text.split("=")[1].split(",") for text in args.setting}
+    with tempfile.TemporaryDirectory() as folder:
+        lab = Lab(args, Path(folder))
+        for setting, values in chosen.items():
+            lab.measure(setting, values)
+
+
+if __name__ == "__main__":
+    main()
