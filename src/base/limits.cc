@@ -3,17 +3,18 @@
 #include <algorithm>
 #include <array>
 
+#include "base/numbers.h"
+
 namespace remat {
 
 std::string_view to_string(StoppedBy reason) {
   static constexpr std::array<std::string_view, 5> kNames{"proof", "time", "work", "interrupted", "target"};
-  return kNames[static_cast<std::size_t>(reason)];
+  return kNames[at(reason)];
 }
 
 Limits::Limits(Limits& parent, double share) : parent_(&parent), start_(Clock::now()) {
   if (const auto left = parent.seconds_left()) set_time(*left * share);
-  if (const auto left = parent.work_left())
-    set_work(static_cast<std::int64_t>(static_cast<double>(*left) * share));
+  if (const auto left = parent.work_left()) set_work(static_cast<std::int64_t>(real(*left) * share));
 }
 
 Limits& Limits::set_time(double seconds) {

@@ -3,11 +3,13 @@
 #include <bit>
 #include <cstdint>
 
+#include "base/numbers.h"
+
 namespace remat {
 
 double minus_log(double u) {
   const auto bits = std::bit_cast<std::uint64_t>(u);
-  int exponent = static_cast<int>(bits >> 52) - 1022;
+  int exponent = narrow<int>(bits >> 52) - 1022;
   double m = std::bit_cast<double>((bits & 0xfffffffffffffULL) | 0x3fe0000000000000ULL);  // [0.5, 1)
   if (m < 0.70710678118654752) {
     m *= 2;

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <numeric>
 
+#include "base/numbers.h"
 #include "bounds/need.h"
 
 namespace remat {
@@ -143,11 +144,10 @@ class OpSets {
  public:
   explicit OpSets(std::size_t n) : words_((n + 63) / 64), bits_(n * words_) {}
   void add(OpId set, OpId member) {
-    row(set)[static_cast<std::size_t>(member.index()) / 64] |= 1ULL << (member.index() % 64);
+    row(set)[narrow<std::size_t>(member.index()) / 64] |= 1ULL << (member.index() % 64);
   }
   bool has(OpId set, OpId member) const {
-    return bits_[static_cast<std::size_t>(set.index()) * words_ +
-                 static_cast<std::size_t>(member.index()) / 64] >>
+    return bits_[narrow<std::size_t>(set.index()) * words_ + narrow<std::size_t>(member.index()) / 64] >>
                (member.index() % 64) &
            1;
   }
@@ -156,7 +156,7 @@ class OpSets {
   }
 
  private:
-  std::uint64_t* row(OpId set) { return bits_.data() + static_cast<std::size_t>(set.index()) * words_; }
+  std::uint64_t* row(OpId set) { return bits_.data() + narrow<std::size_t>(set.index()) * words_; }
   std::size_t words_;
   std::vector<std::uint64_t> bits_;
 };

@@ -1,5 +1,6 @@
 #include <algorithm>
 
+#include "base/numbers.h"
 #include "bounds/cheap.h"
 #include "bounds/cut.h"
 #include "exact/retention_cut.h"
@@ -25,7 +26,7 @@ DurationBound cheap_duration_bound(const Graph& graph, Bytes budget, OrderMode o
                                                   : free_cut_bound(graph, budget, &at, &limits);
   if (!at && best.argument == "base") at = keep_all_peak_op(graph);
   if (at) {
-    const auto ticks = std::min(kMostTicks, kTicksPerOp * static_cast<std::int64_t>(graph.num_ops()));
+    const auto ticks = std::min(kMostTicks, kTicksPerOp * graph.ops().size());
     const Duration extra = retention_bound(graph, at, budget, order, ticks, &limits);
     if (graph.base_duration + extra > best.duration) best = {"retention", graph.base_duration + extra};
   }
@@ -50,7 +51,7 @@ constexpr std::int64_t kMostWork = 30'000'000;
 /// memory is short. Two stages cut there prove more than a hundred even ones (docs/bounds.md).
 std::vector<OpId> stages_at_peaks(const Graph& graph, const IndexVector<StepId, Bytes>& memory,
                                   std::int64_t count) {
-  const auto n = static_cast<std::int64_t>(graph.num_ops());
+  const auto n = graph.ops().size();
   std::vector<OpId> first{OpId(0)};
   for (std::int64_t s = 1; s < count; ++s) {
     const std::int64_t middle = s * n / count, reach = std::max<std::int64_t>(1, n / count / 2);
@@ -75,7 +76,7 @@ class StageBounds {
 
   /// Relaxations over 2, 3, 4, 6, 8, 12, ... stages, then integer programs from the best of them on.
   void run() {
-    const auto n = static_cast<std::int64_t>(graph_.num_ops());
+    const auto n = graph_.ops().size();
     // More stages soon prove less, and cost more.
     int without_gain = 0;
     for (std::int64_t stages = std::min<std::int64_t>(2, n); !done(stages) && without_gain < kMostWithoutGain;

@@ -1,5 +1,7 @@
 #include <algorithm>
 
+#include "base/numbers.h"
+#include "base/sorted.h"
 #include "bounds/need.h"
 #include "bounds/pebbling.h"
 #include "remat/bounds.h"
@@ -30,7 +32,7 @@ PeakBound floor_bound(const Graph& graph) {
 PeakBound forced_bound(const Graph& graph) {
   // appears[op] less vanishes[op]: change of the forced bytes from the step before to the first run of op.
   IndexVector<OpId, Bytes> change(graph.num_ops() + 2);
-  const OpId past_the_end(static_cast<std::int64_t>(graph.num_ops()));
+  const OpId past_the_end(graph.ops().size());
   for (ValueId v : graph.values()) {
     const OpId maker = graph.producer[v];
     if (!maker || graph.recomputable[maker]) continue;
@@ -85,8 +87,7 @@ std::vector<ValueId> alive_at(const Graph& graph, const Moment& moment,
     const auto readers = graph.readers[v];
     if (graph.kept[v] || (!readers.empty() && readers.back() >= moment.op)) alive.push_back(v);
   }
-  std::sort(alive.begin(), alive.end());
-  alive.erase(std::unique(alive.begin(), alive.end()), alive.end());
+  sort_unique(alive);
   return alive;
 }
 

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <set>
 
+#include "base/sorted.h"
+
 namespace remat {
 
 Pebbling::Pebbling(const Graph& graph, OrderMode order) : graph_(graph), order_(order) {}
@@ -53,8 +55,7 @@ bool Pebbling::expand(const State& state, Bytes threshold, Bytes& cheapest_refus
   out.clear();
   std::vector<OpId> makers;
   for (ValueId v : state) makers.push_back(graph_.producer[v]);
-  std::sort(makers.begin(), makers.end());
-  makers.erase(std::unique(makers.begin(), makers.end()), makers.end());
+  sort_unique(makers);
   for (OpId op : makers) {
     const auto inputs = graph_.inputs[op];
     units -= static_cast<std::int64_t>(state.size() + inputs.size() + graph_.outputs[op].size());
@@ -72,8 +73,7 @@ bool Pebbling::expand(const State& state, Bytes threshold, Bytes& cheapest_refus
     for (ValueId v : inputs) {
       if (!graph_.is_graph_input(v)) next.state.push_back(v);
     }
-    std::sort(next.state.begin(), next.state.end());
-    next.state.erase(std::unique(next.state.begin(), next.state.end()), next.state.end());
+    sort_unique(next.state);
     next.rest = total(graph_, next.state);
     const bool shrinks = std::includes(state.begin(), state.end(), next.state.begin(), next.state.end());
     if (shrinks) out.clear();

@@ -8,6 +8,7 @@
 #include <memory>
 #include <utility>
 
+#include "base/numbers.h"
 #include "base/side_job.h"
 #include "cpsat/library.h"
 
@@ -43,7 +44,7 @@ std::string serialize(const Parameters& parameters, const Limits& limits) {
   if (seconds) out.real(kMaxTime, *seconds);
   std::optional<double> deterministic = parameters.deterministic_seconds;
   if (const auto work = limits.work_left()) {
-    const double left = static_cast<double>(*work) / kUnitsPerDeterministicSecond;
+    const double left = real(*work) / kUnitsPerDeterministicSecond;
     deterministic = std::min(left, deterministic.value_or(left));
   }
   if (deterministic) out.real(kMaxDeterministicTime, *deterministic);
@@ -126,9 +127,9 @@ class Call {
   void solve() {
     void* answer = nullptr;
     int size = 0;
-    library_.solve(env_, model_.data(), static_cast<int>(model_.size()), parameters_.data(),
-                   static_cast<int>(parameters_.size()), &answer, &size);
-    response_ = read({static_cast<const char*>(answer), static_cast<std::size_t>(size)});
+    library_.solve(env_, model_.data(), narrow<int>(model_.size()), parameters_.data(),
+                   narrow<int>(parameters_.size()), &answer, &size);
+    response_ = read({static_cast<const char*>(answer), narrow<std::size_t>(size)});
     std::free(answer);
   }
   void stop() { library_.stop_search(env_); }

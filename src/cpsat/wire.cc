@@ -2,6 +2,8 @@
 
 #include <bit>
 
+#include "base/numbers.h"
+
 namespace remat::cpsat {
 namespace {
 
@@ -79,7 +81,7 @@ std::optional<WireField> WireReader::next() {
   const auto head = varint();
   if (!head) return std::nullopt;
   WireField field;
-  field.number = static_cast<int>(*head >> 3);
+  field.number = narrow<int>(*head >> 3);
   switch (*head & 7) {
     case kVarint: {
       const auto value = varint();

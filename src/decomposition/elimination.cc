@@ -2,6 +2,8 @@
 #include <numeric>
 #include <tuple>
 
+#include "base/numbers.h"
+#include "base/sorted.h"
 #include "decomposition/tree_decomposition.h"
 #include "remat/random.h"
 
@@ -50,7 +52,6 @@ class VertexHeap {
   }
 
  private:
-  static std::size_t at(Vertex v) { return static_cast<std::size_t>(v); }
   bool less(std::size_t i, std::size_t j) const { return keys_[at(heap_[i])] < keys_[at(heap_[j])]; }
   void put(std::size_t i, Vertex v) {
     heap_[i] = v;
@@ -108,7 +109,7 @@ class Game {
     work_ += static_cast<std::int64_t>(around.size() * around.size());
     for (Vertex a : around) {
       // The neighbours of v are a clique now: what a lacks beside v are the pairs of v with the others.
-      if (with_fill_) fill_[at(a)] -= degree(a) - static_cast<std::int64_t>(around.size());
+      if (with_fill_) fill_[at(a)] -= degree(a) - std::ssize(around);
       erase(row(a), v);
       touched.push_back(a);
     }
@@ -116,7 +117,6 @@ class Game {
   }
 
  private:
-  static std::size_t at(Vertex v) { return static_cast<std::size_t>(v); }
   std::vector<Vertex>& row(Vertex v) { return graph_[at(v)]; }
   const std::vector<Vertex>& row(Vertex v) const { return graph_[at(v)]; }
 
@@ -147,7 +147,7 @@ class Game {
       }
       fill_[at(a)] += degree(a) - common;
       fill_[at(b)] += degree(b) - common;
-      work_ += static_cast<std::int64_t>(few.size());
+      work_ += std::ssize(few);
     }
     insert(row(a), b);
     insert(row(b), a);
@@ -175,13 +175,10 @@ Adjacency adjacency(std::size_t vertices, const std::vector<std::pair<Vertex, Ve
   Adjacency rows(vertices);
   for (const auto& [a, b] : edges) {
     if (a == b) continue;
-    rows[static_cast<std::size_t>(a)].push_back(b);
-    rows[static_cast<std::size_t>(b)].push_back(a);
+    rows[at(a)].push_back(b);
+    rows[at(b)].push_back(a);
   }
-  for (auto& row : rows) {
-    std::sort(row.begin(), row.end());
-    row.erase(std::unique(row.begin(), row.end()), row.end());
-  }
+  for (auto& row : rows) sort_unique(row);
   return rows;
 }
 
@@ -201,7 +198,7 @@ std::optional<Elimination> eliminate(const Adjacency& graph, EliminationRule rul
   Game game(graph, rule);
   std::vector<VertexHeap::Key> keys;
   for (std::size_t v = 0; v < graph.size(); ++v) {
-    const auto [first, second] = game.key(static_cast<Vertex>(v));
+    const auto [first, second] = game.key(narrow<Vertex>(v));
     keys.push_back({first, second, rank[v]});
   }
   VertexHeap heap(std::move(keys));
@@ -223,9 +220,9 @@ std::optional<Elimination> eliminate(const Adjacency& graph, EliminationRule rul
     if (game.degree(v) >= give_up_at) return std::nullopt;
     touched.clear();
     limits.spend(1 + game.eliminate(v, touched) / 32);
-    gone[static_cast<std::size_t>(v)] = true;
+    gone[at(v)] = true;
     for (Vertex t : touched) {
-      if (gone[static_cast<std::size_t>(t)]) continue;
+      if (gone[at(t)]) continue;
       const auto [first, second] = game.key(t);
       heap.update(t, first, second);
     }
@@ -238,30 +235,30 @@ std::int32_t width_lower_bound(const Adjacency& graph) {
   Adjacency rows = graph;
   std::vector<VertexHeap::Key> keys;
   for (std::size_t v = 0; v < rows.size(); ++v) {
-    keys.push_back({static_cast<std::int64_t>(rows[v].size()), 0, static_cast<std::int64_t>(v)});
+    keys.push_back({std::ssize(rows[v]), 0, static_cast<std::int64_t>(v)});
   }
   VertexHeap heap(std::move(keys));
   std::size_t bound = 0;
-  const auto degree = [&](Vertex v) { return rows[static_cast<std::size_t>(v)].size(); };
+  const auto degree = [&](Vertex v) { return rows[at(v)].size(); };
   while (!heap.empty()) {
     const Vertex v = heap.pop();
-    const std::vector<Vertex> around = std::move(rows[static_cast<std::size_t>(v)]);
+    const std::vector<Vertex> around = std::move(rows[at(v)]);
     bound = std::max(bound, around.size());
     if (around.empty()) continue;
     const Vertex into = *std::min_element(around.begin(), around.end(), [&](Vertex a, Vertex b) {
       return std::tuple(degree(a), a) < std::tuple(degree(b), b);
     });
     for (Vertex a : around) {
-      auto& row = rows[static_cast<std::size_t>(a)];
+      auto& row = rows[at(a)];
       erase(row, v);
       if (a != into && !contains(row, into)) {
         insert(row, into);
-        insert(rows[static_cast<std::size_t>(into)], a);
+        insert(rows[at(into)], a);
       }
     }
     for (Vertex a : around) heap.update(a, static_cast<std::int64_t>(degree(a)), 0);
   }
-  return static_cast<std::int32_t>(bound);
+  return narrow<std::int32_t>(bound);
 }
 
 }  // namespace remat::decomposition

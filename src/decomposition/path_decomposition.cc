@@ -4,10 +4,11 @@
 #include <set>
 #include <tuple>
 
+#include "base/numbers.h"
+#include "base/sorted.h"
+
 namespace remat::decomposition {
 namespace {
-
-std::size_t at(std::int64_t i) { return static_cast<std::size_t>(i); }
 
 /// Vertices placed so far, and which to place next.
 class Layout {
@@ -19,7 +20,7 @@ class Layout {
         releases_(graph.size(), 0),
         placed_(graph.size(), kNotPlaced),
         oldest_(graph.size(), kNotPlaced) {
-    for (std::size_t v = 0; v < graph.size(); ++v) open_[v] = static_cast<std::int32_t>(graph[v].size());
+    for (std::size_t v = 0; v < graph.size(); ++v) open_[v] = narrow<std::int32_t>(graph[v].size());
   }
 
   /// Nothing where the width reaches `give_up_at` or the limits are reached.
@@ -28,14 +29,14 @@ class Layout {
     place(start, path);
     Vertex fresh = 0;
     while (path.size() < graph_.size()) {
-      if (limits.spend(1 + static_cast<std::int64_t>(boundary_.size()) / 32)) return std::nullopt;
+      if (limits.spend(1 + std::ssize(boundary_) / 32)) return std::nullopt;
       if (candidates_.empty()) {
         while (placed_[at(fresh)] != kNotPlaced) ++fresh;
         place(fresh, path);
       } else {
         place(std::get<2>(*candidates_.begin()), path);
       }
-      if (static_cast<std::int32_t>(path.back().size()) > give_up_at_) return std::nullopt;
+      if (narrow<std::int32_t>(path.back().size()) > give_up_at_) return std::nullopt;
     }
     return path;
   }
@@ -56,7 +57,7 @@ class Layout {
   void place(Vertex v, PathDecomposition& path) {
     Bag bag(boundary_.begin(), boundary_.end());
     bag.insert(std::lower_bound(bag.begin(), bag.end(), v), v);
-    change(v, [&] { placed_[at(v)] = static_cast<std::int32_t>(path.size()); });
+    change(v, [&] { placed_[at(v)] = narrow<std::int32_t>(path.size()); });
     path.push_back(std::move(bag));
     for (Vertex u : graph_[at(v)]) {
       change(u, [&] {
@@ -132,8 +133,8 @@ Intervals intervals_of(const PathDecomposition& path, std::size_t vertices) {
   Intervals result(vertices);
   for (std::size_t i = 0; i < path.size(); ++i) {
     for (Vertex v : path[i]) {
-      if (result.left[at(v)] < 0) result.left[at(v)] = static_cast<std::int32_t>(i);
-      result.right[at(v)] = static_cast<std::int32_t>(i);
+      if (result.left[at(v)] < 0) result.left[at(v)] = narrow<std::int32_t>(i);
+      result.right[at(v)] = narrow<std::int32_t>(i);
     }
   }
   return result;
@@ -143,7 +144,7 @@ PathDecomposition bags_of(const Intervals& intervals, std::size_t bags) {
   PathDecomposition result(bags);
   for (std::size_t v = 0; v < intervals.left.size(); ++v) {
     for (std::int32_t i = intervals.left[v]; i <= intervals.right[v]; ++i) {
-      result[at(i)].push_back(static_cast<Vertex>(v));
+      result[at(i)].push_back(narrow<Vertex>(v));
     }
   }
   return result;
@@ -154,23 +155,21 @@ PathDecomposition bags_of(const Intervals& intervals, std::size_t bags) {
 std::int32_t width(const PathDecomposition& path) {
   std::size_t most = 0;
   for (const Bag& bag : path) most = std::max(most, bag.size());
-  return static_cast<std::int32_t>(most) - 1;
+  return narrow<std::int32_t>(most) - 1;
 }
 
 std::optional<std::string> find_defect(const Adjacency& graph, const PathDecomposition& path) {
   TreeDecomposition tree{path, {}};
-  for (std::int32_t i = 0; i + 1 < static_cast<std::int32_t>(path.size()); ++i)
-    tree.edges.emplace_back(i, i + 1);
+  for (std::int32_t i = 0; i + 1 < narrow<std::int32_t>(path.size()); ++i) tree.edges.emplace_back(i, i + 1);
   return find_defect(graph, tree);
 }
 
 PathDecomposition greedy_path(const Adjacency& graph, Limits& limits) {
   if (graph.empty()) return {};
-  const auto last = static_cast<Vertex>(graph.size()) - 1;
+  const auto last = narrow<Vertex>(graph.size()) - 1;
   const Vertex far = far_from(graph, 0);
   std::vector<Vertex> starts{0, last, far, far_from(graph, far), last / 2};
-  std::sort(starts.begin(), starts.end());
-  starts.erase(std::unique(starts.begin(), starts.end()), starts.end());
+  sort_unique(starts);
   std::optional<PathDecomposition> best;
   for (Vertex start : starts) {
     auto path = Layout(graph, best ? width(*best) : kNoWidth).run(start, limits);
@@ -205,10 +204,10 @@ Spine add_spine(const Arcs& arcs, const PathDecomposition& path) {
   Spine spine;
   std::vector<Vertex> sources;
   for (std::size_t v = 0; v < n; ++v) {
-    if (unexplored[v] == 0) sources.push_back(static_cast<Vertex>(v));
+    if (unexplored[v] == 0) sources.push_back(narrow<Vertex>(v));
   }
   std::vector<Call> calls;
-  calls.push_back({static_cast<std::int32_t>(path.size()) - 1, by_right(std::move(sources)), -1});
+  calls.push_back({narrow<std::int32_t>(path.size()) - 1, by_right(std::move(sources)), -1});
   while (true) {
     Call& call = calls.back();
     if (call.next > 0 && call.next < call.ready.size()) {

@@ -1,12 +1,11 @@
 #include <algorithm>
 #include <tuple>
 
+#include "base/numbers.h"
 #include "decomposition/tree_decomposition.h"
 
 namespace remat::decomposition {
 namespace {
-
-std::size_t at(std::int32_t i) { return static_cast<std::size_t>(i); }
 
 /// Cuts the tree of bags again and again at a bag that leaves parts of at most half (Jordan's theorem).
 class Separator {
@@ -37,9 +36,9 @@ class Separator {
       open.pop_back();
       collect(part.start);
       const std::int32_t bag = balanced_bag();
-      const auto node = static_cast<std::int32_t>(result_.nodes.size());
+      const auto node = narrow<std::int32_t>(result_.nodes.size());
       result_.nodes.emplace_back();
-      result_.nodes.back().bags = static_cast<std::int32_t>(part_.size());
+      result_.nodes.back().bags = narrow<std::int32_t>(part_.size());
       if (part.parent >= 0) result_.nodes[at(part.parent)].children.push_back(node);
       parents_.push_back(part.parent);
       for (Vertex v : bags_[at(bag)]) {
@@ -52,7 +51,7 @@ class Separator {
         if (!removed_[at(*n)]) open.push_back({*n, node});
       }
     }
-    for (auto node = static_cast<std::int32_t>(result_.nodes.size()) - 1; node >= 0; --node) {
+    for (auto node = narrow<std::int32_t>(result_.nodes.size()) - 1; node >= 0; --node) {
       auto& end = result_.nodes[at(node)].end;
       end = std::max(end, node + 1);
       if (parents_[at(node)] >= 0) {
@@ -92,7 +91,7 @@ class Separator {
   }
 
   std::int32_t balanced_bag() const {
-    const auto total = static_cast<std::int32_t>(part_.size());
+    const auto total = narrow<std::int32_t>(part_.size());
     std::int32_t best = -1;
     std::int64_t best_held = 0;
     for (std::int32_t bag : part_) {

@@ -3,10 +3,10 @@
 #include <algorithm>
 #include <numeric>
 
+#include "base/numbers.h"
+
 namespace remat::decomposition {
 namespace {
-
-std::size_t at(std::int32_t i) { return static_cast<std::size_t>(i); }
 
 /// Joins the roots of a forest into one tree. Their bags share no vertex, so any edges between them do.
 void join_roots(const std::vector<std::int32_t>& roots, TreeDecomposition& into) {
@@ -41,14 +41,14 @@ bool includes(const Bag& big, const Bag& small) {
 std::int32_t TreeDecomposition::width() const {
   std::size_t widest = 0;
   for (const Bag& bag : bags) widest = std::max(widest, bag.size());
-  return static_cast<std::int32_t>(widest) - 1;
+  return narrow<std::int32_t>(widest) - 1;
 }
 
 TreeDecomposition from_elimination(const Adjacency& graph, const Elimination& elimination) {
   const auto& order = elimination.order;
   std::vector<std::int32_t> place(graph.size());
-  for (std::size_t i = 0; i < order.size(); ++i) place[at(order[i])] = static_cast<std::int32_t>(i);
-  const auto core = static_cast<std::int32_t>(elimination.core);
+  for (std::size_t i = 0; i < order.size(); ++i) place[at(order[i])] = narrow<std::int32_t>(i);
+  const auto core = narrow<std::int32_t>(elimination.core);
 
   // Bag i is vertex order[i] with its neighbours at the time of its elimination: those of the graph, and
   // those it got from the bags below it. The last bag is the core.
@@ -71,7 +71,7 @@ TreeDecomposition from_elimination(const Adjacency& graph, const Elimination& el
     for (std::int32_t child : below[at(i)]) {
       for (Vertex u : result.bags[at(child)]) add(u);
     }
-    std::int32_t next = static_cast<std::int32_t>(order.size());
+    std::int32_t next = narrow<std::int32_t>(order.size());
     for (Vertex u : bag) {
       if (u != v) next = std::min(next, place[at(u)]);
     }
@@ -113,8 +113,8 @@ TreeDecomposition reduced(const TreeDecomposition& decomposition) {
   TreeDecomposition result;
   std::vector<std::int32_t> index(decomposition.bags.size(), -1);
   for (std::size_t i = 0; i < decomposition.bags.size(); ++i) {
-    if (merged.find(static_cast<std::int32_t>(i)) != static_cast<std::int32_t>(i)) continue;
-    index[i] = static_cast<std::int32_t>(result.bags.size());
+    if (merged.find(narrow<std::int32_t>(i)) != narrow<std::int32_t>(i)) continue;
+    index[i] = narrow<std::int32_t>(result.bags.size());
     result.bags.push_back(decomposition.bags[i]);
   }
   for (const auto& [a, b] : kept)
@@ -177,7 +177,7 @@ std::optional<std::string> find_defect(const Adjacency& graph, const TreeDecompo
 
   std::vector<std::vector<std::int32_t>> holders(graph.size());
   for (std::size_t i = 0; i < decomposition.bags.size(); ++i) {
-    for (Vertex v : decomposition.bags[i]) holders[at(v)].push_back(static_cast<std::int32_t>(i));
+    for (Vertex v : decomposition.bags[i]) holders[at(v)].push_back(narrow<std::int32_t>(i));
   }
   // In a tree, k bags are connected exactly where k - 1 edges run between them.
   std::vector<std::size_t> inner(graph.size(), 0);

@@ -10,6 +10,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/numbers.h"
 #include "remat/graph.h"
 #include "remat/limits.h"
 
@@ -92,8 +93,8 @@ struct SeparatorTree {
   std::vector<std::int32_t> owner;  ///< per vertex, the node that holds it
 
   bool in_part(std::int32_t node, Vertex v) const {
-    const std::int32_t at = owner[static_cast<std::size_t>(v)];
-    return node <= at && at < nodes[static_cast<std::size_t>(node)].end;
+    const std::int32_t top = owner[at(v)];
+    return node <= top && top < nodes[at(node)].end;
   }
 };
 

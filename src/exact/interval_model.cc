@@ -4,6 +4,9 @@
 #include <cassert>
 #include <numeric>
 
+#include "base/numbers.h"
+#include "base/sorted.h"
+
 namespace remat::moccasin {
 
 using cpsat::Affine;
@@ -13,9 +16,9 @@ using cpsat::Var;
 Formulation::Formulation(const Graph& graph, const Shape& shape, Goal goal, Bytes capacity, Bytes most,
                          const Window* window, Limits* limits)
     : graph_(graph), shape_(shape), time_(graph, shape), goal_(goal), runs_(graph.num_ops()) {
-  settled_.assign(static_cast<std::size_t>(time_.end()) + 1, 0);
+  settled_.assign(narrow<std::size_t>(time_.end()) + 1, 0);
   movable_ = settled_;
-  boundary_.assign(static_cast<std::size_t>(time_.end()) + 1, false);
+  boundary_.assign(narrow<std::size_t>(time_.end()) + 1, false);
   choose_units();
   const auto add = [&](void (Formulation::*part)(OpId)) {
     for (OpId op : graph.ops()) {
@@ -77,7 +80,7 @@ std::int64_t Formulation::room(Bytes bytes) const { return (bytes - graph_.resid
 
 Affine Formulation::add_event(std::vector<std::int64_t> domain) {
   const Var var = model_.add_var(domain);
-  for (std::int64_t event : domain) boundary_[static_cast<std::size_t>(event)] = true;
+  for (std::int64_t event : domain) boundary_[at(event)] = true;
   domains_[var.index] = std::move(domain);
   return var;
 }
@@ -91,7 +94,7 @@ void Formulation::add_runs(OpId op) {
     if (!stages) {
       run.start = model_.add_var(0, time_.end() - 1);
     } else if (k == 0 || pinned) {
-      run.start = events[static_cast<std::size_t>(k)];
+      run.start = events[at(k)];
     } else {
       run.start = add_event({events.begin() + 1, events.end()});
     }
@@ -115,7 +118,7 @@ Affine Formulation::add_end(OpId op, ValueId v, const Run& run, int k) {
   if (once && (graph_.kept[v] || graph_.bytes[v] == Bytes())) return time_.end();
   if (shape_.form == Form::kEvents) return model_.add_var(1, time_.end());
   const auto& own = time_.events(op);
-  const auto at = static_cast<std::size_t>(k);
+  const auto at = narrow<std::size_t>(k);
   std::int64_t earliest = own[k == 0 ? 0 : 1] + 1, latest = time_.end();
   if (settled(op)) {
     earliest = certain_end(op, v, at);
@@ -134,8 +137,7 @@ Affine Formulation::add_end(OpId op, ValueId v, const Run& run, int k) {
   if (k > 0) add_after(op);
   for (OpId reader : readers) add_after(reader);
   std::erase_if(values, [&](std::int64_t end) { return end < earliest || end > latest; });
-  std::sort(values.begin(), values.end());
-  values.erase(std::unique(values.begin(), values.end()), values.end());
+  sort_unique(values);
   return add_event(std::move(values));
 }
 
@@ -179,8 +181,8 @@ void Formulation::retain(const Run& run, Affine end, Bytes bytes) {
   }
   const std::int64_t certain =
       end.is_constant() ? end.offset : domains_.at(end.var.index).front() + end.offset;
-  settled_[static_cast<std::size_t>(run.start.offset)] += demand;
-  settled_[static_cast<std::size_t>(certain)] -= demand;
+  settled_[at(run.start.offset)] += demand;
+  settled_[at(certain)] -= demand;
   if (!end.is_constant()) add_movable(run, certain, end, demand);
 }
 
@@ -198,12 +200,11 @@ void Formulation::add_movable(const Run& run, Affine start, Affine end, std::int
   if (shape_.form == Form::kEvents) return;
   const auto first = start.is_constant() ? start.offset : domains_.at(start.var.index).front() + start.offset;
   const auto last = end.is_constant() ? end.offset : domains_.at(end.var.index).back() + end.offset;
-  movable_[static_cast<std::size_t>(first)] += demand;
-  movable_[static_cast<std::size_t>(last)] -= demand;
-  for (std::int64_t event : {first, last}) boundary_[static_cast<std::size_t>(event)] = true;
+  movable_[at(first)] += demand;
+  movable_[at(last)] -= demand;
+  for (std::int64_t event : {first, last}) boundary_[at(event)] = true;
   if (end.offset != 0 && !end.is_constant()) {
-    for (std::int64_t event : domains_.at(end.var.index))
-      boundary_[static_cast<std::size_t>(event + end.offset)] = true;
+    for (std::int64_t event : domains_.at(end.var.index)) boundary_[at(event + end.offset)] = true;
   }
 }
 
@@ -212,18 +213,17 @@ void Formulation::add_movable(const Run& run, Affine start, Affine end, std::int
 /// in [least, highest].
 void Formulation::add_settled(std::int64_t least, std::int64_t highest, const Window* window) {
   if (shape_.form == Form::kEvents) return;
-  std::vector<std::int64_t> ceiling(static_cast<std::size_t>(time_.end()) + 1, least);
+  std::vector<std::int64_t> ceiling(narrow<std::size_t>(time_.end()) + 1, least);
   if (window) {
     for (std::int64_t t = 0; t < std::ssize(window->ceilings); ++t) {
       const bool inside = t >= window->first && t < window->end;
-      const std::int64_t limit =
-          inside ? least : units(window->ceilings[static_cast<std::size_t>(t)] - graph_.resident);
+      const std::int64_t limit = inside ? least : units(window->ceilings[at(t)] - graph_.resident);
       for (std::int64_t event = time_.stage_begin(t); event < time_.stage_begin(t + 1); ++event) {
-        ceiling[static_cast<std::size_t>(event)] = std::min(limit, highest);
+        ceiling[at(event)] = std::min(limit, highest);
       }
     }
-    boundary_[static_cast<std::size_t>(time_.stage_begin(window->first))] = true;
-    boundary_[static_cast<std::size_t>(time_.stage_begin(window->end))] = true;
+    boundary_[at(time_.stage_begin(window->first))] = true;
+    boundary_[at(time_.stage_begin(window->end))] = true;
   }
   const auto inside = [&](std::int64_t event) {
     return !window || (event >= time_.stage_begin(window->first) && event < time_.stage_begin(window->end));
@@ -245,7 +245,7 @@ void Formulation::add_settled(std::int64_t least, std::int64_t highest, const Wi
     open_end = begin = end, most = 0;
   };
   for (std::int64_t event = 0; event < time_.end(); ++event) {
-    const auto at = static_cast<std::size_t>(event);
+    const auto at = narrow<std::size_t>(event);
     if (boundary_[at]) close(event);
     load += settled_[at], movable += movable_[at];
     // Outside a window its fixed ceiling is part of the demand; inside, a filler of its own is.
@@ -413,15 +413,14 @@ bool Formulation::hint(const Plan& plan) {
   }
   const auto newest = [&](OpId op, std::int64_t before) {
     const auto& of = (*starts)[op];
-    return static_cast<std::size_t>(std::lower_bound(of.begin(), of.end(), before) - of.begin()) - 1;
+    return narrow<std::size_t>(std::lower_bound(of.begin(), of.end(), before) - of.begin()) - 1;
   };
   const auto extend = [&](ValueId v, std::int64_t before, std::int64_t end) {
     const OpId op = graph_.producer[v];
     const auto outputs = graph_.outputs[op];
-    auto& at =
-        ends[op][newest(op, before)]
-            [static_cast<std::size_t>(std::lower_bound(outputs.begin(), outputs.end(), v) - outputs.begin())];
-    at = std::max(at, end);
+    const auto output = std::lower_bound(outputs.begin(), outputs.end(), v) - outputs.begin();
+    auto& last = ends[op][newest(op, before)][at(output)];
+    last = std::max(last, end);
   };
   for (OpId op : graph_.ops()) {
     for (std::int64_t start : (*starts)[op]) {
@@ -458,8 +457,7 @@ bool Formulation::hint(const Plan& plan) {
 
 Plan Formulation::plan(const std::vector<std::int64_t>& solution) const {
   const auto value = [&](const Affine& a) {
-    return a.is_constant() ? a.offset
-                           : solution[static_cast<std::size_t>(a.var.index)] * a.coefficient + a.offset;
+    return a.is_constant() ? a.offset : solution[at(a.var.index)] * a.coefficient + a.offset;
   };
   std::vector<std::pair<std::int64_t, OpId>> runs;
   for (OpId op : graph_.ops()) {

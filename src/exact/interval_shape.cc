@@ -2,6 +2,9 @@
 
 #include <algorithm>
 
+#include "base/numbers.h"
+#include "base/sorted.h"
+
 namespace remat::moccasin {
 namespace {
 
@@ -19,7 +22,7 @@ bool is_used(const Graph& graph, OpId op) {
 }  // namespace
 
 Shape make_shape(const Graph& graph, OrderMode order, Form form, int c) {
-  const auto n = static_cast<std::int64_t>(graph.num_ops());
+  const auto n = graph.ops().size();
   Shape shape{form,
               order,
               IndexVector<OpId, int>(graph.num_ops(), 1),
@@ -40,7 +43,7 @@ Shape make_shape(const Graph& graph, OrderMode order, Form form, int c) {
     shape.rerun_useful[op] = graph.recomputable[op] && holds_bytes(graph, op) && is_used(graph, op) && apart;
     if (!shape.rerun_useful[op]) continue;
     const std::int64_t stages = last - op.index();
-    shape.runs[op] = form == Form::kStage ? static_cast<int>(std::min<std::int64_t>(c, stages)) : c;
+    shape.runs[op] = form == Form::kStage ? narrow<int>(std::min<std::int64_t>(c, stages)) : c;
   }
   return shape;
 }
@@ -95,7 +98,7 @@ void Timeline::add(OpId op, std::int64_t stage) {
 
 Timeline::Timeline(const Graph& graph, const Shape& shape)
     : stages_(graph.num_ops()), events_(graph.num_ops()) {
-  const auto n = static_cast<std::int64_t>(graph.num_ops());
+  const auto n = graph.ops().size();
   if (shape.form == Form::kEvents) {
     for (int runs : shape.runs) end_ += runs;
     return;
@@ -123,9 +126,9 @@ std::optional<IndexVector<OpId, std::vector<std::int64_t>>> Timeline::starts(con
     const OpId op = plan.steps[step];
     std::int64_t event = step.index();
     if (shape.form == Form::kStage) {
-      const auto at = std::lower_bound(stages_[op].begin(), stages_[op].end(), stage);
-      if (at == stages_[op].end() || *at != stage) return std::nullopt;
-      event = events_[op][static_cast<std::size_t>(at - stages_[op].begin())];
+      const auto place = std::lower_bound(stages_[op].begin(), stages_[op].end(), stage);
+      if (place == stages_[op].end() || *place != stage) return std::nullopt;
+      event = events_[op][at(place - stages_[op].begin())];
       stage += starts[op].empty();
     }
     if (event <= last || event >= end_ || std::ssize(starts[op]) == shape.runs[op]) return std::nullopt;
@@ -142,8 +145,7 @@ Plan shaped(const Graph& graph, const Shape& shape, const Plan& plan) {
   std::int64_t stage = 0;
   const auto close_stage = [&] {
     if (shape.form == Form::kStage) {
-      std::sort(rerun.begin(), rerun.end());
-      rerun.erase(std::unique(rerun.begin(), rerun.end()), rerun.end());
+      sort_unique(rerun);
     }
     for (OpId op : rerun) result.steps.push_back(op);
     rerun.clear();

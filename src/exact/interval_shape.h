@@ -4,6 +4,7 @@
 #include <optional>
 #include <vector>
 
+#include "base/numbers.h"
 #include "remat/plan.h"
 
 namespace remat::moccasin {
@@ -45,7 +46,7 @@ class Timeline {
   /// Stage form: ascending; the first is that of the first run.
   const std::vector<std::int64_t>& events(OpId op) const { return events_[op]; }
   /// Stage form: first event of stage t in [0, num_ops + 1].
-  std::int64_t stage_begin(std::int64_t t) const { return stage_begin_[static_cast<std::size_t>(t)]; }
+  std::int64_t stage_begin(std::int64_t t) const { return stage_begin_[at(t)]; }
   /// Start of each run of each op; nothing where the plan is not in the shape.
   std::optional<IndexVector<OpId, std::vector<std::int64_t>>> starts(const Graph& graph, const Shape& shape,
                                                                      const Plan& plan) const;

@@ -4,6 +4,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/numbers.h"
 #include "bounds/need.h"
 #include "graph/max_flow.h"
 
@@ -109,7 +110,7 @@ class Moment {
     const auto mark = [&](OpId op, OpId neighbour, Side side) {
       if (neighbour == at_ || side_[neighbour] == side) side_[op] = side;
     };
-    for (OpId op : IdRange<OpId>(at_.next(), OpId(static_cast<std::int64_t>(graph_.num_ops())))) {
+    for (OpId op : IdRange<OpId>(at_.next(), OpId(graph_.ops().size()))) {
       for (OpId earlier : graph_.after[op]) mark(op, earlier, Side::kAfter);
       for (ValueId v : graph_.inputs[op]) {
         if (graph_.producer[v]) mark(op, graph_.producer[v], Side::kAfter);
@@ -339,7 +340,7 @@ Plan plan_of(const Graph& graph, const Retention& choice) {
       }
     }
   };
-  for (OpId op : IdRange<OpId>(choice.at, OpId(static_cast<std::int64_t>(graph.num_ops())))) {
+  for (OpId op : IdRange<OpId>(choice.at, OpId(graph.ops().size()))) {
     for (ValueId v : graph.inputs[op]) bring(v);
     plan.steps.push_back(op);
   }

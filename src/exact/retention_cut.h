@@ -1,4 +1,6 @@
-// What to keep across one moment and what to run again after it, at the least duration: by minimum cuts.
+// What to keep across one moment and what to run again after it, at the least duration: by minimum cuts. The
+// answer has two readers: its bound holds for every plan (src/bounds/duration.cc), its choice is a plan
+// (src/planners/retention, which asks again at the next moment). docs/planners/retention.md tells it whole.
 #pragma once
 
 #include <cstdint>

@@ -6,6 +6,7 @@
 #include <limits>
 #include <numeric>
 
+#include "base/numbers.h"
 #include "exact/stage_row.h"
 
 namespace remat {
@@ -14,8 +15,8 @@ StageModel::StageModel(const Graph& graph, const StageSpec& spec) : graph_(graph
   if (first_.empty()) {
     for (OpId op : graph.ops()) first_.push_back(op);
   }
-  const OpId end(static_cast<std::int64_t>(graph.num_ops()));
-  const int full_stages = static_cast<int>(first_.size());
+  const OpId end(graph.ops().size());
+  const int full_stages = narrow<int>(first_.size());
   first_.push_back(end);
   stage_of_.assign(graph.num_ops(), 0);
   for (int s = 0; s < full_stages; ++s) {
@@ -45,7 +46,7 @@ namespace {
 constexpr std::int64_t kMostUnits = std::int64_t{1} << 32, kMostCostUnits = std::int64_t{1} << 40;
 
 int bits_of(std::int64_t units) {
-  return static_cast<int>(std::bit_width(static_cast<std::uint64_t>(std::max<std::int64_t>(1, units))));
+  return narrow<int>(std::bit_width(static_cast<std::uint64_t>(std::max<std::int64_t>(1, units))));
 }
 /// A power of two that brings the amount to 512 ... 1,024.
 double scale_for(std::int64_t units) { return std::ldexp(1.0, 10 - bits_of(units)); }
@@ -94,7 +95,7 @@ void StageModel::find_uses() {
   last_rerun_.assign(graph_.num_ops(), -1);
   last_use_.assign(graph_.num_values(), -1);
   last_first_use_.assign(graph_.num_values(), -1);
-  for (OpId op(static_cast<std::int64_t>(graph_.num_ops()) - 1); op; op = op.prev()) {
+  for (OpId op(graph_.ops().size() - 1); op; op = op.prev()) {
     for (ValueId v : graph_.outputs[op]) {
       int first_use = graph_.kept[v] ? stages_ : -1;
       int use = first_use;
@@ -110,13 +111,13 @@ void StageModel::find_uses() {
 }
 
 void StageModel::add_columns() {
-  rerun_.assign(static_cast<std::size_t>(stages_) * graph_.num_ops(), -1);
-  held_.assign(static_cast<std::size_t>(stages_ + 1) * graph_.num_values(), Literal());
+  rerun_.assign(narrow<std::size_t>(stages_) * graph_.num_ops(), -1);
+  held_.assign(narrow<std::size_t>(stages_ + 1) * graph_.num_values(), Literal());
   for (OpId op : graph_.ops()) {
     const int own = stage_of_[op];
     const bool own_too = end_of(own).index() - begin_of(own).index() > 1;
     for (int s = own + (own_too ? 0 : 1); s <= last_rerun_[op]; ++s) {
-      const double cost = static_cast<double>(graph_.duration[op].count() / duration_unit_) * cost_scale_;
+      const double cost = real(graph_.duration[op].count() / duration_unit_) * cost_scale_;
       rerun_[stage_row(s, op)] = model_.add_column(cost, 0, 1, true);
     }
   }
@@ -161,7 +162,7 @@ void StageModel::add_availability(int stage) {
 
 double StageModel::objective_of(Duration duration) const {
   const std::int64_t units = (duration - graph_.base_duration).count() / duration_unit_;
-  auto rounded = static_cast<double>(units);
+  auto rounded = real(units);
   if (rounded < 0x1p62 && static_cast<std::int64_t>(rounded) < units)
     rounded = std::nextafter(rounded, lp::kInfinity);
   return rounded * cost_scale_;
@@ -176,13 +177,12 @@ Duration StageModel::duration_of(double bound) const {
 }
 
 std::vector<double> StageModel::start_from(const Plan& plan) const {
-  std::vector<double> x(static_cast<std::size_t>(model_.num_columns()),
-                        std::numeric_limits<double>::quiet_NaN());
+  std::vector<double> x(narrow<std::size_t>(model_.num_columns()), std::numeric_limits<double>::quiet_NaN());
   for (lp::Column c : rerun_) {
-    if (c >= 0) x[static_cast<std::size_t>(c)] = 0;
+    if (c >= 0) x[at(c)] = 0;
   }
   for (const Literal& l : held_) {
-    if (l.column >= 0) x[static_cast<std::size_t>(l.column)] = 0;
+    if (l.column >= 0) x[at(l.column)] = 0;
   }
   IndexVector<StepId, int> stage_at(plan.steps.size());
   IndexVector<OpId, bool> ran(graph_.num_ops(), false);
@@ -191,14 +191,14 @@ std::vector<double> StageModel::start_from(const Plan& plan) const {
     const OpId op = plan.steps[step];
     stage_at[step] = stage;
     if (ran[op]) {
-      if (const lp::Column c = rerun_column(stage, op); c >= 0) x[static_cast<std::size_t>(c)] = 1;
+      if (const lp::Column c = rerun_column(stage, op); c >= 0) x[at(c)] = 1;
     }
     ran[op] = true;
     while (stage + 1 < stages_ && ran[end_of(stage).prev()]) ++stage;
   }
   for (const InstanceLife& life : instance_lives(graph_, plan)) {
     for (int s = stage_at[life.first] + 1; s <= stage_at[life.end.prev()]; ++s) {
-      if (const lp::Column c = held_column(s, life.value); c >= 0) x[static_cast<std::size_t>(c)] = 1;
+      if (const lp::Column c = held_column(s, life.value); c >= 0) x[at(c)] = 1;
     }
   }
   return x;
@@ -209,7 +209,7 @@ Plan StageModel::plan_of(const std::vector<double>& x, double threshold) const {
     if (!may_rerun_[graph_.producer[v]])
       return stage_of_[graph_.producer[v]] < stage && stage <= last_use_[v];
     const Literal& l = held_[value_row(stage, v)];
-    return l.column < 0 ? l.constant == 1 : x[static_cast<std::size_t>(l.column)] >= threshold;
+    return l.column < 0 ? l.constant == 1 : x[at(l.column)] >= threshold;
   };
   Plan plan;
   for (int s = 0; s < stages_; ++s) {
@@ -250,7 +250,7 @@ Plan StageModel::plan_as_run(const std::vector<double>& x) const {
     for (OpId op = end_of(s).prev(); op >= begin_of(s); op = op.prev()) run(op);
     for (OpId op = begin_of(s).prev(); op; op = op.prev()) {
       const lp::Column c = rerun_column(s, op);
-      if (c < 0 || x[static_cast<std::size_t>(c)] < 0.5) continue;
+      if (c < 0 || x[at(c)] < 0.5) continue;
       const auto outputs = graph_.outputs[op];
       if (std::any_of(outputs.begin(), outputs.end(), [&](ValueId v) { return wanted[v]; })) run(op);
     }

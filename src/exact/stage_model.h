@@ -7,6 +7,7 @@
 #include <optional>
 #include <vector>
 
+#include "base/numbers.h"
 #include "lp/model.h"
 #include "remat/graph.h"
 #include "remat/plan.h"
@@ -75,21 +76,21 @@ class StageModel {
   class Row;
 
   std::size_t stage_row(int stage, OpId op) const {
-    return static_cast<std::size_t>(stage) * graph_.num_ops() + static_cast<std::size_t>(op.index());
+    return narrow<std::size_t>(stage) * graph_.num_ops() + narrow<std::size_t>(op.index());
   }
   std::size_t value_row(int stage, ValueId v) const {
-    return static_cast<std::size_t>(stage) * graph_.num_values() + static_cast<std::size_t>(v.index());
+    return narrow<std::size_t>(stage) * graph_.num_values() + narrow<std::size_t>(v.index());
   }
   Literal& held(int stage, ValueId v) { return held_[value_row(stage, v)]; }
   Literal rerun(int stage, OpId op) const { return {rerun_column(stage, op), 0}; }
-  OpId begin_of(int stage) const { return first_[static_cast<std::size_t>(stage)]; }
-  OpId end_of(int stage) const { return first_[static_cast<std::size_t>(stage) + 1]; }
+  OpId begin_of(int stage) const { return first_[at(stage)]; }
+  OpId end_of(int stage) const { return first_[narrow<std::size_t>(stage) + 1]; }
   bool is_tail(int stage) const { return begin_of(stage) == end_of(stage); }
   bool before(int stage, ValueId v) const { return graph_.producer[v] < begin_of(stage); }
   bool made_by_op(ValueId v) const { return !graph_.is_graph_input(v); }
   /// What is larger than the budget is as good as just larger.
   double memory(Bytes b) const {
-    return static_cast<double>(std::min(b.count(), most_bytes_) / memory_unit_) * memory_scale_;
+    return real(std::min(b.count(), most_bytes_) / memory_unit_) * memory_scale_;
   }
   double need(OpId op) const;
 

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "base/numbers.h"
 #include "lp/tree.h"
 
 namespace remat {
@@ -33,7 +34,7 @@ bool relax_and_fix(const StageModel& stages, lp::Model& model, std::optional<dou
 }  // namespace
 
 std::int64_t full_columns(const Graph& graph) {
-  const auto n = static_cast<std::int64_t>(graph.num_ops());
+  const auto n = graph.ops().size();
   return n * static_cast<std::int64_t>(graph.num_ops() + 2 * graph.num_values()) / 2;
 }
 

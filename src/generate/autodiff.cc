@@ -4,6 +4,7 @@
 #include <stdexcept>
 #include <string>
 
+#include "base/numbers.h"
 #include "generate/backward.h"
 #include "generate/ops.h"
 
@@ -41,8 +42,8 @@ void Backward::collect(Node n) {
   for (Tensor t : p.outputs[n]) {
     if (pending_[t] < 0) continue;
     std::vector<Tensor> parts;
-    for (std::int32_t at = pending_[t]; at >= 0; at = links_[static_cast<std::size_t>(at)].next) {
-      parts.push_back(links_[static_cast<std::size_t>(at)].gradient);
+    for (std::int32_t link = pending_[t]; link >= 0; link = links_[at(link)].next) {
+      parts.push_back(links_[at(link)].gradient);
     }
     std::reverse(parts.begin(), parts.end());
     gradient_[t] = parts.size() == 1 ? parts[0] : p.emit(Code::kAddN, parts, p.shape(t));
@@ -53,7 +54,7 @@ void Backward::accumulate(Tensor to, Tensor gradient) {
   assert(p.shape(to) == p.shape(gradient));
   if (p.primitives()) {
     links_.push_back({gradient, pending_[to]});
-    pending_[to] = static_cast<std::int32_t>(links_.size()) - 1;
+    pending_[to] = narrow<std::int32_t>(links_.size()) - 1;
   } else {
     gradient_[to] = gradient_[to] ? binary(p, Code::kAdd, gradient_[to], gradient) : gradient;
   }

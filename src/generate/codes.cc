@@ -2,6 +2,8 @@
 
 #include <array>
 
+#include "base/numbers.h"
+
 namespace remat::generate {
 
 std::string_view to_string(Code code) {
@@ -88,8 +90,8 @@ std::string_view to_string(Code code) {
                                                                   "momentum",
                                                                   "adam",
                                                                   "moving_average"});
-  static_assert(kNames.size() == static_cast<std::size_t>(Code::kMovingAverage) + 1);
-  return kNames[static_cast<std::size_t>(code)];
+  static_assert(kNames.size() == at(Code::kMovingAverage) + 1);
+  return kNames[at(code)];
 }
 
 }  // namespace remat::generate

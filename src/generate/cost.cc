@@ -3,15 +3,17 @@
 #include <algorithm>
 #include <cmath>
 
+#include "base/numbers.h"
+
 namespace remat::generate {
 namespace {
 
-double elements(const Program& p, Tensor t) { return static_cast<double>(p.shape(t).elements()); }
+double elements(const Program& p, Tensor t) { return real(p.shape(t).elements()); }
 
 /// Multiply-and-adds of a convolution: each element of `image` (the result of conv, the source of its
 /// adjoints) meets one weight of each input channel and place of the window.
 double conv_flops(const Program& p, Tensor image, Tensor weight) {
-  return 2 * elements(p, image) * elements(p, weight) / static_cast<double>(p.shape(weight)[0]);
+  return 2 * elements(p, image) * elements(p, weight) / real(p.shape(weight)[0]);
 }
 
 /// Elementwise work by element of the first output; what is not listed moves data only.
@@ -62,10 +64,10 @@ double flops_per_element(Code code) {
   }
 }
 
-double fft_flops(const Program& p, Tensor real) {
-  const Shape s = p.shape(real);
-  const auto field = elements(p, real) / static_cast<double>(s[0] * s[1]);
-  return 2.5 * elements(p, real) * std::log2(std::max(2.0, field));
+double fft_flops(const Program& p, Tensor signal) {
+  const Shape s = p.shape(signal);
+  const auto field = elements(p, signal) / real(s[0] * s[1]);
+  return 2.5 * elements(p, signal) * std::log2(std::max(2.0, field));
 }
 
 }  // namespace
@@ -76,9 +78,9 @@ double flop_count(const Program& p, Node n) {
   const Attributes& a = p.nodes[n].attributes;
   switch (p.nodes[n].code) {
     case Code::kDot:
-      return 2 * elements(p, out) * static_cast<double>(p.shape(in(0))[a.n[0] != 0 ? -2 : -1]);
+      return 2 * elements(p, out) * real(p.shape(in(0))[a.n[0] != 0 ? -2 : -1]);
     case Code::kLinear:
-      return 2 * elements(p, out) * static_cast<double>(p.shape(in(0))[1]) + elements(p, out);
+      return 2 * elements(p, out) * real(p.shape(in(0))[1]) + elements(p, out);
     case Code::kConv:
       return conv_flops(p, out, in(1));
     case Code::kConvInputGrad:
@@ -100,7 +102,7 @@ double flop_count(const Program& p, Node n) {
       const Tensor k = p.nodes[n].code == Code::kAttention ? in(1) : in(2);
       const double products =
           p.nodes[n].code == Code::kAttention ? 2 : 5;  // backward forms the weights again
-      return products * 2 * elements(p, q) * static_cast<double>(p.shape(k)[2]) * (a.n[0] != 0 ? 0.5 : 1);
+      return products * 2 * elements(p, q) * real(p.shape(k)[2]) * (a.n[0] != 0 ? 0.5 : 1);
     }
     case Code::kRfft:
       return fft_flops(p, in(0));
@@ -110,11 +112,11 @@ double flop_count(const Program& p, Node n) {
     case Code::kRfftGrad:
       return fft_flops(p, out);
     case Code::kModeMix:
-      return 4 * elements(p, in(1)) * static_cast<double>(p.shape(out)[0]);
+      return 4 * elements(p, in(1)) * real(p.shape(out)[0]);
     case Code::kModeMixInputGrad:
-      return 4 * elements(p, in(1)) * static_cast<double>(p.shape(out)[0]);
+      return 4 * elements(p, in(1)) * real(p.shape(out)[0]);
     case Code::kModeMixWeightGrad:
-      return 4 * elements(p, out) * static_cast<double>(p.shape(in(0))[0]);
+      return 4 * elements(p, out) * real(p.shape(in(0))[0]);
     case Code::kReduceSum:
     case Code::kReduceMean:
     case Code::kSumTo:
@@ -123,7 +125,7 @@ double flop_count(const Program& p, Node n) {
     case Code::kMseLoss:
       return 2 * elements(p, in(0));
     case Code::kAddN:
-      return elements(p, out) * static_cast<double>(p.inputs[n].size() - 1);
+      return elements(p, out) * real(p.inputs[n].size() - 1);
     default:
       return flops_per_element(p.nodes[n].code) * elements(p, out);
   }
@@ -131,10 +133,10 @@ double flop_count(const Program& p, Node n) {
 
 double byte_count(const Program& p, Node n) {
   double bytes = 0;
-  for (Tensor t : p.inputs[n]) bytes += static_cast<double>(p.tensors[t].bytes());
-  for (Tensor t : p.outputs[n]) bytes += static_cast<double>(p.tensors[t].bytes());
+  for (Tensor t : p.inputs[n]) bytes += real(p.tensors[t].bytes());
+  for (Tensor t : p.outputs[n]) bytes += real(p.tensors[t].bytes());
   // A lookup reads the rows it returns, not the table.
-  if (p.nodes[n].code == Code::kEmbedding) bytes -= static_cast<double>(p.tensors[p.input(n, 0)].bytes());
+  if (p.nodes[n].code == Code::kEmbedding) bytes -= real(p.tensors[p.input(n, 0)].bytes());
   return bytes;
 }
 

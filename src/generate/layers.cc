@@ -2,6 +2,8 @@
 
 #include <cmath>
 
+#include "base/numbers.h"
+
 namespace remat::generate {
 namespace {
 
@@ -60,7 +62,7 @@ Tensor reshape_sequence(Program& p, Tensor x, const Shape& shape) {
 }
 
 std::string path_of(const Program& p, std::string_view name) {
-  std::string path = p.modules[static_cast<std::size_t>(p.place.module)];
+  std::string path = p.modules[at(p.place.module)];
   if (!path.empty()) path += '.';
   return path.append(name);
 }
@@ -232,7 +234,7 @@ Tensor multi_head_attention(Program& p, std::string_view name, Tensor x, Tensor 
     Tensor scores;
     {
       const Scope inner(p, "scores");
-      const Tensor scaled = scale(p, q, 1 / std::sqrt(static_cast<double>(size)));
+      const Tensor scaled = scale(p, q, 1 / std::sqrt(real(size)));
       scores = dot(p, scaled, k, false, true);
       if (mask) scores = binary(p, Code::kAdd, scores, mask);
       scores = softmax(p, scores);

@@ -6,6 +6,7 @@
 #include <tuple>
 #include <vector>
 
+#include "base/numbers.h"
 #include "generate/cost.h"
 
 namespace remat::generate {
@@ -72,7 +73,7 @@ void Lowering::find_live_nodes() {
   IndexVector<Tensor, bool> used(p_.tensors.size(), false);
   for (Tensor t : p_.kept) used[t] = true;
   std::vector<Node> backwards;
-  for (auto i = static_cast<std::int64_t>(p_.nodes.size()) - 1; i >= 0; --i) {
+  for (auto i = std::ssize(p_.nodes) - 1; i >= 0; --i) {
     const Node n(i);
     const auto outs = p_.outputs[n];
     if (std::none_of(outs.begin(), outs.end(), [&](Tensor t) { return used[t]; })) continue;
@@ -97,7 +98,7 @@ void Lowering::update_early() {
       if (const Node maker = p_.tensors[t].producer) place[n] = std::max(place[n], place[maker]);
     }
   }
-  const auto last = static_cast<std::int64_t>(p_.nodes.size());
+  const auto last = std::ssize(p_.nodes);
   IndexVector<Node, std::int64_t> first_reader(p_.nodes.size(), last);
   for (auto n = live_.rbegin(); n != live_.rend() && is_update(*n); ++n) {
     if (place[*n] < 0) place[*n] = first_reader[*n];
@@ -121,7 +122,7 @@ void Lowering::group_nodes() {
     const bool joins = options_.by_layer && i > 0 && key(live_[i]) == key(live_[i - 1]);
     if (!joins) groups_.push_back({i, i});
     groups_.back().end = i + 1;
-    group_of_[live_[i]] = static_cast<std::int32_t>(groups_.size()) - 1;
+    group_of_[live_[i]] = narrow<std::int32_t>(groups_.size()) - 1;
   }
 }
 
@@ -156,14 +157,14 @@ void Lowering::add_inputs() {
 std::string Lowering::name_of(const Group& group) {
   const NodeInfo& first = p_.nodes[live_[group.begin]];
   if (options_.by_layer) {
-    std::string name = p_.modules[static_cast<std::size_t>(first.module)];
+    std::string name = p_.modules[at(first.module)];
     if (first.phase == Phase::kBackward || first.phase == Phase::kUpdate) {
       name.append(1, '.').append(to_string(first.phase));
     }
     return name;
   }
   std::string name(to_string(first.code));
-  const std::int64_t count = count_by_code_[static_cast<std::size_t>(first.code)]++;
+  const std::int64_t count = count_by_code_[at(first.code)]++;
   return count == 0 ? name : name.append(1, '_').append(std::to_string(count));
 }
 
@@ -231,7 +232,7 @@ void Lowering::add_op(std::size_t index) {
   const std::string name = name_of(group);
   op.name = name;
   op.kind = options_.by_layer ? std::string_view("layer") : to_string(first.code);
-  op.module = p_.modules[static_cast<std::size_t>(first.module)];
+  op.module = p_.modules[at(first.module)];
   op.phase = first.phase;
   op.workspace = workspace_of(group);
   op.forward_of = forward_of(group);

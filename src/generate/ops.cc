@@ -1,12 +1,9 @@
 #include "generate/ops.h"
 
+#include "base/numbers.h"
+
 namespace remat::generate {
 namespace {
-
-std::int32_t narrow(std::int64_t n) {
-  assert(n >= 0 && n <= INT32_MAX);
-  return static_cast<std::int32_t>(n);
-}
 
 Attributes window_attributes(const Window& w, std::int32_t last = 0) {
   return {{w.stride, w.padding, w.dilation, w.groups, last, 0}, 0};
@@ -42,8 +39,8 @@ Tensor transpose(Program& p, Tensor x, std::initializer_list<int> order) {
   Shape shape;
   Attributes attributes;
   for (int from : order) {
-    attributes.n[static_cast<std::size_t>(shape.rank)] = from;
-    shape.dim[static_cast<std::size_t>(shape.rank++)] = p.shape(x)[from];
+    attributes.n[at(shape.rank)] = from;
+    shape.dim[at(shape.rank++)] = p.shape(x)[from];
   }
   if (!p.primitives()) return p.emit(Code::kTranspose, {x}, shape, attributes);
   return p.emit(Code::kTranspose, {x, constant(p, 0)}, shape, attributes);
@@ -68,7 +65,7 @@ Tensor slice(Program& p, Tensor x, int dimension, std::int64_t begin, std::int64
   Shape shape = p.shape(x);
   assert(begin >= 0 && begin + length <= shape[dimension]);
   shape[dimension] = length;
-  return p.emit(Code::kSlice, {x}, shape, {{dimension, narrow(begin)}, 0});
+  return p.emit(Code::kSlice, {x}, shape, {{dimension, narrow<std::int32_t>(begin)}, 0});
 }
 
 Tensor reduce(Program& p, Code code, Tensor x, unsigned mask) {
@@ -76,7 +73,7 @@ Tensor reduce(Program& p, Code code, Tensor x, unsigned mask) {
   for (int i = 0; i < shape.rank; ++i) {
     if ((mask >> i & 1) != 0) shape[i] = 1;
   }
-  const Attributes attributes{{static_cast<std::int32_t>(mask)}, 0};
+  const Attributes attributes{{narrow<std::int32_t>(mask)}, 0};
   if (!p.primitives()) return p.emit(code, {x}, shape, attributes);
   return p.emit(code, {x, constant(p, 0)}, shape, attributes);
 }

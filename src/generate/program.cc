@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "base/numbers.h"
+
 namespace remat::generate {
 
 Shape broadcast_shape(const Shape& a, const Shape& b) {
@@ -41,7 +43,7 @@ Tensor Program::emit_all(Code code, std::span<const Tensor> ins, std::span<const
                          const Attributes& attributes) {
   const Node node =
       nodes.push_back({code, place.phase, attributes, place.forward_of, place.module, place.layer});
-  const Tensor first(static_cast<std::int64_t>(tensors.size()));
+  const Tensor first(std::ssize(tensors));
   inputs.append_row(ins);
   for (const Output& out : outs) {
     outputs.push(tensors.push_back({out.shape, out.element_bytes, Role::kComputed, node}));
@@ -51,11 +53,11 @@ Tensor Program::emit_all(Code code, std::span<const Tensor> ins, std::span<const
 }
 
 Scope::Scope(Program& program, std::string_view name) : program_(program), outer_(program.place) {
-  const std::string& outer = program.modules[static_cast<std::size_t>(outer_.module)];
+  const std::string& outer = program.modules[at(outer_.module)];
   std::string path = outer.empty() ? std::string(name) : outer;
   if (!outer.empty()) path.append(1, '.').append(name);
   program.modules.push_back(std::move(path));
-  program.place.module = static_cast<std::int32_t>(program.modules.size()) - 1;
+  program.place.module = narrow<std::int32_t>(program.modules.size()) - 1;
   program.place.layer = program.new_layer();
 }
 

@@ -11,6 +11,7 @@
 #include <string_view>
 #include <vector>
 
+#include "base/numbers.h"
 #include "generate/codes.h"
 #include "remat/graph.h"
 #include "remat/ids.h"
@@ -28,15 +29,15 @@ struct Shape {
   Shape() = default;
   Shape(std::initializer_list<std::int64_t> dims) {
     assert(dims.size() <= dim.size());
-    for (std::int64_t d : dims) dim[static_cast<std::size_t>(rank++)] = d;
+    for (std::int64_t d : dims) dim[at(rank++)] = d;
   }
   /// Negative positions count from the end.
-  std::int64_t operator[](int i) const { return dim[static_cast<std::size_t>(i < 0 ? rank + i : i)]; }
-  std::int64_t& operator[](int i) { return dim[static_cast<std::size_t>(i < 0 ? rank + i : i)]; }
+  std::int64_t operator[](int i) const { return dim[at(i < 0 ? rank + i : i)]; }
+  std::int64_t& operator[](int i) { return dim[at(i < 0 ? rank + i : i)]; }
   /// Or the largest number where they do not fit into 64 bits, which no graph takes.
   std::int64_t elements() const {
     std::int64_t n = 1;
-    for (int i = 0; i < rank; ++i) n = capped(Wide{n} * dim[static_cast<std::size_t>(i)]);
+    for (int i = 0; i < rank; ++i) n = capped(Wide{n} * dim[at(i)]);
     return n;
   }
   friend bool operator==(const Shape&, const Shape&) = default;
@@ -106,8 +107,8 @@ class Program {
 
   /// A copy: appending an op moves the tensors.
   Shape shape(Tensor t) const { return tensors[t].shape; }
-  Tensor output(Node n, int i) const { return outputs[n][static_cast<std::size_t>(i)]; }
-  Tensor input(Node n, int i) const { return inputs[n][static_cast<std::size_t>(i)]; }
+  Tensor output(Node n, int i) const { return outputs[n][at(i)]; }
+  Tensor input(Node n, int i) const { return inputs[n][at(i)]; }
 
   /// Where ops are appended now.
   struct Place {

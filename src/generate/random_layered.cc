@@ -7,6 +7,8 @@
 #include <string>
 #include <vector>
 
+#include "base/numbers.h"
+#include "base/sorted.h"
 #include "generate/checks.h"
 #include "remat/generate.h"
 #include "remat/random.h"
@@ -20,9 +22,9 @@ using generate::require_between;
 /// Half-open ranges of op numbers by layer; the source is layer 0, the target the last.
 struct Layers {
   std::vector<std::int64_t> begin;
-  std::int64_t count() const { return static_cast<std::int64_t>(begin.size()) - 1; }
+  std::int64_t count() const { return std::ssize(begin) - 1; }
   std::int64_t width(std::int64_t layer) const { return at(layer + 1) - at(layer); }
-  std::int64_t at(std::int64_t layer) const { return begin[static_cast<std::size_t>(layer)]; }
+  std::int64_t at(std::int64_t layer) const { return begin[remat::at(layer)]; }
 };
 
 void check(const RandomLayeredOptions& o) {
@@ -37,8 +39,8 @@ void check(const RandomLayeredOptions& o) {
 /// Widths of the inner layers. With a given number of layers the widths drawn are stretched to fit.
 std::vector<std::int64_t> draw_widths(const RandomLayeredOptions& o, Random& random) {
   const std::int64_t inner = o.ops - 2;
-  const double mean = o.layers > 0 ? static_cast<double>(inner) / static_cast<double>(o.layers)
-                                   : std::max(1.0, 2 * o.width * std::sqrt(static_cast<double>(o.ops)));
+  const double mean =
+      o.layers > 0 ? real(inner) / real(o.layers) : std::max(1.0, 2 * o.width * std::sqrt(real(o.ops)));
   const auto draw = [&] { return mean * (1 + o.width_variability * (2 * random.unit() - 1)); };
   std::vector<std::int64_t> widths;
   if (o.layers == 0) {
@@ -48,11 +50,11 @@ std::vector<std::int64_t> draw_widths(const RandomLayeredOptions& o, Random& ran
     }
     return widths;
   }
-  std::vector<double> share(static_cast<std::size_t>(o.layers));
+  std::vector<double> share(narrow<std::size_t>(o.layers));
   for (double& s : share) s = std::max(draw(), 1e-9);
   const double total = std::accumulate(share.begin(), share.end(), 0.0);
   // One op per layer first; the rest by the shares, rounded on the running sum.
-  const auto free = static_cast<double>(inner - o.layers);
+  const auto free = real(inner - o.layers);
   double sum = 0;
   std::int64_t given = 0;
   for (std::size_t layer = 0; layer < share.size(); ++layer) {
@@ -100,7 +102,7 @@ struct Edge {
 void connect_neighbours(const Layers& layers, std::int64_t layer, double density, Random& random,
                         std::vector<Edge>& edges) {
   const std::int64_t a = layers.width(layer), b = layers.width(layer + 1), wide = std::max(a, b);
-  const auto free = static_cast<double>(a * b - wide);
+  const auto free = real(a * b - wide);
   const std::int64_t extra = std::lround(density * free);
   const auto opposite = [&](std::int64_t i, std::int64_t from, std::int64_t to) {
     return (2 * i + 1) * to / (2 * from);
@@ -117,17 +119,17 @@ void connect_neighbours(const Layers& layers, std::int64_t layer, double density
     Edge edge;
   };
   std::vector<Pair> pairs;
-  const double band = std::min(1.0, density + 3.0 / static_cast<double>(std::min(a, b)));
+  const double band = std::min(1.0, density + 3.0 / real(std::min(a, b)));
   for (std::int64_t i = 0; i < a; ++i) {
-    const double centre = (static_cast<double>(i) + 0.5) / static_cast<double>(a);
-    const auto lo = static_cast<std::int64_t>(std::max(0.0, (centre - band) * static_cast<double>(b)));
-    const auto hi = std::min(b, static_cast<std::int64_t>((centre + band) * static_cast<double>(b)) + 1);
+    const double centre = (real(i) + 0.5) / real(a);
+    const auto lo = static_cast<std::int64_t>(std::max(0.0, (centre - band) * real(b)));
+    const auto hi = std::min(b, static_cast<std::int64_t>((centre + band) * real(b)) + 1);
     for (std::int64_t j = lo; j < hi; ++j) {
       const Edge edge{layers.at(layer) + i, layers.at(layer + 1) + j};
       if (std::binary_search(edges.begin() + static_cast<std::ptrdiff_t>(first),
                              edges.begin() + static_cast<std::ptrdiff_t>(first) + wide, edge))
         continue;
-      const double distance = std::abs((static_cast<double>(j) + 0.5) / static_cast<double>(b) - centre);
+      const double distance = std::abs((real(j) + 0.5) / real(b) - centre);
       pairs.push_back({distance + 0.05 * density * draw_bell(random), edge});
     }
   }
@@ -135,7 +137,7 @@ void connect_neighbours(const Layers& layers, std::int64_t layer, double density
   std::sort(pairs.begin(), pairs.end(), [](const Pair& x, const Pair& y) {
     return std::pair(x.distance, x.edge) < std::pair(y.distance, y.edge);
   });
-  for (std::ptrdiff_t k = 0; k < take; ++k) edges.push_back(pairs[static_cast<std::size_t>(k)].edge);
+  for (std::ptrdiff_t k = 0; k < take; ++k) edges.push_back(pairs[at(k)].edge);
 }
 
 std::vector<Edge> draw_edges(const Layers& layers, const RandomLayeredOptions& o, Random& random) {
@@ -147,31 +149,28 @@ std::vector<Edge> draw_edges(const Layers& layers, const RandomLayeredOptions& o
   }
   const std::int64_t inner_layers = layers.count() - 2;
   if (inner_layers >= 3) {
-    const auto skips = std::lround(static_cast<double>(edges.size()) * o.skip_density / (1 - o.skip_density));
-    std::vector<std::int64_t> layer_of(static_cast<std::size_t>(o.ops));
+    const auto skips = std::lround(real(edges.size()) * o.skip_density / (1 - o.skip_density));
+    std::vector<std::int64_t> layer_of(narrow<std::size_t>(o.ops));
     for (std::int64_t layer = 0; layer <= last; ++layer) {
-      for (std::int64_t v = layers.at(layer); v < layers.at(layer + 1); ++v)
-        layer_of[static_cast<std::size_t>(v)] = layer;
+      for (std::int64_t v = layers.at(layer); v < layers.at(layer + 1); ++v) layer_of[at(v)] = layer;
     }
     for (long k = 0; k < skips; ++k) {
       const std::int64_t from = random.between(layers.at(1), layers.at(inner_layers - 1) - 1);
-      const std::int64_t layer = random.between(layer_of[static_cast<std::size_t>(from)] + 2, inner_layers);
+      const std::int64_t layer = random.between(layer_of[at(from)] + 2, inner_layers);
       edges.push_back({from, random.between(layers.at(layer), layers.at(layer + 1) - 1)});
     }
   }
-  std::sort(edges.begin(), edges.end());
-  edges.erase(std::unique(edges.begin(), edges.end()), edges.end());
+  sort_unique(edges);
   return edges;
 }
 
 /// A topological order that follows what has just become ready (a stack, its new entries shuffled): the
 /// published orders go deep in the same way.
 std::vector<std::int64_t> draw_order(std::int64_t ops, const std::vector<Edge>& edges, Random& random) {
-  std::vector<std::int64_t> missing(static_cast<std::size_t>(ops), 0),
-      begin(static_cast<std::size_t>(ops) + 1, 0);
+  std::vector<std::int64_t> missing(narrow<std::size_t>(ops), 0), begin(narrow<std::size_t>(ops) + 1, 0);
   for (const Edge& e : edges) {
-    ++missing[static_cast<std::size_t>(e.to)];
-    ++begin[static_cast<std::size_t>(e.from) + 1];
+    ++missing[at(e.to)];
+    ++begin[narrow<std::size_t>(e.from) + 1];
   }
   std::partial_sum(begin.begin(), begin.end(), begin.begin());
   std::vector<std::int64_t> order, ready{0};
@@ -180,9 +179,9 @@ std::vector<std::int64_t> draw_order(std::int64_t ops, const std::vector<Edge>& 
     ready.pop_back();
     order.push_back(op);
     const std::size_t before = ready.size();
-    for (auto k = begin[static_cast<std::size_t>(op)]; k < begin[static_cast<std::size_t>(op) + 1]; ++k) {
-      const std::int64_t to = edges[static_cast<std::size_t>(k)].to;
-      if (--missing[static_cast<std::size_t>(to)] == 0) ready.push_back(to);
+    for (auto k = begin[at(op)]; k < begin[narrow<std::size_t>(op) + 1]; ++k) {
+      const std::int64_t to = edges[at(k)].to;
+      if (--missing[at(to)] == 0) ready.push_back(to);
     }
     random.shuffle(std::span(ready).subspan(before));
   }
@@ -210,8 +209,7 @@ Graph random_layered(const RandomLayeredOptions& options) {
   const std::vector<Edge> edges = draw_edges(layers, options, random);
   const std::vector<std::int64_t> order = draw_order(options.ops, edges, random);
   std::vector<std::int64_t> place(order.size());
-  for (std::size_t k = 0; k < order.size(); ++k)
-    place[static_cast<std::size_t>(order[k])] = static_cast<std::int64_t>(k);
+  for (std::size_t k = 0; k < order.size(); ++k) place[at(order[k])] = static_cast<std::int64_t>(k);
   Rows<OpId, OpId> by_source;
   std::size_t next = 0;
   for (std::int64_t v = 0; v < options.ops; ++v) {
@@ -223,10 +221,10 @@ Graph random_layered(const RandomLayeredOptions& options) {
   GraphBuilder builder(describe_options(options));
   std::vector<std::int64_t> inputs;
   for (std::int64_t k = 0; k < options.ops; ++k) {
-    const std::int64_t v = order[static_cast<std::size_t>(k)];
+    const std::int64_t v = order[at(k)];
     const bool end = v == 0 || v == options.ops - 1;
     inputs.clear();
-    for (OpId from : reads[OpId(v)]) inputs.push_back(place[static_cast<std::size_t>(from.index())]);
+    for (OpId from : reads[OpId(v)]) inputs.push_back(place[at(from)]);
     const std::int64_t outputs[] = {builder.add_value(Bytes(draw_bytes(random)))};
     const std::string name = std::to_string(v);
     OpSpec op;

@@ -1,4 +1,5 @@
 // Differentiation rules of elementwise ops, shapes and linear algebra.
+#include "base/numbers.h"
 #include "generate/backward.h"
 #include "generate/ops.h"
 
@@ -76,7 +77,7 @@ Tensor stretch(Backward& b, Tensor g) {
 Tensor differentiate_mean(Backward& b) {
   Program& p = b.p;
   const Shape from = p.shape(b.in(0)), to = p.shape(b.out());
-  const double count = static_cast<double>(from.elements()) / static_cast<double>(to.elements());
+  const double count = real(from.elements()) / real(to.elements());
   if (!p.primitives()) return stretch(b, scale(p, b.grad(), 1 / count));
   const Shape vector{from.rank};
   const Tensor sum = stretch(b, b.grad());
@@ -149,8 +150,7 @@ bool differentiate_shapes(Backward& b) {
     case Code::kTranspose: {
       const int rank = p.shape(g).rank;
       Attributes inverse;
-      for (int i = 0; i < rank; ++i)
-        inverse.n[static_cast<std::size_t>(a.n[static_cast<std::size_t>(i)])] = i;
+      for (int i = 0; i < rank; ++i) inverse.n[at(a.n[at(i)])] = i;
       if (p.primitives()) {
         const Tensor order = p.emit(Code::kIndices, {b.in(1)}, Shape{rank});
         b.give(0, p.emit(Code::kTranspose, {g, order}, p.shape(b.in(0)), inverse));
@@ -173,7 +173,7 @@ bool differentiate_shapes(Backward& b) {
       return true;
     case Code::kConcat: {
       std::int64_t begin = 0;
-      const int count = static_cast<int>(p.inputs[b.node].size());
+      const int count = narrow<int>(p.inputs[b.node].size());
       for (int i = 0; i < count; ++i) {
         const std::int64_t length = p.shape(b.in(i))[a.n[0]];
         if (b.wants(i)) b.give(i, slice(p, g, a.n[0], begin, length));

@@ -2,6 +2,7 @@
 #include <string>
 #include <vector>
 
+#include "base/numbers.h"
 #include "generate/checks.h"
 #include "remat/generate.h"
 #include "remat/random.h"
@@ -48,8 +49,7 @@ Graph chain(const ChainOptions& o) {
   if (o.training) {
     last = add("loss", Phase::kLoss, o.duration, {last}, -1);
     for (std::int64_t i = o.length - 1; i >= 0; --i) {
-      last = add(numbered('b', i), Phase::kBackward, 2 * o.duration,
-                 {last, values[static_cast<std::size_t>(i)]}, i);
+      last = add(numbered('b', i), Phase::kBackward, 2 * o.duration, {last, values[at(i)]}, i);
     }
   }
   builder.add_output(last);

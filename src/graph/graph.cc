@@ -6,14 +6,16 @@
 #include <limits>
 #include <unordered_map>
 
+#include "base/numbers.h"
 #include "base/one_line.h"
+#include "base/sorted.h"
 #include "remat/error.h"
 
 namespace remat {
 
 std::string_view to_string(Phase phase) {
   static constexpr std::array<std::string_view, 5> kNames{"", "forward", "loss", "backward", "update"};
-  return kNames[static_cast<std::size_t>(phase)];
+  return kNames[at(phase)];
 }
 
 std::vector<OpId> predecessors(const Graph& graph, OpId op) {
@@ -21,8 +23,7 @@ std::vector<OpId> predecessors(const Graph& graph, OpId op) {
   for (ValueId v : graph.inputs[op]) {
     if (!graph.is_graph_input(v)) result.push_back(graph.producer[v]);
   }
-  std::sort(result.begin(), result.end());
-  result.erase(std::unique(result.begin(), result.end()), result.end());
+  sort_unique(result);
   return result;
 }
 
@@ -68,8 +69,8 @@ std::string describe(const Graph& graph, ValueId value) {
 
 std::string graph_hash(const Graph& graph) {
   Hasher hash;
-  hash.add(static_cast<std::int64_t>(graph.num_values()));
-  hash.add(static_cast<std::int64_t>(graph.num_ops()));
+  hash.add(graph.values().size());
+  hash.add(graph.ops().size());
   for (Bytes b : graph.bytes) hash.add(b.count());
   hash.add_row(graph.graph_inputs);
   hash.add_row(graph.graph_outputs);
@@ -136,7 +137,7 @@ void append_text(TextColumn<I>& column, std::string_view text) {
 /// Appends `text`, sharing the characters of an earlier equal row.
 void append_shared(TextColumn<OpId>& column, std::unordered_map<std::string, OpId>& seen,
                    std::string_view text) {
-  const OpId row(static_cast<std::int64_t>(column.size()));
+  const OpId row(std::ssize(column));
   const auto [at, is_new] = seen.try_emplace(std::string(text), row);
   if (is_new) {
     append_text(column, text);
@@ -164,8 +165,7 @@ Q checked_total(const Column& column, std::string_view what) {
 
 std::int64_t GraphBuilder::add_value(Bytes bytes, std::string_view name) {
   Graph& g = state_->graph;
-  check_count(bytes.count(), "bytes",
-              [&] { return describe("value", static_cast<std::int64_t>(g.num_values()), name); });
+  check_count(bytes.count(), "bytes", [&] { return describe("value", g.values().size(), name); });
   append_text(g.value_name, name);
   return g.bytes.push_back(bytes).index();
 }
@@ -173,7 +173,7 @@ std::int64_t GraphBuilder::add_value(Bytes bytes, std::string_view name) {
 std::int64_t GraphBuilder::add_op(const OpSpec& op) {
   State& s = *state_;
   Graph& g = s.graph;
-  const auto place = [&] { return describe("op", static_cast<std::int64_t>(g.num_ops()), op.name); };
+  const auto place = [&] { return describe("op", g.ops().size(), op.name); };
   check_count(op.duration.count(), "duration", place);
   check_count(op.workspace.count(), "workspace", place);
   append_text(g.op_name, op.name);
@@ -206,8 +206,7 @@ std::vector<I> GraphBuilder::State::checked_ids(std::span<const std::int64_t> ro
     }
     result.push_back(I(index));
   }
-  if (!std::is_sorted(result.begin(), result.end())) std::sort(result.begin(), result.end());
-  result.erase(std::unique(result.begin(), result.end()), result.end());
+  sort_unique(result);
   return result;
 }
 
@@ -242,7 +241,7 @@ void GraphBuilder::State::connect_ops() {
   for (OpId op : g.ops()) {
     g.inputs.append_row(checked_ids<ValueId>(inputs[op], "input", op));
     g.after.append_row(checked_ids<OpId>(after[op], "'after'", op));
-    const std::int64_t forward = forward_of[static_cast<std::size_t>(op.index())];
+    const std::int64_t forward = forward_of[at(op)];
     const std::int64_t row[] = {forward};
     g.forward_of.push_back(forward == -1 ? OpId::none() : checked_ids<OpId>(row, "'forward_of'", op).front());
   }
@@ -287,7 +286,7 @@ Graph GraphBuilder::build() {
   Graph& g = s.graph;
   if (g.num_ops() == 0) throw InputError("the graph has no ops");
   if (std::max(g.num_ops(), g.num_values()) >=
-      static_cast<std::size_t>(std::numeric_limits<std::int32_t>::max())) {
+      narrow<std::size_t>(std::numeric_limits<std::int32_t>::max())) {
     throw InputError("the graph has more than 2^31 ops or values");
   }
   s.connect_values();

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "base/numbers.h"
+
 namespace remat {
 
 MaxFlow::Arc MaxFlow::add_arc(Node from, Node to) {
@@ -9,24 +11,24 @@ MaxFlow::Arc MaxFlow::add_arc(Node from, Node to) {
   to_.push_back(to);
   capacity_.push_back(0);
   built_ = false;
-  return static_cast<Arc>(from_.size()) - 1;
+  return narrow<Arc>(from_.size()) - 1;
 }
 
 void MaxFlow::build() {
-  begin_.assign(static_cast<std::size_t>(num_nodes_) + 1, 0);
+  begin_.assign(narrow<std::size_t>(num_nodes_) + 1, 0);
   for (std::size_t a = 0; a < from_.size(); ++a) {
-    ++begin_[static_cast<std::size_t>(from_[a]) + 1];
-    ++begin_[static_cast<std::size_t>(to_[a]) + 1];
+    ++begin_[narrow<std::size_t>(from_[a]) + 1];
+    ++begin_[narrow<std::size_t>(to_[a]) + 1];
   }
   for (std::size_t n = 1; n < begin_.size(); ++n) begin_[n] += begin_[n - 1];
-  std::vector<std::int32_t> at(begin_.begin(), begin_.end() - 1);
+  std::vector<std::int32_t> next(begin_.begin(), begin_.end() - 1);
   half_.resize(2 * from_.size());
   position_.resize(from_.size());
   for (std::size_t a = 0; a < from_.size(); ++a) {
-    const std::int32_t there = at[static_cast<std::size_t>(from_[a])]++;
-    const std::int32_t back = at[static_cast<std::size_t>(to_[a])]++;
-    half_[static_cast<std::size_t>(there)] = {to_[a], back, 0};
-    half_[static_cast<std::size_t>(back)] = {from_[a], there, 0};
+    const std::int32_t there = next[at(from_[a])]++;
+    const std::int32_t back = next[at(to_[a])]++;
+    half_[at(there)] = {to_[a], back, 0};
+    half_[at(back)] = {from_[a], there, 0};
     position_[a] = there;
   }
   built_ = true;
@@ -34,16 +36,16 @@ void MaxFlow::build() {
 
 /// Distances from the source over arcs with room.
 bool MaxFlow::find_levels() {
-  level_.assign(static_cast<std::size_t>(num_nodes_), -1);
+  level_.assign(narrow<std::size_t>(num_nodes_), -1);
   queue_.clear();
   queue_.push_back(kSource);
   level_[kSource] = 0;
   for (std::size_t q = 0; q < queue_.size(); ++q) {
-    const auto node = static_cast<std::size_t>(queue_[q]);
+    const auto node = narrow<std::size_t>(queue_[q]);
     for (std::int32_t h = begin_[node]; h < begin_[node + 1]; ++h) {
-      const Half& half = half_[static_cast<std::size_t>(h)];
-      if (half.left == 0 || level_[static_cast<std::size_t>(half.to)] >= 0) continue;
-      level_[static_cast<std::size_t>(half.to)] = level_[node] + 1;
+      const Half& half = half_[at(h)];
+      if (half.left == 0 || level_[at(half.to)] >= 0) continue;
+      level_[at(half.to)] = level_[node] + 1;
       queue_.push_back(half.to);
     }
     ticks_ += begin_[node + 1] - begin_[node];
@@ -62,36 +64,36 @@ MaxFlow::Amount MaxFlow::push_paths() {
     if (round % kLook == 0 && stop_()) stop_at_ = ticks_;
     if (node == kSink) {
       Amount room = kUnlimited;
-      for (const std::int32_t h : path_) room = std::min(room, half_[static_cast<std::size_t>(h)].left);
+      for (const std::int32_t h : path_) room = std::min(room, half_[at(h)].left);
       total += room;
       std::size_t keep = path_.size();
       for (std::size_t i = path_.size(); i-- > 0;) {
-        Half& half = half_[static_cast<std::size_t>(path_[i])];
+        Half& half = half_[at(path_[i])];
         half.left -= room;
-        half_[static_cast<std::size_t>(half.twin)].left += room;
+        half_[at(half.twin)].left += room;
         if (half.left == 0) keep = i;
       }
-      ticks_ += static_cast<std::int64_t>(path_.size());
+      ticks_ += std::ssize(path_);
       // On from the tail of the first arc that is full now.
-      node = half_[static_cast<std::size_t>(half_[static_cast<std::size_t>(path_[keep])].twin)].to;
+      node = half_[at(half_[at(path_[keep])].twin)].to;
       path_.resize(keep);
       continue;
     }
-    const auto n = static_cast<std::size_t>(node);
+    const auto n = narrow<std::size_t>(node);
     std::int32_t& h = next_[n];
     while (h < begin_[n + 1]) {
-      const Half& half = half_[static_cast<std::size_t>(h)];
-      if (half.left > 0 && level_[static_cast<std::size_t>(half.to)] == level_[n] + 1) break;
+      const Half& half = half_[at(h)];
+      if (half.left > 0 && level_[at(half.to)] == level_[n] + 1) break;
       ++h;
       ++ticks_;
     }
     if (h < begin_[n + 1]) {
       path_.push_back(h);
-      node = half_[static_cast<std::size_t>(h)].to;
+      node = half_[at(h)].to;
     } else {
       if (path_.empty()) break;
       level_[n] = -1;  // a dead end
-      node = half_[static_cast<std::size_t>(half_[static_cast<std::size_t>(path_.back())].twin)].to;
+      node = half_[at(half_[at(path_.back())].twin)].to;
       path_.pop_back();
     }
     ++ticks_;
@@ -103,9 +105,9 @@ MaxFlow::Amount MaxFlow::solve(std::int64_t most_ticks) {
   if (!built_) build();
   stop_at_ = ticks_ + most_ticks;
   for (std::size_t a = 0; a < position_.size(); ++a) {
-    Half& half = half_[static_cast<std::size_t>(position_[a])];
+    Half& half = half_[at(position_[a])];
     half.left = capacity_[a];
-    half_[static_cast<std::size_t>(half.twin)].left = 0;
+    half_[at(half.twin)].left = 0;
   }
   Amount flow = 0;
   while (ticks_ < stop_at_ && !stop_()) {

@@ -7,6 +7,8 @@
 #include <utility>
 #include <vector>
 
+#include "base/numbers.h"
+
 namespace remat {
 
 /// Dinic's algorithm on integer capacities. The arcs are given once; capacities may change between flows.
@@ -23,7 +25,7 @@ class MaxFlow {
   /// Nodes are 0 (source), 1 (sink), 2, ...
   Node add_node() { return num_nodes_++; }
   Arc add_arc(Node from, Node to);
-  void set_capacity(Arc arc, Amount capacity) { capacity_[static_cast<std::size_t>(arc)] = capacity; }
+  void set_capacity(Arc arc, Amount capacity) { capacity_[at(arc)] = capacity; }
 
   /// The value of a maximum flow, or -1 where that took more than `most_ticks` looks at arcs. Finite
   /// capacities must sum to less than kUnlimited.
@@ -31,7 +33,7 @@ class MaxFlow {
   /// Asked every few thousand looks at arcs; a flow ends as if out of ticks where it says true.
   void set_stop(std::function<bool()> stop) { stop_ = std::move(stop); }
   /// After `solve`: the node is on the source's side of the minimum cut with the fewest nodes there.
-  bool on_source_side(Node node) const { return level_[static_cast<std::size_t>(node)] >= 0; }
+  bool on_source_side(Node node) const { return level_[at(node)] >= 0; }
   /// Looks at arcs in all flows so far.
   std::int64_t ticks() const { return ticks_; }
 

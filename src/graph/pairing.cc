@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <cmath>
 
+#include "base/numbers.h"
+
 namespace remat {
 namespace {
 
@@ -19,7 +21,7 @@ bool is_read(const Graph& graph, OpId op) {
 /// Of all values that ops make and read. Ops at the end that make nothing anybody reads are updates of
 /// parameters: they are left out, since gradients that wait for them cross as much as activations do.
 std::vector<Span> spans(const Graph& graph) {
-  OpId end(static_cast<std::int64_t>(graph.num_ops()));
+  OpId end(graph.ops().size());
   while (end > OpId(0) && !is_read(graph, end.prev())) end = end.prev();
   std::vector<Span> result;
   for (ValueId v : graph.values()) {
@@ -52,7 +54,7 @@ std::pair<OpId, std::int64_t> busiest_place(const Graph& graph, const std::vecto
 
 /// The share of pairs of values of which the one made first is read last. O(n log n), by merging.
 double nested_share(std::vector<Span> crossing) {
-  const auto count = static_cast<double>(crossing.size());
+  const auto count = real(crossing.size());
   if (count < 2) return 0;
   std::sort(crossing.begin(), crossing.end(), [](const Span& a, const Span& b) {
     return a.made != b.made ? a.made < b.made : a.last > b.last;
@@ -77,7 +79,7 @@ double nested_share(std::vector<Span> crossing) {
     }
     std::swap(last, merged);
   }
-  return 1 - static_cast<double>(against) / (count * (count - 1) / 2);
+  return 1 - real(against) / (count * (count - 1) / 2);
 }
 
 /// A loss that nobody differentiates through ends the forward pass: kept, and read by no op.
@@ -90,14 +92,14 @@ bool is_loss(const Graph& graph, OpId op) {
 std::optional<Pairing> derived(const Graph& graph) {
   const std::vector<Span> all = spans(graph);
   auto [boundary, most] = busiest_place(graph, all);
-  if (most < 2 || 8 * most < static_cast<std::int64_t>(all.size())) return std::nullopt;
+  if (most < 2 || 8 * most < std::ssize(all)) return std::nullopt;
   std::vector<Span> crossing;
   for (const Span& span : all) {
     if (span.made < boundary && span.last >= boundary) crossing.push_back(span);
   }
   constexpr double kNested = 0.8, kChance = 0.3;
   if (nested_share(crossing) < std::min(1.0, kNested + kChance / std::sqrt(most))) return std::nullopt;
-  const auto ops = static_cast<std::int64_t>(graph.num_ops());
+  const auto ops = graph.ops().size();
   if (is_loss(graph, boundary) && boundary.index() + 1 < ops) boundary = boundary.next();
   return Pairing{boundary, true};
 }

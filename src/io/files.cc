@@ -11,6 +11,7 @@
 #include <system_error>
 #include <tuple>
 
+#include "base/numbers.h"
 #include "remat/error.h"
 #include "remat/io.h"
 
@@ -46,7 +47,7 @@ int write_all(int descriptor, std::string_view text) {
       if (errno == EINTR) continue;
       return errno;
     }
-    text.remove_prefix(static_cast<std::size_t>(written));
+    text.remove_prefix(narrow<std::size_t>(written));
   }
   return 0;
 }
@@ -160,14 +161,14 @@ std::string read_file(const std::filesystem::path& path, FileKind kind) {
   std::string text;
   std::size_t size = 0;
   // A regular file is read in one piece; one byte more lets the last read see its end.
-  std::size_t room = S_ISREG(about.st_mode) ? static_cast<std::size_t>(about.st_size) + 1 : 1 << 16;
+  std::size_t room = S_ISREG(about.st_mode) ? narrow<std::size_t>(about.st_size) + 1 : 1 << 16;
   for (;;) {
     if (text.size() < size + room) text.resize(size + room);
     const ssize_t got = ::read(file.descriptor(), text.data() + size, text.size() - size);
     if (got < 0 && errno == EINTR) continue;
     if (got < 0) fail("read", path, errno);
     if (got == 0) break;
-    size += static_cast<std::size_t>(got);
+    size += narrow<std::size_t>(got);
     room = size == text.size() ? std::max<std::size_t>(size, 1 << 16) : text.size() - size;
   }
   text.resize(size);

@@ -4,6 +4,7 @@
 #include <iterator>
 #include <nlohmann/json.hpp>
 
+#include "base/numbers.h"
 #include "base/one_line.h"
 
 namespace remat::io {
@@ -64,7 +65,7 @@ class Events {
   }
   bool number_unsigned(json::number_unsigned_t value) {
     if (value > static_cast<std::uint64_t>(std::numeric_limits<std::int64_t>::max())) {
-      return number_float(static_cast<double>(value), std::to_string(value));
+      return number_float(real(value), std::to_string(value));
     }
     return number_integer(static_cast<std::int64_t>(value));
   }
@@ -136,7 +137,7 @@ void Reader::close() {
 }
 
 std::string Reader::position() const {
-  const std::string_view read = text_.substr(0, static_cast<std::size_t>(at_ - text_.data()));
+  const std::string_view read = text_.substr(0, narrow<std::size_t>(at_ - text_.data()));
   const auto line = 1 + std::count(read.begin(), read.end(), '\n');
   const std::size_t newline = read.rfind('\n');
   const std::size_t column = newline == std::string_view::npos ? read.size() : read.size() - newline - 1;
@@ -236,7 +237,7 @@ void Choice::text(Reader& reader, std::string& read) {
     for (std::string_view word : words_) known += (known.empty() ? "'" : ", '") + std::string(word) + "'";
     reader.fail("found " + in_quotes(read) + " instead of one of " + known);
   }
-  value = static_cast<std::size_t>(at - words_.begin());
+  value = narrow<std::size_t>(at - words_.begin());
 }
 
 void Object::begin_object(Reader&) {

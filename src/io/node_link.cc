@@ -5,6 +5,8 @@
 #include <queue>
 #include <variant>
 
+#include "base/numbers.h"
+#include "base/sorted.h"
 #include "io/graph_formats.h"
 #include "io/json_reader.h"
 
@@ -19,8 +21,7 @@ std::string spelled(const NodeName& name) {
 }
 
 bool is_whole(double value) {
-  return value >= -0x1p62 && value <= 0x1p62 &&
-         static_cast<double>(static_cast<std::int64_t>(value)) == value;
+  return value >= -0x1p62 && value <= 0x1p62 && real(static_cast<std::int64_t>(value)) == value;
 }
 
 /// A node's name. As in Python 1, 1.0 and true are one name, "1" is another.
@@ -54,7 +55,7 @@ class Amount : public Integer {
   void number(Reader& reader, double read, const std::string& text) override {
     if (!(read >= 0 && read < 0x1p62)) fail_range(reader, text);
     value = static_cast<std::int64_t>(read);
-    *cut_ += static_cast<double>(value) != read;
+    *cut_ += real(value) != read;
   }
 
  private:
@@ -136,11 +137,11 @@ class NodeObject : public Object {
 class NameTable {
  public:
   std::int32_t number(const NodeName& name) {
-    const auto [at, is_new] = numbers_.try_emplace(name, static_cast<std::int32_t>(names_.size()));
+    const auto [at, is_new] = numbers_.try_emplace(name, narrow<std::int32_t>(names_.size()));
     if (is_new) names_.push_back(&at->first);
     return at->second;
   }
-  const NodeName& name(std::int32_t number) const { return *names_[static_cast<std::size_t>(number)]; }
+  const NodeName& name(std::int32_t number) const { return *names_[at(number)]; }
   std::size_t size() const { return names_.size(); }
 
  private:
@@ -294,7 +295,7 @@ class NodeLinkGraph {
  private:
   template <class T>
   static std::size_t at(T index) {
-    return static_cast<std::size_t>(index);
+    return narrow<std::size_t>(index);
   }
   static void add(GraphBuilder& builder, const Node& node,
                   const std::vector<std::vector<std::int64_t>>& inputs) {
@@ -316,7 +317,7 @@ class NodeLinkGraph {
         throw InputError("nodes " + std::to_string(index_[number]) + " and " + std::to_string(i) +
                          " have the same name " + spelled(nodes[i].id));
       }
-      index_[number] = static_cast<std::int32_t>(i);
+      index_[number] = narrow<std::int32_t>(i);
     }
   }
   std::int32_t node_of(std::int32_t number, const std::string& place) const {
@@ -332,10 +333,7 @@ class NodeLinkGraph {
       const std::string place = "link " + std::to_string(i);
       successors_[at(node_of(links[i].first, place))].push_back(node_of(links[i].second, place));
     }
-    for (auto& row : successors_) {
-      std::sort(row.begin(), row.end());
-      row.erase(std::unique(row.begin(), row.end()), row.end());
-    }
+    for (auto& row : successors_) sort_unique(row);
   }
 
   std::vector<std::int32_t> given_order() const {
@@ -363,7 +361,7 @@ class NodeLinkGraph {
     }
     std::priority_queue<std::int32_t, std::vector<std::int32_t>, std::greater<>> ready;
     for (std::size_t i = 0; i < waiting_for.size(); ++i) {
-      if (waiting_for[i] == 0) ready.push(static_cast<std::int32_t>(i));
+      if (waiting_for[i] == 0) ready.push(narrow<std::int32_t>(i));
     }
     while (!ready.empty()) {
       order.push_back(ready.top());
@@ -382,8 +380,8 @@ class NodeLinkGraph {
     std::int32_t start = -1;
     for (std::size_t from = 0; from < successors_.size(); ++from) {
       if (waiting_for[from] == 0) continue;
-      for (std::int32_t to : successors_[from]) before[at(to)] = static_cast<std::int32_t>(from);
-      start = static_cast<std::int32_t>(from);
+      for (std::int32_t to : successors_[from]) before[at(to)] = narrow<std::int32_t>(from);
+      start = narrow<std::int32_t>(from);
     }
     for (std::size_t i = 0; i < successors_.size(); ++i) start = before[at(start)];
     std::vector<std::int32_t> cycle{start};

@@ -1,6 +1,7 @@
 #include <charconv>
 #include <cmath>
 
+#include "base/numbers.h"
 #include "io/json_reader.h"
 #include "io/json_text.h"
 #include "remat/io.h"
@@ -61,7 +62,7 @@ class Number : public io::Element {
  public:
   std::string_view expected() const override { return "a number"; }
   void null(io::Reader&) override { value.reset(); }
-  void integer(io::Reader&, std::int64_t read) override { value = static_cast<double>(read); }
+  void integer(io::Reader&, std::int64_t read) override { value = real(read); }
   void number(io::Reader&, double read, const std::string&) override { value = read; }
   std::optional<double> value;
 };

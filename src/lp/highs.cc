@@ -7,6 +7,7 @@
 #include <mutex>
 #include <utility>
 
+#include "base/numbers.h"
 #include "base/side_job.h"
 #include "interfaces/highs_c_api.h"
 
@@ -69,7 +70,7 @@ void pass_model(void* highs, const Model& model, bool relax) {
   };
   const auto lower = finite(model.lower), upper = finite(model.upper);
   const auto row_lower = finite(model.row_lower), row_upper = finite(model.row_upper);
-  const auto nonzeros = static_cast<HighsInt>(model.num_entries());
+  const auto nonzeros = narrow<HighsInt>(model.num_entries());
   if (relax) {
     Highs_passLp(highs, model.num_columns(), model.num_rows(), nonzeros, kHighsMatrixFormatRowwise,
                  kHighsObjSenseMinimize, 0.0, model.cost.data(), lower.data(), upper.data(), row_lower.data(),
@@ -87,7 +88,7 @@ void set_options(void* highs, const Settings& settings, const Limits& limits) {
   Highs_setBoolOptionValue(highs, "output_flag", 0);
   Highs_setIntOptionValue(highs, "threads", settings.threads);
   Highs_setStringOptionValue(highs, "parallel", settings.threads > 1 ? "on" : "off");
-  Highs_setIntOptionValue(highs, "random_seed", static_cast<HighsInt>(settings.seed & 0x7fffffff));
+  Highs_setIntOptionValue(highs, "random_seed", narrow<HighsInt>(settings.seed & 0x7fffffff));
   Highs_setDoubleOptionValue(highs, "mip_rel_gap", settings.relative_gap);
   Highs_setDoubleOptionValue(highs, "mip_abs_gap", settings.absolute_gap);
   Highs_setDoubleOptionValue(highs, "mip_heuristic_effort", settings.heuristic_effort);
@@ -102,10 +103,10 @@ void pass_start(void* highs, const std::vector<double>& start) {
   std::vector<double> values;
   for (std::size_t c = 0; c < start.size(); ++c) {
     if (std::isnan(start[c])) continue;
-    columns.push_back(static_cast<HighsInt>(c));
+    columns.push_back(narrow<HighsInt>(c));
     values.push_back(start[c]);
   }
-  Highs_setSparseSolution(highs, static_cast<HighsInt>(columns.size()), columns.data(), values.data());
+  Highs_setSparseSolution(highs, narrow<HighsInt>(columns.size()), columns.data(), values.data());
 }
 
 Outcome outcome_of(HighsInt status) {
@@ -247,7 +248,7 @@ Relaxation::~Relaxation() = default;
 
 void Relaxation::update(Column column) {
   if (state_->left_behind) return;
-  const auto c = static_cast<std::size_t>(column);
+  const auto c = narrow<std::size_t>(column);
   Highs_changeColBounds(state_->job->highs.get(), column, state_->model.lower[c], state_->model.upper[c]);
 }
 

@@ -5,6 +5,8 @@
 #include <cmath>
 #include <cstdlib>
 
+#include "base/numbers.h"
+
 namespace remat::lp {
 
 Column Model::add_column(double c, double lo, double hi, bool is_integer) {
@@ -28,7 +30,7 @@ void Model::add_row(double lo, double hi, std::span<const Term> terms) {
     entry_column.push_back(column);
     entry_factor.push_back(factor);
   }
-  const int end = static_cast<int>(entry_column.size());
+  const int end = narrow<int>(entry_column.size());
   if (end == row_begin.back() && lo <= 0 && hi >= 0) return;
   row_begin.push_back(end);
   row_lower.push_back(lo);
@@ -78,8 +80,8 @@ class WeakDuality {
     if (y == 0 || !std::isfinite(side)) return;
     add(y * side);
     for (int e = model_.row_begin[row]; e < model_.row_begin[row + 1]; ++e) {
-      const auto i = static_cast<std::size_t>(e);
-      take(static_cast<std::size_t>(model_.entry_column[i]), -y * model_.entry_factor[i]);
+      const auto i = narrow<std::size_t>(e);
+      take(narrow<std::size_t>(model_.entry_column[i]), -y * model_.entry_factor[i]);
     }
   }
   void add_column(std::size_t c) {
@@ -136,8 +138,8 @@ double violation(const Model& model, std::span<const double> x) {
   for (std::size_t row = 0; row < model.row_lower.size(); ++row) {
     double sum = 0;
     for (int e = model.row_begin[row]; e < model.row_begin[row + 1]; ++e) {
-      const auto i = static_cast<std::size_t>(e);
-      sum += model.entry_factor[i] * x[static_cast<std::size_t>(model.entry_column[i])];
+      const auto i = narrow<std::size_t>(e);
+      sum += model.entry_factor[i] * x[at(model.entry_column[i])];
     }
     worst = std::max({worst, model.row_lower[row] - sum, sum - model.row_upper[row]});
   }

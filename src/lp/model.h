@@ -7,6 +7,8 @@
 #include <utility>
 #include <vector>
 
+#include "base/numbers.h"
+
 namespace remat::lp {
 
 inline constexpr double kInfinity = std::numeric_limits<double>::infinity();
@@ -28,9 +30,9 @@ struct Model {
   std::vector<int> entry_column;
   std::vector<double> entry_factor;
 
-  int num_columns() const { return static_cast<int>(cost.size()); }
-  int num_rows() const { return static_cast<int>(row_lower.size()); }
-  std::int64_t num_entries() const { return static_cast<std::int64_t>(entry_column.size()); }
+  int num_columns() const { return narrow<int>(cost.size()); }
+  int num_rows() const { return narrow<int>(row_lower.size()); }
+  std::int64_t num_entries() const { return std::ssize(entry_column); }
 
   Column add_column(double c, double lo, double hi, bool is_integer);
   /// Terms of one column may repeat; they are summed. Rows without terms are dropped where they hold.

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "base/numbers.h"
 #include "lp/highs.h"
 
 namespace remat::lp {
@@ -66,7 +67,7 @@ class Tree {
       if (const auto lower = on_solution_(*solution.x)) cutoff_ = std::min(cutoff_, *lower);
       return leave(bound);
     }
-    const double near = std::round((*solution.x)[static_cast<std::size_t>(column)]);
+    const double near = std::round((*solution.x)[at(column)]);
     open_.push_back({trail_.size(), column, 1 - near, bound});
     open_.push_back({trail_.size(), column, near, bound});
   }
@@ -86,7 +87,7 @@ class Tree {
   }
 
   void fix(Column column, double value) {
-    model_.lower[static_cast<std::size_t>(column)] = model_.upper[static_cast<std::size_t>(column)] = value;
+    model_.lower[at(column)] = model_.upper[at(column)] = value;
     settle(column);
   }
   void settle(Column column) {
@@ -95,7 +96,7 @@ class Tree {
   }
   void back_to(std::size_t depth) {
     for (; trail_.size() > depth; trail_.pop_back()) {
-      const auto c = static_cast<std::size_t>(trail_.back());
+      const auto c = narrow<std::size_t>(trail_.back());
       model_.lower[c] = 0;
       model_.upper[c] = 1;
       relaxation_.update(trail_.back());

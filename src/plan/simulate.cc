@@ -1,5 +1,6 @@
 #include <algorithm>
 
+#include "base/numbers.h"
 #include "remat/keep_all.h"
 #include "remat/plan.h"
 
@@ -20,7 +21,7 @@ namespace {
 /// its life. One pass from the back: the first read met on the way to an instance's birth is its last.
 template <class End>
 void for_each_life(const Graph& graph, const Plan& plan, End&& end) {
-  const StepId n(static_cast<std::int64_t>(plan.steps.size()));
+  const StepId n(std::ssize(plan.steps));
   IndexVector<ValueId, StepId> last_read(graph.num_values());
   for (ValueId v : graph.graph_outputs) last_read[v] = n.prev();
   for (StepId step = n.prev(); step; step = step.prev()) {
@@ -81,11 +82,11 @@ std::vector<InstanceLife> instance_lives(const Graph& graph, const Plan& plan) {
 
 double overhead(const Graph& graph, Duration duration) {
   const auto base = graph.base_duration.count();
-  return base == 0 ? 0.0 : static_cast<double>(duration.count() - base) / static_cast<double>(base);
+  return base == 0 ? 0.0 : real(duration.count() - base) / real(base);
 }
 
 std::int64_t recomputed_ops(const Graph& graph, const Plan& plan) {
-  return static_cast<std::int64_t>(plan.steps.size()) - static_cast<std::int64_t>(graph.num_ops());
+  return std::ssize(plan.steps) - graph.ops().size();
 }
 
 Bytes keep_all_peak(const Graph& graph) { return simulate(graph, keep_all_plan(graph)).peak; }

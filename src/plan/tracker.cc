@@ -4,6 +4,8 @@
 #include <cassert>
 #include <stdexcept>
 
+#include "base/numbers.h"
+
 namespace remat {
 
 void Tracker::reset(const Plan& plan, Bytes budget) {
@@ -15,7 +17,7 @@ void Tracker::reset(const Plan& plan, Bytes budget) {
   last_reader_.clear();
   std::int64_t width = 0;
   for (OpId op : graph_->graph->ops()) width = std::max(width, graph_->num_bundles(op));
-  free_.assign(static_cast<std::size_t>(width) + 1, {});
+  free_.assign(narrow<std::size_t>(width) + 1, {});
   pending_duration_ = pending_excess_ = duration_ = 0;
   const std::size_t ops = graph_->duration.size();
   const std::size_t n = plan.steps.size() + 2;
@@ -35,14 +37,14 @@ void Tracker::reset(const Plan& plan, Bytes budget) {
   std::vector<std::int64_t> crossing(n + 1, 0);
   for (OccId occ : op_.ids()) {
     for (BundleId b : graph_->bundles(op_[occ])) {
-      crossing[static_cast<std::size_t>(occ.index()) + 1] += graph_->units[b];
-      crossing[static_cast<std::size_t>(last_reader(occ, b).index()) + 1] -= graph_->units[b];
+      crossing[narrow<std::size_t>(occ.index()) + 1] += graph_->units[b];
+      crossing[narrow<std::size_t>(last_reader(occ, b).index()) + 1] -= graph_->units[b];
     }
   }
   std::vector<std::int64_t> memory(n);
   std::int64_t live = 0;
   for (OccId occ : op_.ids()) {
-    const auto at = static_cast<std::size_t>(occ.index());
+    const auto at = narrow<std::size_t>(occ.index());
     live += crossing[at];
     memory[at] = live + graph_->own[op_[occ]];
   }
@@ -54,8 +56,8 @@ void Tracker::reset(const Plan& plan, Bytes budget) {
 void Tracker::start_chain(OccId occ) {
   const OpId op = op_[occ];
   duration_ += graph_->duration[op];
-  base_[occ] = static_cast<std::int32_t>(last_reader_.size());
-  last_reader_.resize(last_reader_.size() + static_cast<std::size_t>(graph_->num_bundles(op)), occ);
+  base_[occ] = narrow<std::int32_t>(last_reader_.size());
+  last_reader_.resize(last_reader_.size() + narrow<std::size_t>(graph_->num_bundles(op)), occ);
   for (BundleId b : graph_->inputs[op]) {
     last_reader_[instance(tail_[graph_->producer[b]], b)] = occ;
   }
@@ -70,7 +72,7 @@ void Tracker::set_budget(Bytes budget) {
 
 Plan Tracker::plan() const {
   Plan plan;
-  plan.steps.reserve(static_cast<std::size_t>(steps()));
+  plan.steps.reserve(narrow<std::size_t>(steps()));
   for (OccId occ = next(begin_occ()); occ != end_occ(); occ = next(occ)) plan.steps.push_back(op_[occ]);
   return plan;
 }
@@ -116,8 +118,8 @@ OccId Tracker::first_reader(OccId occ, BundleId bundle) const {
 }
 
 bool Tracker::unread(OccId occ) const {
-  const auto base = static_cast<std::size_t>(base_[occ]);
-  const auto count = static_cast<std::size_t>(graph_->num_bundles(op_[occ]));
+  const auto base = narrow<std::size_t>(base_[occ]);
+  const auto count = narrow<std::size_t>(graph_->num_bundles(op_[occ]));
   for (std::size_t i = base; i < base + count; ++i) {
     if (last_reader_[i] != occ) return false;
   }
@@ -168,7 +170,7 @@ bool Tracker::shiftable(OccId occ, OccId before) const {
 }
 
 OccId Tracker::new_occ(OpId op) {
-  const auto width = static_cast<std::size_t>(graph_->num_bundles(op));
+  const auto width = narrow<std::size_t>(graph_->num_bundles(op));
   OccId occ;
   if (!free_[width].empty()) {
     occ = free_[width].back();
@@ -178,7 +180,7 @@ OccId Tracker::new_occ(OpId op) {
     occ = op_.push_back(op);
     next_run_.push_back(OccId());
     prev_run_.push_back(OccId());
-    base_.push_back(static_cast<std::int32_t>(last_reader_.size()));
+    base_.push_back(narrow<std::int32_t>(last_reader_.size()));
     extra_at_.push_back(-1);
     committed_at_.push_back(0);
     last_reader_.resize(last_reader_.size() + width);
@@ -191,13 +193,13 @@ OccId Tracker::new_occ(OpId op) {
 
 void Tracker::set_extra(OccId occ, bool extra) {
   if (extra) {
-    extra_at_[occ] = static_cast<std::int32_t>(extras_.size());
+    extra_at_[occ] = narrow<std::int32_t>(extras_.size());
     extras_.push_back(occ);
     return;
   }
-  const auto at = extra_at_[occ];
-  extras_[static_cast<std::size_t>(at)] = extras_.back();
-  extra_at_[extras_.back()] = at;
+  const auto place = extra_at_[occ];
+  extras_[at(place)] = extras_.back();
+  extra_at_[extras_.back()] = place;
   extras_.pop_back();
   extra_at_[occ] = -1;
 }
@@ -231,7 +233,7 @@ void Tracker::unlink(OccId occ) {
 
 void Tracker::set_last(OccId occ, BundleId bundle, OccId reader) {
   const std::size_t at = instance(occ, bundle);
-  log_.push_back({LogKind::kLastReader, static_cast<std::int32_t>(at), last_reader_[at], 0});
+  log_.push_back({LogKind::kLastReader, narrow<std::int32_t>(at), last_reader_[at], 0});
   last_reader_[at] = reader;
   if (reader == occ) unread_.push_back(occ);
 }
@@ -316,11 +318,11 @@ void Tracker::erase(OccId c) {
 void Tracker::forget_endpoint(OccId occ, OccId instead) {
   for (std::size_t i = 0; i < deltas_.size(); ++i) {
     if (deltas_[i].after == occ) {
-      log_.push_back({LogKind::kAfter, static_cast<std::int32_t>(i), occ, 0});
+      log_.push_back({LogKind::kAfter, narrow<std::int32_t>(i), occ, 0});
       deltas_[i].after = instead;
     }
     if (deltas_[i].upto == occ) {
-      log_.push_back({LogKind::kUpto, static_cast<std::int32_t>(i), occ, 0});
+      log_.push_back({LogKind::kUpto, narrow<std::int32_t>(i), occ, 0});
       deltas_[i].upto = instead;
     }
   }
@@ -415,7 +417,7 @@ void Tracker::finish_log() {
     } else if (entry.kind == LogKind::kErase) {
       const OccId occ(entry.at);
       committed_at_[occ] = 1;
-      free_[static_cast<std::size_t>(graph_->num_bundles(op_[occ]))].push_back(occ);
+      free_[at(graph_->num_bundles(op_[occ]))].push_back(occ);
       if (present(entry.occ)) touched_.push_back(entry.occ);
     }
   }
@@ -442,7 +444,7 @@ void Tracker::rollback(const Mark& mark) {
         const OccId occ(entry.at);
         unlink(occ);
         blocks_.erase(occ);
-        free_[static_cast<std::size_t>(graph_->num_bundles(op_[occ]))].push_back(occ);
+        free_[at(graph_->num_bundles(op_[occ]))].push_back(occ);
         break;
       }
       case LogKind::kErase: {
@@ -452,13 +454,13 @@ void Tracker::rollback(const Mark& mark) {
         break;
       }
       case LogKind::kLastReader:
-        last_reader_[static_cast<std::size_t>(entry.at)] = entry.occ;
+        last_reader_[at(entry.at)] = entry.occ;
         break;
       case LogKind::kAfter:
-        deltas_[static_cast<std::size_t>(entry.at)].after = entry.occ;
+        deltas_[at(entry.at)].after = entry.occ;
         break;
       case LogKind::kUpto:
-        deltas_[static_cast<std::size_t>(entry.at)].upto = entry.occ;
+        deltas_[at(entry.at)].upto = entry.occ;
         break;
     }
   }

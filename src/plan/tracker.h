@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "base/numbers.h"
 #include "plan/tracker_blocks.h"
 #include "plan/tracker_graph.h"
 #include "remat/plan.h"
@@ -140,7 +141,7 @@ class Tracker {
   };
 
   std::size_t instance(OccId occ, BundleId bundle) const {
-    return static_cast<std::size_t>(base_[occ] + (bundle.index() - graph_->first_bundle[op_[occ]].index()));
+    return narrow<std::size_t>(base_[occ] + (bundle.index() - graph_->first_bundle[op_[occ]].index()));
   }
   OccId new_occ(OpId op);
   void link(OccId occ, OccId prev_run);

@@ -4,6 +4,7 @@
 #include <cassert>
 #include <cstdlib>
 
+#include "base/numbers.h"
 #include "plan/tracker_kernels.h"
 
 namespace remat {
@@ -27,19 +28,19 @@ std::int64_t minus(std::int64_t a, std::int64_t b) {
 
 std::int64_t StepBlocks::ceiling() const { return narrow_ ? kNarrowCeiling : kWideCeiling; }
 
-void StepBlocks::assign(std::span<const std::int64_t> memory, bool narrow, std::int64_t budget) {
+void StepBlocks::assign(std::span<const std::int64_t> memory, bool in_32_bits, std::int64_t budget) {
   *this = StepBlocks();
-  narrow_ = narrow;
+  narrow_ = in_32_bits;
   budget_ = budget;
-  size_ = static_cast<std::int64_t>(memory.size());
+  size_ = std::ssize(memory);
   slot_.resize(memory.size(), kNowhere);
   for (std::size_t begin = 0; begin < memory.size(); begin += kFill) {
     const std::size_t end = std::min(memory.size(), begin + kFill);
     const std::size_t block = new_block();
     const std::size_t rank = ids_.size();
     ids_.push_back(block);
-    rank_[block] = static_cast<std::int32_t>(rank);
-    count_.push_back(static_cast<std::int32_t>(end - begin));
+    rank_[block] = narrow<std::int32_t>(rank);
+    count_.push_back(narrow<std::int32_t>(end - begin));
     max_.push_back(0);
     min_.push_back(0);
     added_.push_back(0);
@@ -47,21 +48,21 @@ void StepBlocks::assign(std::span<const std::int64_t> memory, bool narrow, std::
       const OccId occ(static_cast<std::int64_t>(i));
       slot_[occ] = static_cast<std::uint32_t>(block * kCapacity + (i - begin));
       occ_[slot_[occ]] = occ;
-      store(rank, static_cast<std::int32_t>(i - begin), memory[i]);
+      store(rank, narrow<std::int32_t>(i - begin), memory[i]);
     }
     refresh_bounds(rank);
   }
 }
 
 std::int64_t StepBlocks::load(std::size_t rank, std::int32_t index) const {
-  const std::size_t at = ids_[rank] * kCapacity + static_cast<std::size_t>(index);
+  const std::size_t at = ids_[rank] * kCapacity + narrow<std::size_t>(index);
   return narrow_ ? static_cast<std::int32_t>(static_cast<std::uint32_t>(cells32_[at]) +
                                              static_cast<std::uint32_t>(added_[rank]))
                  : plus(cells64_[at], added_[rank]);
 }
 
 void StepBlocks::store(std::size_t rank, std::int32_t index, std::int64_t memory) {
-  const std::size_t at = ids_[rank] * kCapacity + static_cast<std::size_t>(index);
+  const std::size_t at = ids_[rank] * kCapacity + narrow<std::size_t>(index);
   if (narrow_) {
     cells32_[at] = static_cast<std::int32_t>(static_cast<std::uint32_t>(memory) -
                                              static_cast<std::uint32_t>(added_[rank]));
@@ -72,8 +73,8 @@ void StepBlocks::store(std::size_t rank, std::int32_t index, std::int64_t memory
 
 OccId StepBlocks::next(OccId occ) const {
   const std::uint32_t slot = slot_[occ];
-  auto rank = static_cast<std::size_t>(rank_[slot / kCapacity]);
-  if (static_cast<std::int32_t>(slot % kCapacity) + 1 < count_[rank]) return occ_[slot + 1];
+  auto rank = narrow<std::size_t>(rank_[slot / kCapacity]);
+  if (narrow<std::int32_t>(slot % kCapacity) + 1 < count_[rank]) return occ_[slot + 1];
   do ++rank;
   while (rank < ids_.size() && count_[rank] == 0);
   return rank == ids_.size() ? OccId::none() : occ_[ids_[rank] * kCapacity];
@@ -82,16 +83,16 @@ OccId StepBlocks::next(OccId occ) const {
 OccId StepBlocks::prev(OccId occ) const {
   const std::uint32_t slot = slot_[occ];
   if (slot % kCapacity > 0) return occ_[slot - 1];
-  auto rank = static_cast<std::size_t>(rank_[slot / kCapacity]);
+  auto rank = narrow<std::size_t>(rank_[slot / kCapacity]);
   while (rank > 0) {
     --rank;
-    if (count_[rank] > 0) return occ_[ids_[rank] * kCapacity + static_cast<std::size_t>(count_[rank] - 1)];
+    if (count_[rank] > 0) return occ_[ids_[rank] * kCapacity + narrow<std::size_t>(count_[rank] - 1)];
   }
   return OccId::none();
 }
 
 OccId StepBlocks::at_or_after(Key key) const {
-  auto rank = static_cast<std::size_t>(key / kCapacity);
+  auto rank = narrow<std::size_t>(key / kCapacity);
   std::int32_t index = key % kCapacity;
   while (index >= count_[rank]) {
     if (rank + 1 == ids_.size()) {
@@ -102,29 +103,29 @@ OccId StepBlocks::at_or_after(Key key) const {
     ++rank;
     index = 0;
   }
-  return occ_[ids_[rank] * kCapacity + static_cast<std::size_t>(index)];
+  return occ_[ids_[rank] * kCapacity + narrow<std::size_t>(index)];
 }
 
 std::int64_t StepBlocks::memory(OccId occ) const {
-  return load(rank_of(occ), static_cast<std::int32_t>(slot_[occ] % kCapacity));
+  return load(rank_of(occ), narrow<std::int32_t>(slot_[occ] % kCapacity));
 }
 
 OccId StepBlocks::random(Random& random) const {
   for (;;) {
-    const auto at = random.below(static_cast<std::int64_t>(ids_.size()) * kCapacity);
-    const auto rank = static_cast<std::size_t>(at / kCapacity);
-    const auto index = static_cast<std::int32_t>(at % kCapacity);
-    if (index < count_[rank]) return occ_[ids_[rank] * kCapacity + static_cast<std::size_t>(index)];
+    const auto at = random.below(std::ssize(ids_) * kCapacity);
+    const auto rank = narrow<std::size_t>(at / kCapacity);
+    const auto index = narrow<std::int32_t>(at % kCapacity);
+    if (index < count_[rank]) return occ_[ids_[rank] * kCapacity + narrow<std::size_t>(index)];
   }
 }
 
 OccId StepBlocks::random_over(std::size_t rank, Random& random) const {
   const std::int32_t n = count_[rank];
   if (n == 0) return OccId::none();
-  const auto start = static_cast<std::int32_t>(random.below(n));
+  const auto start = narrow<std::int32_t>(random.below(n));
   for (std::int32_t i = 0; i < n; ++i) {
     const std::int32_t index = start + i < n ? start + i : start + i - n;
-    if (load(rank, index) > budget_) return occ_[ids_[rank] * kCapacity + static_cast<std::size_t>(index)];
+    if (load(rank, index) > budget_) return occ_[ids_[rank] * kCapacity + narrow<std::size_t>(index)];
   }
   return OccId::none();
 }
@@ -147,7 +148,7 @@ std::size_t StepBlocks::new_block() {
 }
 
 void StepBlocks::renumber(std::size_t from_rank) {
-  for (std::size_t r = from_rank; r < ids_.size(); ++r) rank_[ids_[r]] = static_cast<std::int32_t>(r);
+  for (std::size_t r = from_rank; r < ids_.size(); ++r) rank_[ids_[r]] = narrow<std::int32_t>(r);
 }
 
 void StepBlocks::refresh_bounds(std::size_t rank) {
@@ -180,8 +181,7 @@ void StepBlocks::move_cells(std::size_t from_block, std::int32_t from, std::size
   } else {
     shift(cells64_);
   }
-  for (std::ptrdiff_t i = b; i < b + count; ++i)
-    slot_[occ_[static_cast<std::size_t>(i)]] = static_cast<std::uint32_t>(i);
+  for (std::ptrdiff_t i = b; i < b + count; ++i) slot_[occ_[at(i)]] = static_cast<std::uint32_t>(i);
 }
 
 void StepBlocks::split(std::size_t rank) {
@@ -215,8 +215,8 @@ void StepBlocks::merge_into(std::size_t rank, std::size_t next_rank) {
   const std::int32_t n = count_[rank];
   for (std::int32_t i = 0; i < count_[next_rank]; ++i) {
     const std::int64_t memory = load(next_rank, i);
-    const OccId occ = occ_[ids_[next_rank] * kCapacity + static_cast<std::size_t>(i)];
-    const std::size_t slot = ids_[rank] * kCapacity + static_cast<std::size_t>(n + i);
+    const OccId occ = occ_[ids_[next_rank] * kCapacity + narrow<std::size_t>(i)];
+    const std::size_t slot = ids_[rank] * kCapacity + narrow<std::size_t>(n + i);
     occ_[slot] = occ;
     slot_[occ] = static_cast<std::uint32_t>(slot);
     store(rank, n + i, memory);
@@ -243,10 +243,10 @@ void StepBlocks::insert_before(OccId occ, OccId next, std::int64_t memory) {
     split(rank);
     rank = rank_of(next);
   }
-  const auto index = static_cast<std::int32_t>(slot_[next] % kCapacity);
+  const auto index = narrow<std::int32_t>(slot_[next] % kCapacity);
   const std::size_t block = ids_[rank];
   move_cells(block, index, block, index + 1, count_[rank] - index);
-  const std::size_t slot = block * kCapacity + static_cast<std::size_t>(index);
+  const std::size_t slot = block * kCapacity + narrow<std::size_t>(index);
   occ_[slot] = occ;
   slot_[occ] = static_cast<std::uint32_t>(slot);
   store(rank, index, memory);
@@ -258,7 +258,7 @@ void StepBlocks::insert_before(OccId occ, OccId next, std::int64_t memory) {
 
 std::int64_t StepBlocks::erase(OccId occ) {
   const std::size_t rank = rank_of(occ);
-  const auto index = static_cast<std::int32_t>(slot_[occ] % kCapacity);
+  const auto index = narrow<std::int32_t>(slot_[occ] % kCapacity);
   const std::int64_t memory = load(rank, index);
   slot_[occ] = kNowhere;
   move_cells(ids_[rank], index + 1, ids_[rank], index, count_[rank] - index - 1);
@@ -285,14 +285,14 @@ Wide StepBlocks::scan(std::size_t rank, std::int32_t from, std::int32_t to, std:
     return max_[rank] + delta > ceiling() ? kNever : delta * (to - from);
   }
   if (max_[rank] + delta > ceiling()) return kNever;
-  const std::size_t at = ids_[rank] * kCapacity + static_cast<std::size_t>(from);
+  const std::size_t at = ids_[rank] * kCapacity + narrow<std::size_t>(from);
   return narrow_ ? kernels::excess_change(&cells32_[at], to - from, added_[rank], budget_, delta)
                  : kernels::excess_change(&cells64_[at], to - from, added_[rank], budget_, delta);
 }
 
 Wide StepBlocks::excess_change(Key lo, Key hi, std::int64_t delta) const {
-  auto rank = static_cast<std::size_t>(lo / kCapacity);
-  const auto last = static_cast<std::size_t>(hi / kCapacity);
+  auto rank = narrow<std::size_t>(lo / kCapacity);
+  const auto last = narrow<std::size_t>(hi / kCapacity);
   const std::int32_t from = lo % kCapacity + 1;
   const std::int32_t to = hi % kCapacity + 1;
   if (rank == last) return scan(rank, from, to, delta);
@@ -310,12 +310,12 @@ void StepBlocks::add_part(std::size_t rank, std::int32_t from, std::int32_t to, 
   const std::size_t at = ids_[rank] * kCapacity;
   if (narrow_) {
     for (std::int32_t i = from; i < to; ++i) {
-      std::int32_t& cell = cells32_[at + static_cast<std::size_t>(i)];
+      std::int32_t& cell = cells32_[at + narrow<std::size_t>(i)];
       cell = static_cast<std::int32_t>(static_cast<std::uint32_t>(cell) + static_cast<std::uint32_t>(delta));
     }
   } else {
     for (std::int32_t i = from; i < to; ++i) {
-      std::int64_t& cell = cells64_[at + static_cast<std::size_t>(i)];
+      std::int64_t& cell = cells64_[at + narrow<std::size_t>(i)];
       cell = plus(cell, delta);
     }
   }
@@ -323,8 +323,8 @@ void StepBlocks::add_part(std::size_t rank, std::int32_t from, std::int32_t to, 
 }
 
 void StepBlocks::add(Key lo, Key hi, std::int64_t delta) {
-  auto rank = static_cast<std::size_t>(lo / kCapacity);
-  const auto last = static_cast<std::size_t>(hi / kCapacity);
+  auto rank = narrow<std::size_t>(lo / kCapacity);
+  const auto last = narrow<std::size_t>(hi / kCapacity);
   const std::int32_t from = lo % kCapacity + 1;
   const std::int32_t to = hi % kCapacity + 1;
   if (rank == last) return add_part(rank, from, to, delta);
@@ -358,10 +358,9 @@ std::int64_t StepBlocks::peak() const {
 bool StepBlocks::consistent() const {
   std::int64_t steps = 0;
   for (std::size_t r = 0; r < ids_.size(); ++r) {
-    if (rank_[ids_[r]] != static_cast<std::int32_t>(r) || count_[r] < 0 || count_[r] > kCapacity)
-      return false;
+    if (rank_[ids_[r]] != narrow<std::int32_t>(r) || count_[r] < 0 || count_[r] > kCapacity) return false;
     for (std::int32_t i = 0; i < count_[r]; ++i) {
-      const std::size_t slot = ids_[r] * kCapacity + static_cast<std::size_t>(i);
+      const std::size_t slot = ids_[r] * kCapacity + narrow<std::size_t>(i);
       if (slot_[occ_[slot]] != slot || load(r, i) > max_[r] || load(r, i) < min_[r]) return false;
     }
     steps += count_[r];

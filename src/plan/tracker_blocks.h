@@ -7,6 +7,7 @@
 #include <span>
 #include <vector>
 
+#include "base/numbers.h"
 #include "remat/ids.h"
 #include "remat/quantity.h"
 #include "remat/random.h"
@@ -38,7 +39,7 @@ class StepBlocks {
   using Key = std::int32_t;  ///< grows along the sequence; changes when blocks do
 
   /// Occurrences 0, 1, ... in this order.
-  void assign(std::span<const std::int64_t> memory, bool narrow, std::int64_t budget);
+  void assign(std::span<const std::int64_t> memory, bool in_32_bits, std::int64_t budget);
   /// Room for occurrence ids below `count`.
   void reserve_ids(std::size_t count) { slot_.resize(std::max(slot_.size(), count), kNowhere); }
 
@@ -66,7 +67,7 @@ class StepBlocks {
   std::int64_t erase(OccId occ);
   /// Merges or drops sparse blocks around the block of this rank.
   void tidy(std::size_t rank);
-  std::size_t rank_of(OccId occ) const { return static_cast<std::size_t>(rank_[slot_[occ] / kCapacity]); }
+  std::size_t rank_of(OccId occ) const { return narrow<std::size_t>(rank_[slot_[occ] / kCapacity]); }
 
   /// Memory over the budget of one step.
   std::int64_t excess(std::int64_t memory) const { return memory > budget_ ? memory - budget_ : 0; }

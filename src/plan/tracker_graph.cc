@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <numeric>
 
+#include "base/numbers.h"
 #include "remat/keep_all.h"
 
 namespace remat {
@@ -24,13 +25,10 @@ bool same_lives(const Graph& graph, ValueId a, ValueId b) {
 }  // namespace
 
 TrackerGraph::TrackerGraph(const Graph& g)
-    : graph(&g),
-      begin_op(static_cast<std::int64_t>(g.num_ops())),
-      end_op(begin_op.next()),
-      unit(common_unit(g)) {
+    : graph(&g), begin_op(g.ops().size()), end_op(begin_op.next()), unit(common_unit(g)) {
   std::vector<ValueId> members;
   for (OpId op : g.ops()) {
-    first_bundle.push_back(BundleId(static_cast<std::int64_t>(producer.size())));
+    first_bundle.push_back(BundleId(std::ssize(producer)));
     duration.push_back(g.duration[op].count());
     own.push_back(g.workspace[op].count() / unit);
     members.assign(g.outputs[op].begin(), g.outputs[op].end());
@@ -50,11 +48,10 @@ TrackerGraph::TrackerGraph(const Graph& g)
         readers.end_row();
       }
       last = v;
-      units[BundleId(static_cast<std::int64_t>(producer.size()) - 1)] += g.bytes[v].count() / unit;
+      units[BundleId(std::ssize(producer) - 1)] += g.bytes[v].count() / unit;
     }
   }
-  for (int pseudo = 0; pseudo < 3; ++pseudo)
-    first_bundle.push_back(BundleId(static_cast<std::int64_t>(producer.size())));
+  for (int pseudo = 0; pseudo < 3; ++pseudo) first_bundle.push_back(BundleId(std::ssize(producer)));
   for (int pseudo = 0; pseudo < 2; ++pseudo) {
     duration.push_back(0);
     own.push_back(0);

@@ -1,4 +1,5 @@
 // The tracker against everything rebuilt from its sequence alone.
+#include "base/numbers.h"
 #include "plan/tracker.h"
 
 namespace remat {
@@ -34,8 +35,7 @@ std::string Tracker::verify_chains() const {
       return differ("next run", next_run_[latest[op]].index(), occ.index());
     const bool extra = latest[op] && true;
     if (extra != (extra_at_[occ] >= 0)) return differ("place among recomputations", extra_at_[occ], extra);
-    if (extra && extras_[static_cast<std::size_t>(extra_at_[occ])] != occ)
-      return "recomputations hold another step";
+    if (extra && extras_[at(extra_at_[occ])] != occ) return "recomputations hold another step";
     extras += extra;
     latest[op] = occ;
   }
@@ -43,9 +43,7 @@ std::string Tracker::verify_chains() const {
     if (tail_[op] != latest[op])
       return differ("last run of op " + std::to_string(op.index()), tail_[op].index(), latest[op].index());
   }
-  return extras == static_cast<std::int64_t>(extras_.size())
-             ? ""
-             : differ("recomputations", std::ssize(extras_), extras);
+  return extras == std::ssize(extras_) ? "" : differ("recomputations", std::ssize(extras_), extras);
 }
 
 std::string Tracker::verify_instances() const {

@@ -1,5 +1,6 @@
 #include <array>
 
+#include "base/numbers.h"
 #include "remat/plan.h"
 
 namespace remat {
@@ -7,7 +8,7 @@ namespace remat {
 std::string_view to_string(Rule rule) {
   static constexpr std::array<std::string_view, 8> kNames{
       "op_exists", "input_ready", "after", "runs_once", "every_op_runs", "fixed_order", "duration", "budget"};
-  return kNames[static_cast<std::size_t>(rule)];
+  return kNames[at(rule)];
 }
 
 namespace {
@@ -30,8 +31,7 @@ std::optional<Violation> check_steps(const Graph& graph, const Plan& plan,
                                      IndexVector<OpId, StepId>& first_run) {
   for (StepId step : plan.steps.ids()) {
     const OpId op = plan.steps[step];
-    if (auto violation = check_exists(graph, op.index(), static_cast<std::size_t>(step.index())))
-      return violation;
+    if (auto violation = check_exists(graph, op.index(), narrow<std::size_t>(step.index()))) return violation;
     for (ValueId v : graph.inputs[op]) {
       if (!graph.is_graph_input(v) && !first_run[graph.producer[v]]) {
         return broken(Rule::kInputReady, step,

@@ -1,6 +1,7 @@
 // The shared entry point: bounds first, then the planner, then the check that nothing leaves unconfirmed.
 #include <stdexcept>
 
+#include "base/numbers.h"
 #include "bounds/cheap.h"
 #include "planning/objective.h"
 #include "remat/error.h"
@@ -27,7 +28,7 @@ std::string_view to_string(Status status) {
 double gap(const PlanResult& result) {
   const auto bound = result.duration_bound.duration.count();
   if (bound <= 0) return 0.0;
-  return static_cast<double>(result.cost.duration.count() - bound) / static_cast<double>(bound);
+  return real(result.cost.duration.count() - bound) / real(bound);
 }
 
 bool better(const Problem& problem, const PlanResult& a, const PlanResult& b) {

@@ -4,6 +4,7 @@
 #include <queue>
 #include <tuple>
 
+#include "base/numbers.h"
 #include "polish/range_max.h"
 
 namespace remat::polish {
@@ -14,10 +15,10 @@ Plan without_unread_steps(const Graph& graph, const Plan& plan) {
     if (!first[plan.steps[step]]) first[plan.steps[step]] = step;
   }
   std::vector<bool> read(graph.num_values(), false);
-  const auto flag = [&](ValueId v) { return read[static_cast<std::size_t>(v.index())]; };
+  const auto flag = [&](ValueId v) { return read[at(v)]; };
   for (ValueId v : graph.graph_outputs) flag(v) = true;
   std::vector<OpId> kept;
-  for (StepId step(static_cast<std::int64_t>(plan.steps.size()) - 1); step; step = step.prev()) {
+  for (StepId step(std::ssize(plan.steps) - 1); step; step = step.prev()) {
     const OpId op = plan.steps[step];
     const auto outputs = graph.outputs[op];
     if (first[op] != step &&
@@ -43,7 +44,7 @@ class Eraser {
   Eraser(const Graph& graph, const Plan& plan, Bytes budget)
       : graph_(graph),
         steps_(plan.steps),
-        length_(static_cast<Step>(plan.steps.size())),
+        length_(narrow<Step>(plan.steps.size())),
         there_(plan.steps.size(), true),
         memory_(simulated(graph, plan)),
         runs_(graph.num_ops()),
@@ -60,7 +61,7 @@ class Eraser {
   /// Duration that would go with the step: its own and that of recomputations it alone reads, so far as a
   /// short look finds them.
   double saved(Step s, int depth = 6) const {
-    auto sum = static_cast<double>(graph_.duration[op(s)].count());
+    auto sum = real(graph_.duration[op(s)]);
     if (depth == 0) return sum;
     for (ValueId v : graph_.inputs[op(s)]) {
       if (graph_.is_graph_input(v)) continue;
@@ -78,7 +79,7 @@ class Eraser {
     for (ValueId v : graph_.outputs[op(s)]) {
       if (last_read(v, s) < 0) continue;
       const Step from = std::max(before, last_read(v, before));
-      sum += static_cast<double>(graph_.bytes[v].count()) * static_cast<double>(s - from);
+      sum += real(graph_.bytes[v]) * real(s - from);
     }
     return sum;
   }
@@ -139,7 +140,6 @@ class Eraser {
 
  private:
   static constexpr std::int64_t kGone = -kMaxCount;  ///< no step needs so much
-  static std::size_t at(Step s) { return static_cast<std::size_t>(s); }
   OpId op(Step s) const { return steps_[StepId(s)]; }
 
   static std::vector<std::int64_t> simulated(const Graph& graph, const Plan& plan) {
@@ -214,7 +214,7 @@ class Eraser {
 Plan buy_back(const Graph& graph, const Plan& plan, Bytes budget, Limits& limits) {
   const Plan start = without_unread_steps(graph, plan);
   Eraser eraser(graph, start, budget);
-  const auto length = static_cast<Step>(start.steps.size());
+  const auto length = narrow<Step>(start.steps.size());
   limits.spend(1 + length / 4);
   bool changed = true;
   for (int round = 0; round < 4 && changed && !limits.reached(); ++round) {

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "base/numbers.h"
 #include "remat/error.h"
 #include "remat/keep_all.h"
 
@@ -24,7 +25,7 @@ class Sweeper {
     for (int pass = 0; pass < 2; ++pass) {
       for (std::size_t i = 0; i < result_.points.size() && !limits_.reached(); ++i) {
         const auto left = (2 - pass) * result_.points.size() - i;
-        improve(result_.points[i], 1.0 / static_cast<double>(left));
+        improve(result_.points[i], 1.0 / real(left));
       }
     }
     collect();
@@ -95,7 +96,7 @@ class Sweeper {
 
   void mark_knee() {
     const SweepPoint &first = result_.points.front(), &last = result_.points.back();
-    const double memory = static_cast<double>((first.budget - last.budget).count());
+    const double memory = real((first.budget - last.budget).count());
     const auto overhead_at = [&](const SweepPoint& point) {
       return overhead(graph_, point.result.cost.duration);
     };
@@ -104,7 +105,7 @@ class Sweeper {
     SweepPoint* knee = nullptr;
     double farthest = 0;
     for (SweepPoint& point : result_.points) {
-      const double along = static_cast<double>((first.budget - point.budget).count()) / memory;
+      const double along = real((first.budget - point.budget).count()) / memory;
       const double below = along - (overhead_at(point) - overhead_at(first)) / height;
       if (below > farthest) {
         farthest = below;

@@ -54,6 +54,26 @@ TEST(PlanStore, ForgetsTheGraphUsedLongestAgo) {
   EXPECT_EQ(store.all(chain(2), OrderMode::kFixed).size(), 1u);
 }
 
+TEST(MakePlanFrom, StartsFromWhatTheStoreKnowsAndTellsItWhatIsFound) {
+  const Graph graph = testing::training_chain(30);
+  const Bytes half(simulate(graph, keep_all_plan(graph)).peak.count() / 2);
+  PlanStore store;
+  Limits enough;
+  enough.set_work(300'000);
+  const PlanResult found = make_plan_from(store, {&graph, half}, "search", {}, enough);
+  ASSERT_TRUE(has_plan(found));
+  EXPECT_EQ(store.best(graph, OrderMode::kFixed, half), found.plan);
+  // Next to no work now, and a little more memory: the plan found before comes back, or a better one.
+  Limits none;
+  none.set_work(1);
+  const PlanResult again = make_plan_from(store, {&graph, half + Bytes(1)}, "search", {}, none);
+  ASSERT_TRUE(has_plan(again));
+  EXPECT_LE(again.cost.duration, found.cost.duration);
+  // For the least peak the plan of the least peak known is the one to start from.
+  const Problem least{.graph = &graph, .objective = Objective::kPeak};
+  EXPECT_LE(make_plan_from(store, least, "search", {}, none).cost.peak, found.cost.peak);
+}
+
 TEST(MakePlan, IsNeverWorseThanAPlanKnownBefore) {
   // Keeping everything is best and fits, but the planner is asked with a start that is all it could know.
   const Graph graph =

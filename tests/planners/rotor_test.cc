@@ -136,6 +136,7 @@ TEST(Rotor, HoldsTheSkipsOfAUnetAndTheOutputOfAnEncoder) {
     const Graph graph = training_graph(options);
     const auto views = chain_views(graph, *find_pairing(graph), 1000);
     ASSERT_FALSE(views.empty()) << model;
+    EXPECT_TRUE(has_chain_view(graph, *find_pairing(graph), 1000)) << model;
     EXPECT_GT(views.back().halves.size(), 12u) << model;
     EXPECT_GT(views.back().held_values, 0) << model;
   }

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "base/numbers.h"
 #include "baselines/checkmate/stage_support.h"
 #include "exact/stage_solve.h"
 #include "planning/incumbent.h"
@@ -49,7 +50,7 @@ class Solve {
   }
 
  private:
-  double beyond(Duration d) const { return static_cast<double>((d - graph_.base_duration).count()); }
+  double beyond(Duration d) const { return real((d - graph_.base_duration).count()); }
   /// At the bound that holds for every plan in fixed order.
   bool proved() const { return best_.fits() && best_.cost().duration <= bound_; }
   /// As near to it as was asked for.

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <set>
 
+#include "base/numbers.h"
 #include "planning/incumbent.h"
 #include "planning/options.h"
 
@@ -11,14 +12,12 @@ namespace {
 
 using canonical::ForwardGraph;
 
-std::size_t at(std::int32_t i) { return static_cast<std::size_t>(i); }
-
 /// A topological order by depth-first search from the sources, in reverse postorder.
 std::vector<std::int32_t> depth_first_order(const ForwardGraph& graph) {
   std::vector<std::int32_t> order;
   std::vector<bool> seen(graph.size(), false);
   std::vector<std::pair<std::int32_t, std::size_t>> stack;
-  for (auto root = static_cast<std::int32_t>(graph.size()) - 1; root >= 0; --root) {
+  for (auto root = narrow<std::int32_t>(graph.size()) - 1; root >= 0; --root) {
     if (seen[at(root)] || !graph.before[at(root)].empty()) continue;
     seen[at(root)] = true;
     stack.emplace_back(root, 0);
@@ -70,7 +69,7 @@ PlanResult run(const Problem& problem, const PlanOptions& options, Limits& limit
   std::vector<std::int32_t> best_part(forward.size(), 0);
   std::set<std::vector<std::int32_t>> tried;
   // Segment budgets from everything down to nothing, each 5/6 of the one before.
-  for (std::int64_t segment = total; !limits.spend(1 + static_cast<std::int64_t>(graph.num_ops()) / 4);
+  for (std::int64_t segment = total; !limits.spend(1 + graph.ops().size() / 4);
        segment -= segment / 6 + (segment % 6 != 0)) {
     const auto part = cut(forward, order, candidate, segment);
     if (tried.insert(part).second) {
@@ -84,7 +83,7 @@ PlanResult run(const Problem& problem, const PlanOptions& options, Limits& limit
   }
   if (best.empty()) best.offer(keep_all_plan(graph));
   return best.result({{"articulation_points", std::count(candidate.begin(), candidate.end(), true)},
-                      {"cuts_tried", static_cast<std::int64_t>(tried.size())},
+                      {"cuts_tried", std::ssize(tried)},
                       {"formula_peak", canonical::formula_peak(forward, best_part)}});
 }
 
@@ -104,7 +103,7 @@ std::vector<bool> articulation_points(const ForwardGraph& graph) {
   for (std::size_t root = 0; root < n; ++root) {
     if (entered[root] >= 0) continue;
     int branches = 0;
-    std::vector<std::int32_t> stack{static_cast<std::int32_t>(root)};
+    std::vector<std::int32_t> stack{narrow<std::int32_t>(root)};
     entered[root] = low[root] = clock++;
     while (!stack.empty()) {
       const std::int32_t v = stack.back();

@@ -1,5 +1,6 @@
 #include "baselines/dtr/dtr.h"
 
+#include "base/numbers.h"
 #include "planners/evict/engine.h"
 #include "planning/options.h"
 #include "polish/polish.h"
@@ -37,8 +38,8 @@ PlanResult run(const Problem& problem, const PlanOptions& options, Limits& limit
       .choice("heuristic", heuristic, {"dtr", "local", "msps", "lru", "size"})
       .finish();
   const Bytes budget = problem.objective == Objective::kPeak ? floor_bound(graph).peak : problem.budget;
-  evict::Outcome outcome = evict::run(graph, budget, policy_of(heuristic),
-                                      kMaxStepsPerOp * static_cast<std::int64_t>(graph.num_ops()), limits);
+  evict::Outcome outcome =
+      evict::run(graph, budget, policy_of(heuristic), kMaxStepsPerOp * graph.ops().size(), limits);
   PlanResult result;
   // A run that thrashes or meets the limits has no whole plan to show but keep-all.
   result.plan = outcome.complete ? polish::without_unread_steps(graph, outcome.plan) : keep_all_plan(graph);

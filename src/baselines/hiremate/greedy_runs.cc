@@ -5,6 +5,7 @@
 #include <map>
 #include <tuple>
 
+#include "base/numbers.h"
 #include "base/portable_math.h"
 #include "remat/random.h"
 
@@ -36,7 +37,7 @@ class Greedy {
           member.options.begin(), member.options.end(), [](const OptionShape& a, const OptionShape& b) {
             return a.forward.duration + a.backward.duration < b.forward.duration + b.backward.duration;
           });
-      policy_.option.push_back(static_cast<int>(fastest - member.options.begin()));
+      policy_.option.push_back(narrow<int>(fastest - member.options.begin()));
     }
     policy_.again.assign(graph.members.size(), false);
     policy_.dropped.assign(graph.data.size(), false);
@@ -63,10 +64,10 @@ class Greedy {
       double score = 0;
       if (faster) {
         if (one.excess > worth_.excess) return;
-        score = static_cast<double>(worth_.duration - one.duration);
+        score = real(worth_.duration - one.duration);
       } else {
-        const double longer = std::max(0.0, static_cast<double>(one.duration - worth_.duration));
-        score = (worth_.excess - one.excess) / (longer + 1e-4 * static_cast<double>(worth_.duration));
+        const double longer = std::max(0.0, real(one.duration - worth_.duration));
+        score = (worth_.excess - one.excess) / (longer + 1e-4 * real(worth_.duration));
       }
       if (score <= best_score) return;
       best_score = score;
@@ -76,7 +77,7 @@ class Greedy {
     Policy changed = policy_;
     for (std::size_t j = 0; j < graph_.members.size(); ++j) {
       const int before = changed.option[j];
-      for (int o = 0; o < static_cast<int>(graph_.members[j].options.size()); ++o) {
+      for (int o : indices(graph_.members[j].options)) {
         if (limits_.reached()) return false;
         changed.option[j] = o;
         if (o != before) consider(changed);
@@ -101,9 +102,9 @@ class Greedy {
 
   /// Random changes from what is there, bytes over the budget charged at a price; the best that fits stays.
   void anneal(Random random) {
-    const auto scale = static_cast<double>(worth_.duration);
-    const double price = kPrice * scale / static_cast<double>(budget_.count());
-    const auto energy = [&](const Worth& w) { return static_cast<double>(w.duration) + price * w.over; };
+    const auto scale = real(worth_.duration);
+    const double price = kPrice * scale / real(budget_);
+    const auto energy = [&](const Worth& w) { return real(w.duration) + price * w.over; };
     Policy now = policy_;
     Worth now_worth = worth_;
     std::vector<std::size_t> droppable;
@@ -111,7 +112,7 @@ class Greedy {
       if (may_drop(d)) droppable.push_back(d);
     }
     for (int i = 0; i < kTrials && !limits_.reached(); ++i) {
-      const double heat = scale * geometric(kHot, kCold, static_cast<double>(i) / kTrials);
+      const double heat = scale * geometric(kHot, kCold, real(i) / kTrials);
       const Policy changed = changed_at_random(now, droppable, random);
       const Worth one = worth(changed);
       const double more = energy(one) - energy(now_worth);
@@ -128,9 +129,9 @@ class Greedy {
   Policy changed_at_random(const Policy& policy, const std::vector<std::size_t>& droppable, Random& random) {
     Policy changed = policy;
     const auto any = [&](const auto& things) {
-      return static_cast<std::size_t>(random.below(static_cast<std::int64_t>(things.size())));
+      return narrow<std::size_t>(random.below(std::ssize(things)));
     };
-    const auto any_option = [&](std::size_t j) { return static_cast<int>(any(graph_.members[j].options)); };
+    const auto any_option = [&](std::size_t j) { return narrow<int>(any(graph_.members[j].options)); };
     const auto kind = random.below(10);
     if (kind < 3 && !droppable.empty()) {
       const std::size_t d = droppable[any(droppable)];
@@ -147,7 +148,7 @@ class Greedy {
       // What a refreshed option makes again need not be kept, what others do not make again had better be.
       const bool drop = refreshed(j, changed.option[j]);
       for (std::size_t d : droppable) {
-        if (graph_.data[d].maker == static_cast<int>(j)) changed.dropped[d] = drop;
+        if (graph_.data[d].maker == narrow<int>(j)) changed.dropped[d] = drop;
       }
     }
     if (kind == 9) {
@@ -160,7 +161,7 @@ class Greedy {
   bool may_drop(std::size_t d) const {
     const DataNode& data = graph_.data[d];
     return graph_.is_forward(data.maker) && !data.readers.empty() && data.readers.back() > graph_.turn &&
-           graph_.members[static_cast<std::size_t>(data.maker)].may_rerun;
+           graph_.members[at(data.maker)].may_rerun;
   }
 
   Worth worth(const Policy& policy) {
@@ -173,18 +174,18 @@ class Greedy {
     worth.duration = simulate(*level_.training->graph, plan, memory).duration.count();
     for (Bytes bytes : memory) {
       if (bytes <= budget_) continue;
-      const auto over = static_cast<double>((bytes - budget_).count());
+      const auto over = real((bytes - budget_).count());
       worth.excess += over;
       worth.over = std::max(worth.over, over);
     }
-    limits_.spend(1 + static_cast<std::int64_t>(plan.steps.size()) / 2);
+    limits_.spend(1 + std::ssize(plan.steps) / 2);
     return worth;
   }
 
   std::vector<HilpModel::Run> runs_of(const Policy& policy) const {
     std::vector<HilpModel::Run> runs;
     for (int j = 0; j < graph_.turn; ++j) {
-      const auto i = static_cast<std::size_t>(j);
+      const auto i = narrow<std::size_t>(j);
       const bool saves = !again(policy, i) && has_phantom(j, policy.option[i]);
       runs.push_back({j, j, saves ? policy.option[i] : unsaved(j)});
     }
@@ -193,20 +194,19 @@ class Greedy {
     std::vector<bool> done(graph_.members.size(), false);
     std::vector<bool> turned(graph_.members.size(), false);  // something of it ran again
     for (int t = graph_.turn + 1; t < graph_.num_nodes(); ++t) {
-      const int j = graph_.member_of[static_cast<std::size_t>(t)];
-      const auto i = static_cast<std::size_t>(j);
+      const int j = graph_.member_of[at(t)];
+      const auto i = narrow<std::size_t>(j);
       std::map<int, int> phase;  // option by node
       if (again(policy, i) && has_phantom(j, policy.option[i])) {
         require_run(policy, j, policy.option[i], done, there, phase);
       } else if (refreshed(i, policy.option[i]) && !turned[i]) {
         require_run(policy, j, unsaved(j) + 1 + policy.option[i], done, there, phase);
       }
-      const RunShape& backward =
-          graph_.members[i].options[static_cast<std::size_t>(policy.option[i])].backward;
+      const RunShape& backward = graph_.members[i].options[at(policy.option[i])].backward;
       for (int d : backward.reads) require(policy, d, done, there, phase);
       for (const auto& [node, option] : phase) {
         runs.push_back({t, node, option});
-        turned[static_cast<std::size_t>(node)] = true;
+        turned[at(node)] = true;
         for (std::size_t d = 0; d < there.size(); ++d) there[d] = there[d] || graph_.data[d].maker == node;
       }
       runs.push_back({t, t, policy.option[i]});
@@ -215,27 +215,23 @@ class Greedy {
     return runs;
   }
 
-  bool refreshed(std::size_t j, int option) const {
-    return graph_.members[j].options[static_cast<std::size_t>(option)].refreshed;
-  }
+  bool refreshed(std::size_t j, int option) const { return graph_.members[j].options[at(option)].refreshed; }
   bool again(const Policy& policy, std::size_t j) const {
     return policy.again[j] && !refreshed(j, policy.option[j]);
   }
   bool has_phantom(int j, int option) const {
-    const MemberShape& member = graph_.members[static_cast<std::size_t>(j)];
-    return member.backward_node >= 0 && member.options[static_cast<std::size_t>(option)].saved > 0;
+    const MemberShape& member = graph_.members[at(j)];
+    return member.backward_node >= 0 && member.options[at(option)].saved > 0;
   }
-  int unsaved(int j) const {
-    return static_cast<int>(graph_.members[static_cast<std::size_t>(j)].options.size());
-  }
+  int unsaved(int j) const { return narrow<int>(graph_.members[at(j)].options.size()); }
 
   void require(const Policy& policy, int d, const std::vector<bool>& done, const std::vector<bool>& there,
                std::map<int, int>& phase) const {
-    const int maker = graph_.data[static_cast<std::size_t>(d)].maker;
-    if (there[static_cast<std::size_t>(d)] || !graph_.is_forward(maker) || phase.contains(maker)) return;
-    const auto i = static_cast<std::size_t>(maker);
+    const int maker = graph_.data[at(d)].maker;
+    if (there[at(d)] || !graph_.is_forward(maker) || phase.contains(maker)) return;
+    const auto i = narrow<std::size_t>(maker);
     const MemberShape& member = graph_.members[i];
-    const auto o = static_cast<std::size_t>(policy.option[i]);
+    const auto o = narrow<std::size_t>(policy.option[i]);
     const bool saved = !again(policy, i) && !done[i] && has_phantom(maker, policy.option[i]);
     const bool refresh = saved && !member.options[o].refresh_steps.empty();
     require_run(policy, maker, refresh ? unsaved(maker) + 1 + policy.option[i] : unsaved(maker), done, there,
@@ -246,8 +242,8 @@ class Greedy {
   void require_run(const Policy& policy, int node, int option, const std::vector<bool>& done,
                    const std::vector<bool>& there, std::map<int, int>& phase) const {
     phase[node] = option;
-    const MemberShape& member = graph_.members[static_cast<std::size_t>(node)];
-    const auto o = static_cast<std::size_t>(option), n = member.options.size();
+    const MemberShape& member = graph_.members[at(node)];
+    const auto o = narrow<std::size_t>(option), n = member.options.size();
     const RunShape& shape = o < n    ? member.options[o].forward
                             : o == n ? member.unsaved
                                      : member.options[o - n - 1].refresh;
@@ -268,9 +264,9 @@ Option option_of(const Level& level, const LevelGraph& graph, const std::vector<
   Option option;
   option.solver = "h_ilp";
   for (const HilpModel::Run& run : runs) {
-    const auto j = static_cast<std::size_t>(graph.member_of[static_cast<std::size_t>(run.node)]);
+    const auto j = narrow<std::size_t>(graph.member_of[at(run.node)]);
     const Member& member = level.members[j];
-    const auto o = static_cast<std::size_t>(run.option), n = member.options.size();
+    const auto o = narrow<std::size_t>(run.option), n = member.options.size();
     const std::vector<OpId>& steps = o == n  ? member.forward
                                      : o > n ? graph.members[j].options[o - n - 1].refresh_steps
                                      : graph.is_forward(run.node) ? member.options[o].forward

@@ -3,6 +3,7 @@
 #include <cmath>
 #include <tuple>
 
+#include "base/numbers.h"
 #include "baselines/hiremate/greedy_runs.h"
 #include "lp/highs.h"
 
@@ -40,7 +41,7 @@ class HIlp final : public LevelSolver {
       found.push_back(option_of(level, graph, best));
     }
     for (std::size_t i = 0; i < ladder.size() && !limits.reached(); ++i) {
-      Limits part(limits, 1.0 / static_cast<double>(ladder.size() - i));
+      Limits part(limits, 1.0 / real(ladder.size() - i));
       const std::int64_t most = level.is_root ? kTopWork : kLowerWork;
       part.set_work(std::min(part.work_left().value_or(most), most));
       auto runs = solve(level, graph, ladder[i], best, part);
@@ -56,9 +57,9 @@ class HIlp final : public LevelSolver {
                                     const std::vector<HilpModel::Run>& known, Limits& limits) const {
     HilpSpec spec;
     const Bytes resident = level.is_root ? level.training->graph->resident : Bytes();
-    spec.peak = static_cast<double>((budget.peak - resident).count());
+    spec.peak = real((budget.peak - resident).count());
     if (spec.peak <= 0) return {};
-    if (budget.saved) spec.saved = static_cast<double>(budget.saved->count());
+    if (budget.saved) spec.saved = real(budget.saved->count());
     spec.all_phases = settings_.all_phases;
     const HilpModel model(graph, spec);
     std::int64_t once = 0;
@@ -66,7 +67,7 @@ class HIlp final : public LevelSolver {
     for (OpId op : level.backward) once += level.training->graph->duration[op].count();
     lp::Settings settings;
     settings.relative_gap = 0;
-    settings.absolute_gap = std::max(1e-6, settings_.gap * static_cast<double>(once) * model.scale());
+    settings.absolute_gap = std::max(1e-6, settings_.gap * real(once) * model.scale());
     settings.threads = 1;
     settings.seed = static_cast<std::int64_t>(settings_.seed);
     if (!known.empty()) settings.start = model.start_from(known);

@@ -4,6 +4,7 @@
 #include <optional>
 #include <vector>
 
+#include "base/numbers.h"
 #include "baselines/hiremate/level_graph.h"
 #include "lp/model.h"
 
@@ -57,36 +58,24 @@ class HilpModel {
   };
   class Row;
 
-  std::size_t num_nodes() const { return static_cast<std::size_t>(level_.num_nodes()); }
-  const MemberShape& member(int node) const {
-    return level_.members[static_cast<std::size_t>(level_.member_of[static_cast<std::size_t>(node)])];
-  }
-  int member_index(int node) const { return level_.member_of[static_cast<std::size_t>(node)]; }
+  std::size_t num_nodes() const { return narrow<std::size_t>(level_.num_nodes()); }
+  const MemberShape& member(int node) const { return level_.members[at(level_.member_of[at(node)])]; }
+  int member_index(int node) const { return level_.member_of[at(node)]; }
   int options_of(int node) const;
   const RunShape& shape(int node, int option) const;
   bool saves(int node, int option) const;
   bool refreshes(int node, int option) const;
   bool refreshed(int node, int option) const;
   std::size_t option_index(int node, int option) const;
-  bool may_run(int t, int k) const {
-    return may_run_[static_cast<std::size_t>(t)][static_cast<std::size_t>(k)];
-  }
+  bool may_run(int t, int k) const { return may_run_[at(t)][at(k)]; }
 
-  std::vector<Literal>& run(int t, int k) {
-    return run_[static_cast<std::size_t>(t)][static_cast<std::size_t>(k)];
-  }
-  const std::vector<Literal>& run(int t, int k) const {
-    return run_[static_cast<std::size_t>(t)][static_cast<std::size_t>(k)];
-  }
-  Literal& held(int t, int d) { return held_[static_cast<std::size_t>(t)][static_cast<std::size_t>(d)]; }
-  Literal held(int t, int d) const { return held_[static_cast<std::size_t>(t)][static_cast<std::size_t>(d)]; }
-  std::vector<Literal>& saved(int t, int j) {
-    return saved_[static_cast<std::size_t>(t)][static_cast<std::size_t>(j)];
-  }
-  std::vector<Literal>& after(int t, int j) {
-    return after_[static_cast<std::size_t>(t)][static_cast<std::size_t>(j)];
-  }
-  const DataNode& data(int d) const { return level_.data[static_cast<std::size_t>(d)]; }
+  std::vector<Literal>& run(int t, int k) { return run_[at(t)][at(k)]; }
+  const std::vector<Literal>& run(int t, int k) const { return run_[at(t)][at(k)]; }
+  Literal& held(int t, int d) { return held_[at(t)][at(d)]; }
+  Literal held(int t, int d) const { return held_[at(t)][at(d)]; }
+  std::vector<Literal>& saved(int t, int j) { return saved_[at(t)][at(j)]; }
+  std::vector<Literal>& after(int t, int j) { return after_[at(t)][at(j)]; }
+  const DataNode& data(int d) const { return level_.data[at(d)]; }
 
   void find_phases();
   void add_runs();

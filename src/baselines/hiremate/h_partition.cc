@@ -14,6 +14,8 @@
 #include <queue>
 #include <tuple>
 
+#include "base/numbers.h"
+#include "base/sorted.h"
 #include "baselines/hiremate/phase_graph.h"
 
 namespace remat::hiremate {
@@ -22,8 +24,6 @@ namespace {
 using Node = std::int32_t;
 using Nodes = std::vector<Node>;
 
-std::size_t at(Node i) { return static_cast<std::size_t>(i); }
-
 /// One round: candidates, the best first, until M_t nodes are left or there are no candidates.
 class Round {
  public:
@@ -31,7 +31,7 @@ class Round {
       : graph_(graph),
         settings_(settings),
         limits_(limits),
-        most_(static_cast<std::size_t>(settings.most_lower)),
+        most_(narrow<std::size_t>(settings.most_lower)),
         left_(graph.size()),
         block_(graph.size(), -1),
         touching_(graph.size()),
@@ -42,7 +42,7 @@ class Round {
   std::vector<Node> run() {
     form_candidates();
     bool any = false;
-    while (left_ > static_cast<std::size_t>(settings_.most_top) && !heap_.empty()) {
+    while (left_ > narrow<std::size_t>(settings_.most_top) && !heap_.empty()) {
       const Entry best = heap_.top();
       heap_.pop();
       Candidate& candidate = candidates_[best.candidate];
@@ -78,11 +78,11 @@ class Round {
     for (std::size_t x = 0; x < graph_.size(); ++x) {
       if (graph_.before[x].empty() || limits_.spend(1)) continue;
       Nodes between;
-      if (!collect(static_cast<Node>(x), dominator[x], between)) continue;
+      if (!collect(narrow<Node>(x), dominator[x], between)) continue;
       for (const bool with_end : {false, true}) {
         for (const bool with_head : {false, true}) {
           Nodes nodes = between;
-          if (with_end) nodes.push_back(static_cast<Node>(x));
+          if (with_end) nodes.push_back(narrow<Node>(x));
           if (with_head && dominator[x] >= 0) nodes.push_back(dominator[x]);
           if (with_head && dominator[x] < 0) continue;
           std::sort(nodes.begin(), nodes.end());
@@ -136,8 +136,8 @@ class Round {
         bytes += graph_.values[at(v)].bytes;
       }
     }
-    const double share = static_cast<double>(weight) / static_cast<double>(nodes.size());
-    return static_cast<double>(bytes) * std::pow(share, settings_.alpha);
+    const double share = real(weight) / real(nodes.size());
+    return real(bytes) * std::pow(share, settings_.alpha);
   }
 
   void wrap(const Nodes& group) {
@@ -153,7 +153,7 @@ class Round {
       block_[at(u)] = group.front();
     }
     std::sort(before.begin(), before.end());
-    parts += static_cast<std::size_t>(std::unique(before.begin(), before.end()) - before.begin());
+    parts += narrow<std::size_t>(std::unique(before.begin(), before.end()) - before.begin());
     left_ -= parts - 1;
   }
 
@@ -161,8 +161,7 @@ class Round {
   void update(const Nodes& group) {
     std::vector<std::size_t> met;
     for (Node u : group) met.insert(met.end(), touching_[at(u)].begin(), touching_[at(u)].end());
-    std::sort(met.begin(), met.end());
-    met.erase(std::unique(met.begin(), met.end()), met.end());
+    sort_unique(met);
     for (std::size_t id : met) {
       Candidate& candidate = candidates_[id];
       if (candidate.nodes.empty()) continue;
@@ -183,7 +182,7 @@ class Round {
     for (Node u : group) {
       std::erase_if(touching_[at(u)], [&](std::size_t id) { return candidates_[id].nodes.empty(); });
     }
-    limits_.spend(static_cast<std::int64_t>(met.size()));
+    limits_.spend(std::ssize(met));
   }
 
   std::vector<Node> numbered() const {
@@ -216,15 +215,15 @@ class HPartition final : public Partitioner {
 
   Nested partition(const TrainingGraph& training, Limits& limits) const override {
     PhaseGraph graph = phase_graph(training);
-    while (graph.size() > static_cast<std::size_t>(settings_.most_top)) {
+    while (graph.size() > narrow<std::size_t>(settings_.most_top)) {
       const std::size_t size = graph.size();
       const std::vector<Node> block = Round(graph, settings_, limits).run();
       if (!block.empty()) graph = contracted(std::move(graph), block);
       // Where nodes with several entries (cross attention, skips) block the candidates, the order helps on.
       const bool slow = graph.size() > size - size / 3;
-      if (slow && graph.size() > static_cast<std::size_t>(settings_.most_top)) {
+      if (slow && graph.size() > narrow<std::size_t>(settings_.most_top)) {
         // Not shorter than it needs to be: what is left at the top is solved best.
-        const auto nodes = static_cast<std::int64_t>(graph.size());
+        const auto nodes = std::ssize(graph);
         const std::int64_t enough = (3 * nodes + 2 * settings_.most_top - 1) / (2 * settings_.most_top);
         const std::vector<Node> runs =
             cheapest_runs(graph, std::clamp<std::int64_t>(enough, 2, settings_.most_lower));

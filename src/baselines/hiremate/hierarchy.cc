@@ -6,6 +6,7 @@
 #include <set>
 #include <tuple>
 
+#include "base/numbers.h"
 #include "base/threads.h"
 #include "baselines/hiremate/same_groups.h"
 #include "remat/error.h"
@@ -106,7 +107,7 @@ void Hierarchy::order_backward(Level& level) const {
   const Graph& graph = *training_.graph;
   std::map<OpId, int> member_of;
   for (std::size_t m = 0; m < level.members.size(); ++m) {
-    for (OpId op : level.members[m].backward) member_of[op] = static_cast<int>(m);
+    for (OpId op : level.members[m].backward) member_of[op] = narrow<int>(m);
   }
   std::set<std::pair<int, int>> edges;  // (before, after)
   for (const auto& [op, m] : member_of) {
@@ -120,23 +121,23 @@ void Hierarchy::order_backward(Level& level) const {
     for (OpId before : graph.after[op]) add(before);
   }
   std::vector<int> waits(level.members.size(), 0);
-  for (const auto& [before, after] : edges) ++waits[static_cast<std::size_t>(after)];
+  for (const auto& [before, after] : edges) ++waits[at(after)];
   using Entry = std::pair<OpId, int>;
   std::priority_queue<Entry, std::vector<Entry>, std::greater<>> ready;
   const auto push = [&](int m) {
-    const auto& ops = level.members[static_cast<std::size_t>(m)].backward;
+    const auto& ops = level.members[at(m)].backward;
     if (!ops.empty()) ready.emplace(*std::min_element(ops.begin(), ops.end()), m);
   };
-  for (int m = 0; m < static_cast<int>(level.members.size()); ++m) {
-    if (waits[static_cast<std::size_t>(m)] == 0) push(m);
+  for (int m : indices(level.members)) {
+    if (waits[at(m)] == 0) push(m);
   }
   while (!ready.empty()) {
     const int m = ready.top().second;
     ready.pop();
-    const auto& ops = level.members[static_cast<std::size_t>(m)].backward;
+    const auto& ops = level.members[at(m)].backward;
     level.backward.insert(level.backward.end(), ops.begin(), ops.end());
     for (auto edge = edges.lower_bound({m, 0}); edge != edges.end() && edge->first == m; ++edge) {
-      if (--waits[static_cast<std::size_t>(edge->second)] == 0) push(edge->second);
+      if (--waits[at(edge->second)] == 0) push(edge->second);
     }
   }
 }
@@ -146,15 +147,15 @@ Level Hierarchy::level_of(GroupId group) const {
   level.training = &training_;
   level.group = group;
   level.is_root = group == partition_.root;
-  const double all = static_cast<double>(partition_.groups[group].num_layers);
+  const double all = real(partition_.groups[group].num_layers);
   for (GroupId g : partition_.groups[group].members) {
     Member member{g, forward_[g], backward_[g], {}};
     if (partition_.groups[g].layer) {
       member.options.push_back({member.forward, member.backward, "layer"});
     } else {
       const GroupId known = same_[g];
-      const double share = static_cast<double>(partition_.groups[g].num_layers) / all;
-      const double most = share * static_cast<double>(settings_.most_options);
+      const double share = real(partition_.groups[g].num_layers) / all;
+      const double most = share * real(settings_.most_options);
       for (const Option& option :
            spread(pool_[known], static_cast<std::size_t>(std::max(kLeastOptions, most + 0.5)))) {
         member.options.push_back(known == g ? option : translated(option, ops_[known], ops_[g]));
@@ -181,14 +182,13 @@ std::vector<LevelBudget> Hierarchy::ladder(const Level& level) const {
   }
   std::vector<LevelBudget> budgets;
   // No fewer than the options that may be chosen among them: half of them refreshed, some of them dominated.
-  const double share = static_cast<double>(partition_.groups[level.group].num_layers) /
-                       static_cast<double>(training_.num_layers());
-  const auto wanted = static_cast<std::int64_t>(share * static_cast<double>(settings_.most_options) / 3);
+  const double share = real(partition_.groups[level.group].num_layers) / real(training_.num_layers());
+  const auto wanted = static_cast<std::int64_t>(share * real(settings_.most_options) / 3);
   const std::int64_t rungs = std::max(settings_.budgets, wanted);
   for (std::int64_t i = 0; i < rungs; ++i) {
-    const double rung = static_cast<double>(i) / static_cast<double>(rungs);
+    const double rung = real(i) / real(rungs);
     const auto between = [&](std::int64_t low, std::int64_t high) {
-      return Bytes(low + static_cast<std::int64_t>(rung * static_cast<double>(high - low)));
+      return Bytes(low + static_cast<std::int64_t>(rung * real(high - low)));
     };
     budgets.push_back({Bytes(capped(Wide{2} * peak)), between(0, all.saved)});
     if (i > 0) budgets.push_back({between(least, peak), std::nullopt});
@@ -211,7 +211,7 @@ void Hierarchy::solve_group(GroupId group, Limits& limits) {
   for (std::size_t i = 0; i < settings_.lower.size() && !limits.reached(); ++i) {
     const LevelSolver& solver = *settings_.lower[i];
     if (!solver.applicable(level)) continue;
-    Limits part(limits, 1.0 / static_cast<double>(settings_.lower.size() - i));
+    Limits part(limits, 1.0 / real(settings_.lower.size() - i));
     for (Option& option : solver.options(level, budgets, part)) {
       option.solver = solver.name();
       offer(std::move(option));
@@ -223,10 +223,10 @@ void Hierarchy::solve_group(GroupId group, Limits& limits) {
 void Hierarchy::solve_wave(const std::vector<GroupId>& wave, Limits& limits, double share) {
   for (GroupId g : wave) levels_[g] = level_of(g);
   const auto threads =
-      std::min<std::size_t>(wave.size(), static_cast<std::size_t>(std::max(1, settings_.threads)));
+      std::min<std::size_t>(wave.size(), narrow<std::size_t>(std::max(1, settings_.threads)));
   // Every group has the same part of the limits, whoever solves it.
   Limits wave_limits(limits, share);
-  const double part = std::min(1.0, static_cast<double>(threads) / static_cast<double>(wave.size()));
+  const double part = std::min(1.0, real(threads) / real(wave.size()));
   const auto seconds = wave_limits.seconds_left();
   const auto work = wave_limits.work_left();
   std::atomic<std::size_t> next{0};
@@ -234,7 +234,7 @@ void Hierarchy::solve_wave(const std::vector<GroupId>& wave, Limits& limits, dou
     for (std::size_t i = next++; i < wave.size(); i = next++) {
       Limits own(wave_limits, 1);
       if (seconds) own.set_time(*seconds * part * 2);
-      if (work) own.set_work(*work / static_cast<std::int64_t>(wave.size()));
+      if (work) own.set_work(*work / std::ssize(wave));
       solve_group(wave[i], own);
     }
   });
@@ -270,7 +270,7 @@ void Hierarchy::solve(Limits& limits) {
   std::size_t left = 0;
   for (const auto& wave : all) left += wave.size();
   for (const auto& wave : all) {
-    solve_wave(wave, limits, static_cast<double>(wave.size()) / static_cast<double>(left));
+    solve_wave(wave, limits, real(wave.size()) / real(left));
     left -= wave.size();
     for (GroupId g : wave) {
       forward_[g] = levels_[g].forward;
@@ -292,7 +292,7 @@ HierarchyCounts Hierarchy::counts() const {
   for (GroupId g : partition_.groups.ids()) {
     if (pool_[g].empty()) continue;
     ++counts.solved;
-    counts.options += static_cast<std::int64_t>(pool_[g].size());
+    counts.options += std::ssize(pool_[g]);
   }
   return counts;
 }

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <stdexcept>
 
+#include "base/numbers.h"
 #include "baselines/hiremate/hierarchy.h"
 #include "graph/pairing.h"
 #include "planning/incumbent.h"
@@ -54,7 +55,7 @@ class Flattened {
       plan = polish::buy_back(graph, plan, problem_.budget, limits_);
       cost = simulate(graph, plan);
     }
-    limits_.spend(1 + static_cast<std::int64_t>(plan.steps.size()) / 16);
+    limits_.spend(1 + std::ssize(plan.steps) / 16);
     if (best_.offer(std::move(plan), cost)) solver_ = solver;
     return peak;
   }

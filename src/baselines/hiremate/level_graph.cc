@@ -3,6 +3,9 @@
 #include <algorithm>
 #include <set>
 
+#include "base/numbers.h"
+#include "base/sorted.h"
+
 namespace remat::hiremate {
 namespace {
 
@@ -33,7 +36,7 @@ class RunMeter {
         gone_(steps.size() + 1) {}
 
   RunShape run() {
-    const auto n = static_cast<int>(steps_.size());
+    const auto n = narrow<int>(steps_.size());
     for (int i = 0; i < n; ++i) step(i);
     for (const auto& [v, life] : lives_) close(v, life, n, true);
     for (ValueId v : found_) {
@@ -43,10 +46,10 @@ class RunMeter {
     std::int64_t own = 0;
     std::vector<int> released;
     for (int i = 0; i < n; ++i) {
-      own += change_[static_cast<std::size_t>(i)];
-      for (int d : gone_[static_cast<std::size_t>(i)]) released.push_back(d);
+      own += change_[at(i)];
+      for (int d : gone_[at(i)]) released.push_back(d);
       std::sort(released.begin(), released.end());
-      const std::int64_t workspace = graph_.workspace[steps_[static_cast<std::size_t>(i)]].count();
+      const std::int64_t workspace = graph_.workspace[steps_[at(i)]].count();
       moments.push_back({own + workspace, released});
     }
     shape_.moments = without_dominated(std::move(moments));
@@ -61,7 +64,7 @@ class RunMeter {
   };
 
   void step(int i) {
-    const OpId op = steps_[static_cast<std::size_t>(i)];
+    const OpId op = steps_[at(i)];
     shape_.duration = std::min(kLongest, shape_.duration + graph_.duration[op].count());
     for (ValueId v : graph_.inputs[op]) {
       if (graph_.is_graph_input(v)) continue;
@@ -78,8 +81,8 @@ class RunMeter {
   }
 
   void add(int begin, int end, std::int64_t bytes) {
-    change_[static_cast<std::size_t>(begin)] += bytes;
-    change_[static_cast<std::size_t>(end)] -= bytes;
+    change_[at(begin)] += bytes;
+    change_[at(end)] -= bytes;
   }
 
   /// The instance is used no more; `to_end`: it is the newest one.
@@ -103,7 +106,7 @@ class RunMeter {
     }
   }
   void release(int d, int from) {
-    if (from < static_cast<int>(steps_.size())) gone_[static_cast<std::size_t>(from)].push_back(d);
+    if (from < narrow<int>(steps_.size())) gone_[at(from)].push_back(d);
   }
 
   /// An output that is released may be in memory after the run, and then it is all the same.
@@ -166,7 +169,7 @@ void flatten_moments(RunShape& run, const std::vector<DataNode>& data, const std
   for (const Moment& moment : run.moments) {
     std::int64_t own = moment.own;
     for (int d : moment.released) {
-      if (outputs.contains(d)) own += data[static_cast<std::size_t>(d)].bytes;
+      if (outputs.contains(d)) own += data[at(d)].bytes;
     }
     worst.own = std::max(worst.own, own);
   }
@@ -191,12 +194,12 @@ class Builder {
   bool stopped() const { return limits_ && limits_->reached(); }
 
   void number_nodes() {
-    const auto m = static_cast<int>(level_.members.size());
+    const auto m = narrow<int>(level_.members.size());
     result_.turn = m;
     result_.members.resize(level_.members.size());
     for (int i = 0; i < m; ++i) {
       result_.member_of.push_back(i);
-      const Member& member = level_.members[static_cast<std::size_t>(i)];
+      const Member& member = level_.members[at(i)];
       for (OpId op : member.forward) node_[op] = i;
       for (OpId op : member.backward) node_[op] = -1 - i;
     }
@@ -204,7 +207,7 @@ class Builder {
     // Backward nodes in the order of the level's backward ops, where members are contiguous.
     for (OpId op : level_.backward) {
       const int i = -1 - node_.at(op);
-      int& node = result_.members[static_cast<std::size_t>(i)].backward_node;
+      int& node = result_.members[at(i)].backward_node;
       if (node >= 0) continue;
       node = result_.num_nodes();
       result_.member_of.push_back(i);
@@ -215,7 +218,7 @@ class Builder {
     const auto found = node_.find(op);
     if (found == node_.end()) return -1;
     if (found->second >= 0) return found->second;
-    return result_.members[static_cast<std::size_t>(-1 - found->second)].backward_node;
+    return result_.members[at(-1 - found->second)].backward_node;
   }
 
   void find_data() {
@@ -228,8 +231,7 @@ class Builder {
 
   void add_value(OpId op, ValueId v) {
     const int maker = node_of(op);
-    MemberShape& member =
-        result_.members[static_cast<std::size_t>(result_.member_of[static_cast<std::size_t>(maker)])];
+    MemberShape& member = result_.members[at(result_.member_of[at(maker)])];
     if (graph_.kept[v]) {
       (result_.is_forward(maker) ? member.kept_forward : member.kept_backward) += graph_.bytes[v].count();
       return;
@@ -239,13 +241,12 @@ class Builder {
       const int node = node_of(reader);
       if (node < 0) {
         leaves = true;
-      } else if (result_.member_of[static_cast<std::size_t>(node)] !=
-                 result_.member_of[static_cast<std::size_t>(maker)]) {
+      } else if (result_.member_of[at(node)] != result_.member_of[at(maker)]) {
         crosses = true;
       }
     }
     if (!crosses && !leaves) return;
-    index_[v] = static_cast<int>(result_.data.size());
+    index_[v] = narrow<int>(result_.data.size());
     DataNode data{v, graph_.bytes[v].count(), maker, {}, false};
     if (leaves && result_.is_forward(maker)) data.readers.push_back(result_.turn);
     data.at_end = leaves && !result_.is_forward(maker);
@@ -340,20 +341,19 @@ class Builder {
 
   void find_readers() {
     const auto reads = [&](int node, const RunShape& run) {
-      for (int d : run.reads) result_.data[static_cast<std::size_t>(d)].readers.push_back(node);
+      for (int d : run.reads) result_.data[at(d)].readers.push_back(node);
     };
     for (std::size_t m = 0; m < result_.members.size(); ++m) {
       const MemberShape& member = result_.members[m];
-      reads(static_cast<int>(m), member.unsaved);
+      reads(narrow<int>(m), member.unsaved);
       for (const OptionShape& option : member.options) {
-        reads(static_cast<int>(m), option.forward);
-        if (option.refreshed) reads(static_cast<int>(m), option.refresh);
+        reads(narrow<int>(m), option.forward);
+        if (option.refreshed) reads(narrow<int>(m), option.refresh);
         if (member.backward_node >= 0) reads(member.backward_node, option.backward);
       }
     }
     for (DataNode& data : result_.data) {
-      std::sort(data.readers.begin(), data.readers.end());
-      data.readers.erase(std::unique(data.readers.begin(), data.readers.end()), data.readers.end());
+      sort_unique(data.readers);
       std::erase(data.readers, data.maker);
     }
   }
@@ -397,8 +397,7 @@ OptionCost cost_of(const TrainingGraph& training, const std::vector<OpId>& forwa
   };
   const std::set<ValueId> saved = own(read_first(graph, {&option.refresh, &option.backward}));
   const std::set<ValueId> after = option.refreshed() ? own(read_first(graph, {&option.backward})) : saved;
-  std::sort(cost.reads.begin(), cost.reads.end());
-  cost.reads.erase(std::unique(cost.reads.begin(), cost.reads.end()), cost.reads.end());
+  sort_unique(cost.reads);
   for (ValueId v : saved) cost.saved += graph.bytes[v].count();
   const DataIndex none;
   const auto peak = [&](const Steps& steps, const std::set<ValueId>& found, const std::set<ValueId>& left) {

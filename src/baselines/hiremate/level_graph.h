@@ -8,6 +8,7 @@
 #include <map>
 #include <vector>
 
+#include "base/numbers.h"
 #include "remat/hiremate.h"
 
 namespace remat::hiremate {
@@ -67,7 +68,7 @@ struct LevelGraph {
   std::vector<int> member_of;  ///< of each node; -1 for the turn
   std::vector<MemberShape> members;
   std::vector<DataNode> data;
-  int num_nodes() const { return static_cast<int>(member_of.size()); }
+  int num_nodes() const { return narrow<int>(member_of.size()); }
   bool is_forward(int node) const { return node < turn; }
 };
 

@@ -2,8 +2,10 @@
 #include <algorithm>
 #include <nlohmann/json.hpp>
 #include <queue>
-#include <tuple>
+#include <compare>
 
+#include "base/numbers.h"
+#include "base/sorted.h"
 #include "baselines/hiremate/same_groups.h"
 #include "remat/error.h"
 #include "remat/hiremate.h"
@@ -16,7 +18,7 @@ std::string name_of(const TrainingGraph& training, OpId op) { return describe(*t
 /// An edge between two members of one group.
 struct MemberEdge {
   GroupId group, before, after;
-  auto key() const { return std::tuple(group, before, after); }
+  friend auto operator<=>(const MemberEdge&, const MemberEdge&) = default;
 };
 
 /// Leaf of each layer and depth of each group; members come after their group in `groups`.
@@ -53,18 +55,14 @@ std::vector<MemberEdge> member_edges(const TrainingGraph& training, const Partit
       edges.push_back({up(a), a, b});
     }
   }
-  std::sort(edges.begin(), edges.end(),
-            [](const MemberEdge& x, const MemberEdge& y) { return x.key() < y.key(); });
-  edges.erase(std::unique(edges.begin(), edges.end(),
-                          [](const MemberEdge& x, const MemberEdge& y) { return x.key() == y.key(); }),
-              edges.end());
+  sort_unique(edges);
   return edges;
 }
 
 /// Smallest layer of each group.
 IndexVector<GroupId, OpId> first_layers(const Partition& partition) {
   IndexVector<GroupId, OpId> first(partition.groups.size());
-  for (GroupId g(static_cast<std::int64_t>(partition.groups.size()) - 1); g; g = g.prev()) {
+  for (GroupId g(std::ssize(partition.groups) - 1); g; g = g.prev()) {
     const Group& group = partition.groups[g];
     first[g] = group.layer;
     for (GroupId member : group.members) {
@@ -139,7 +137,7 @@ void require_every_layer_once(const TrainingGraph& training, const Partition& pa
   std::vector<bool> seen(training.num_layers(), false);
   for (const Group& group : partition.groups) {
     if (!group.layer) continue;
-    const auto i = static_cast<std::size_t>(group.layer.index());
+    const auto i = narrow<std::size_t>(group.layer.index());
     if (i >= training.num_layers()) {
       throw UsageError("partition: op " + std::to_string(group.layer.index()) +
                        " is no forward op; those are 0 to " + std::to_string(training.num_layers() - 1));
@@ -148,8 +146,7 @@ void require_every_layer_once(const TrainingGraph& training, const Partition& pa
     seen[i] = true;
   }
   for (OpId layer : training.layers()) {
-    if (!seen[static_cast<std::size_t>(layer.index())])
-      throw UsageError("partition: " + name_of(training, layer) + " is in no group");
+    if (!seen[at(layer)]) throw UsageError("partition: " + name_of(training, layer) + " is in no group");
   }
 }
 
@@ -188,7 +185,7 @@ Partition make_partition(const TrainingGraph& training, const Nested& nested) {
   if (partition.groups[partition.root].layer)
     throw UsageError("partition: the root must be a list of groups");
   require_every_layer_once(training, partition);
-  for (GroupId g(static_cast<std::int64_t>(partition.groups.size()) - 1); g; g = g.prev()) {
+  for (GroupId g(std::ssize(partition.groups) - 1); g; g = g.prev()) {
     Group& group = partition.groups[g];
     if (!group.layer) group.num_layers = 0;
     for (GroupId member : group.members) group.num_layers += partition.groups[member].num_layers;
@@ -209,9 +206,9 @@ std::optional<std::string> check_partition(const TrainingGraph& training, const 
     const OpId layer = order[i];
     if (!layer || layer >= training.first_backward)
       return "op " + std::to_string(layer.index()) + " is no layer";
-    auto& at = position[static_cast<std::size_t>(layer.index())];
-    if (at >= 0) return name_of(training, layer) + " is in two groups";
-    at = static_cast<std::int64_t>(i);
+    auto& place = position[at(layer)];
+    if (place >= 0) return name_of(training, layer) + " is in two groups";
+    place = static_cast<std::int64_t>(i);
   }
   for (GroupId g : partition.groups.ids()) {
     for (GroupId member : partition.groups[g].members) {
@@ -222,9 +219,7 @@ std::optional<std::string> check_partition(const TrainingGraph& training, const 
   // Every group is an interval of this order; if all edges go forward in it, no cycle can lead through one.
   for (OpId after : training.layers()) {
     for (OpId before : training.before[after]) {
-      if (position[static_cast<std::size_t>(before.index())] <
-          position[static_cast<std::size_t>(after.index())])
-        continue;
+      if (position[at(before)] < position[at(after)]) continue;
       return "the group of " + name_of(training, after) + " runs before that of " +
              name_of(training, before) + ", which it depends on";
     }
@@ -253,7 +248,7 @@ PartitionSummary summarize(const TrainingGraph& training, const Partition& parti
     if (group.layer) continue;
     ++summary.groups;
     summary.levels = std::max(summary.levels, depth[g]);
-    summary.largest = std::max(summary.largest, static_cast<std::int64_t>(group.members.size()));
+    summary.largest = std::max(summary.largest, std::ssize(group.members));
   }
   const auto same = representatives(training, partition);
   for (GroupId g : partition.groups.ids()) {

@@ -4,21 +4,17 @@
 #include <limits>
 #include <queue>
 
+#include "base/numbers.h"
+#include "base/sorted.h"
+
 namespace remat::hiremate {
 namespace {
-
-std::size_t at(std::int32_t i) { return static_cast<std::size_t>(i); }
-
-void sort_unique(std::vector<std::int32_t>& list) {
-  std::sort(list.begin(), list.end());
-  list.erase(std::unique(list.begin(), list.end()), list.end());
-}
 
 void link_values(PhaseGraph& graph) {
   graph.made.assign(graph.size(), {});
   graph.read.assign(graph.size(), {});
   for (std::size_t v = 0; v < graph.values.size(); ++v) {
-    const auto id = static_cast<std::int32_t>(v);
+    const auto id = narrow<std::int32_t>(v);
     graph.made[at(graph.values[v].maker)].push_back(id);
     for (std::int32_t reader : graph.values[v].readers) graph.read[at(reader)].push_back(id);
   }
@@ -32,9 +28,9 @@ std::vector<std::int32_t> topological_numbers(const std::vector<std::vector<std:
   using Entry = std::pair<std::int32_t, std::int32_t>;
   std::priority_queue<Entry, std::vector<Entry>, std::greater<>> ready;
   for (std::size_t b = 0; b < before.size(); ++b) {
-    waits[b] = static_cast<std::int32_t>(before[b].size());
-    for (std::int32_t p : before[b]) after[at(p)].push_back(static_cast<std::int32_t>(b));
-    if (before[b].empty()) ready.emplace(smallest[b], static_cast<std::int32_t>(b));
+    waits[b] = narrow<std::int32_t>(before[b].size());
+    for (std::int32_t p : before[b]) after[at(p)].push_back(narrow<std::int32_t>(b));
+    if (before[b].empty()) ready.emplace(smallest[b], narrow<std::int32_t>(b));
   }
   std::int32_t next = 0;
   while (!ready.empty()) {
@@ -129,7 +125,7 @@ PhaseGraph phase_graph(const TrainingGraph& training) {
   for (const bool shared : {true, false}) {
     for (OpId layer : training.layers()) {
       if (constants.is_shared(layer) != shared) continue;
-      number[at(layer.index())] = static_cast<std::int32_t>(graph.size());
+      number[at(layer.index())] = narrow<std::int32_t>(graph.size());
       std::vector<std::int32_t> before;
       for (OpId p : training.before[layer]) {
         if (shared || !constants.is_shared(p)) before.push_back(number[at(p.index())]);
@@ -161,11 +157,11 @@ PhaseGraph phase_graph(const TrainingGraph& training) {
 }
 
 std::vector<std::int32_t> cheapest_runs(const PhaseGraph& graph, std::int64_t most) {
-  const auto n = static_cast<std::int64_t>(graph.size());
+  const auto n = std::ssize(graph);
   std::vector<double> crossing(graph.size() + 1, 0);  // before node i
   for (const PhaseGraph::Value& value : graph.values) {
-    crossing[at(value.maker) + 1] += static_cast<double>(value.bytes);
-    crossing[at(value.readers.back()) + 1] -= static_cast<double>(value.bytes);
+    crossing[at(value.maker) + 1] += real(value.bytes);
+    crossing[at(value.readers.back()) + 1] -= real(value.bytes);
   }
   for (std::size_t i = 1; i < crossing.size(); ++i) crossing[i] += crossing[i - 1];
   const double everything = *std::max_element(crossing.begin(), crossing.end());
@@ -174,10 +170,10 @@ std::vector<std::int32_t> cheapest_runs(const PhaseGraph& graph, std::int64_t mo
   std::vector<double> cost(graph.size() + 1, 0);
   std::vector<std::int64_t> from(graph.size() + 1, 0);
   for (std::int64_t end = 1; end <= n; ++end) {
-    const auto e = static_cast<std::size_t>(end);
+    const auto e = narrow<std::size_t>(end);
     cost[e] = std::numeric_limits<double>::infinity();
     for (std::int64_t begin = std::max<std::int64_t>(0, end - most); begin < end; ++begin) {
-      const auto b = static_cast<std::size_t>(begin);
+      const auto b = narrow<std::size_t>(begin);
       const double one = cost[b] + crossing[b] + run;
       if (one >= cost[e]) continue;
       cost[e] = one;
@@ -185,24 +181,24 @@ std::vector<std::int32_t> cheapest_runs(const PhaseGraph& graph, std::int64_t mo
     }
   }
   std::vector<std::int32_t> begins;
-  for (std::int64_t end = n; end > 0; end = from[static_cast<std::size_t>(end)])
-    begins.push_back(static_cast<std::int32_t>(from[static_cast<std::size_t>(end)]));
+  for (std::int64_t end = n; end > 0; end = from[at(end)])
+    begins.push_back(narrow<std::int32_t>(from[at(end)]));
   std::reverse(begins.begin(), begins.end());
   std::vector<std::int32_t> block(graph.size());
   for (std::size_t r = 0; r < begins.size(); ++r) {
     const std::size_t end = r + 1 < begins.size() ? at(begins[r + 1]) : graph.size();
-    for (std::size_t u = at(begins[r]); u < end; ++u) block[u] = static_cast<std::int32_t>(r);
+    for (std::size_t u = at(begins[r]); u < end; ++u) block[u] = narrow<std::int32_t>(r);
   }
   return block;
 }
 
 PhaseGraph contracted(PhaseGraph graph, const std::vector<std::int32_t>& block) {
-  const auto blocks = static_cast<std::size_t>(*std::max_element(block.begin(), block.end())) + 1;
+  const auto blocks = narrow<std::size_t>(*std::max_element(block.begin(), block.end())) + 1;
   std::vector<std::vector<std::int32_t>> before(blocks), nodes(blocks);
   std::vector<std::int32_t> smallest(blocks, -1);
   for (std::size_t u = 0; u < graph.size(); ++u) {
-    nodes[at(block[u])].push_back(static_cast<std::int32_t>(u));
-    if (smallest[at(block[u])] < 0) smallest[at(block[u])] = static_cast<std::int32_t>(u);
+    nodes[at(block[u])].push_back(narrow<std::int32_t>(u));
+    if (smallest[at(block[u])] < 0) smallest[at(block[u])] = narrow<std::int32_t>(u);
     for (std::int32_t p : graph.before[u]) {
       if (block[at(p)] != block[u]) before[at(block[u])].push_back(block[at(p)]);
     }
@@ -247,7 +243,7 @@ std::vector<std::int32_t> immediate_dominators(const PhaseGraph& graph) {
       common = first ? p + 1 : tree.common(common, p + 1);
       first = false;
     }
-    tree.add(static_cast<std::int32_t>(x) + 1, common);
+    tree.add(narrow<std::int32_t>(x) + 1, common);
     dominator[x] = common - 1;
   }
   return dominator;

@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <map>
 
+#include "base/numbers.h"
 #include "remat/error.h"
 #include "remat/hiremate.h"
 
@@ -27,7 +28,7 @@ class GroupGraph {
     ops_ = level.forward;
     ops_.insert(ops_.end(), level.backward.begin(), level.backward.end());
     std::sort(ops_.begin(), ops_.end());
-    num_forward_ = static_cast<std::int64_t>(level.forward.size());
+    num_forward_ = std::ssize(level.forward);
     graph_ = build();
   }
 
@@ -48,7 +49,7 @@ class GroupGraph {
       } else if (i == num_forward_ + 2) {
         into = &option.backward;
       } else if (i != num_forward_) {
-        into->push_back(ops_[static_cast<std::size_t>(i < num_forward_ ? i : i - kAround)]);
+        into->push_back(ops_[at(i < num_forward_ ? i : i - kAround)]);
       }
     }
     return option;
@@ -124,13 +125,12 @@ class GroupGraph {
       for (ValueId v : whole_.inputs[op]) value(v);
       for (ValueId v : whole_.outputs[op]) value(v);
     }
-    if (question_ != Question::kPeak)
-      workspace_ = Bytes((2 + static_cast<std::int64_t>(leaving_.size())) * total_.count());
+    if (question_ != Question::kPeak) workspace_ = Bytes((2 + std::ssize(leaving_)) * total_.count());
     for (std::size_t i = 0; i < ops_.size(); ++i) {
       if (static_cast<std::int64_t>(i) == num_forward_) add_around();
       add_op(ops_[i]);
     }
-    if (static_cast<std::int64_t>(ops_.size()) == num_forward_) add_around();
+    if (std::ssize(ops_) == num_forward_) add_around();
     return builder_.build();
   }
 

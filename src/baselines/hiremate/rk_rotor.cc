@@ -1,192 +1,130 @@
 // RK-ROTOR (section 3.2.1; Zhao et al. 2023): dynamic programming over a chain of members, each with several
-// options. Best(s, t, memory) runs members s ... t forward and t ... s backward, with what comes into s and
-// the gradient of t in memory:
-//   - s saves one of its options, then Best(s + 1, t), then the backward part of s; or
-//   - s ... c - 1 run and save nothing, what comes into c is kept, Best(c, t), and then Best(s, c - 1).
-// Memory in slots; everything that is kept is rounded up, so no plan needs more than the table says.
+// options. The table is that of `rotor`; here levels become chains and its schedules runs of nodes.
 #include <algorithm>
 #include <limits>
+#include <map>
 
+#include "base/numbers.h"
 #include "baselines/hiremate/greedy_runs.h"
+#include "planners/rotor/chain.h"
 
 namespace remat::hiremate {
 namespace {
 
-constexpr int kSlots = 400;
+constexpr std::int32_t kSlots = 400;
 constexpr std::int64_t kMostCells = 40'000'000;
-constexpr double kNever = std::numeric_limits<double>::infinity();
+constexpr std::int64_t kNever = std::int64_t{1} << 60;  // bytes that no budget has
 
-/// A chain: data nodes of the forward part of a member are read by that member and the next one only. A
-/// gradient may go to any member before (that of a tied embedding) and is in memory all the way.
-struct Chain {
-  std::vector<std::int64_t> link;      ///< bytes between member i and i + 1, forward
-  std::vector<std::int64_t> gradient;  ///< the same, backward
+/// Bytes between member i and i + 1. Data nodes of the forward part of a member are read by that member and
+/// the next one only; a gradient may go to any member before (that of a tied embedding) and is in memory all
+/// the way.
+struct Links {
+  std::vector<std::int64_t> forward, gradient;
 };
 
-std::optional<Chain> chain_of(const LevelGraph& graph) {
+std::optional<Links> links_of(const LevelGraph& graph) {
   const int m = graph.turn;
-  Chain chain{std::vector<std::int64_t>(static_cast<std::size_t>(m), 0),
-              std::vector<std::int64_t>(static_cast<std::size_t>(m), 0)};
+  Links links{std::vector<std::int64_t>(at(m), 0), std::vector<std::int64_t>(at(m), 0)};
   // Members without a backward part run with what comes before; only those that all have one are handled,
   // and their backward parts in reverse order.
   for (int i = 0; i < m; ++i) {
-    if (graph.members[static_cast<std::size_t>(i)].backward_node != graph.num_nodes() - 1 - i)
-      return std::nullopt;
+    if (graph.members[at(i)].backward_node != graph.num_nodes() - 1 - i) return std::nullopt;
   }
   for (const DataNode& data : graph.data) {
-    const int i = graph.member_of[static_cast<std::size_t>(data.maker)];
+    const int i = graph.member_of[at(data.maker)];
     if (data.at_end) return std::nullopt;
     const bool forward = graph.is_forward(data.maker);
     int last = i;
     for (int reader : data.readers) {
-      const int j = graph.member_of[static_cast<std::size_t>(reader)];
+      const int j = graph.member_of[at(reader)];
       if (reader == graph.turn || (forward ? j != i && j != i + 1 : j > i)) return std::nullopt;
       last = std::min(last, j);
     }
-    if (forward) chain.link[static_cast<std::size_t>(i)] += data.bytes;
-    for (int link = last; link < i; ++link) chain.gradient[static_cast<std::size_t>(link)] += data.bytes;
+    if (forward) links.forward[at(i)] += data.bytes;
+    for (int link = last; link < i; ++link) links.gradient[at(link)] += data.bytes;
   }
-  return chain;
+  return links;
 }
 
-class Table {
+std::int64_t peak_of(const RunShape& run) {
+  std::int64_t peak = 0;
+  for (const Moment& moment : run.moments) peak = std::max(peak, moment.own);
+  return peak;
+}
+
+/// A level as the chain that `rotor` plans, and its schedules as runs of nodes.
+class ChainLevel {
  public:
-  Table(const LevelGraph& graph, const Chain& chain, std::int64_t budget, Limits& limits)
-      : graph_(graph),
-        chain_(chain),
-        limits_(limits),
-        m_(graph.turn),
-        slot_(std::max<std::int64_t>(1, (budget + kSlots - 1) / kSlots)),
-        top_(static_cast<int>(std::max<std::int64_t>(0, budget) / slot_)) {
-    std::int64_t kept = 0;
-    for (const MemberShape& member : graph.members) kept += member.kept_forward;
-    kept_forward_ = kept;
-    kept_after_.assign(static_cast<std::size_t>(m_) + 1, 0);
-    for (int i = m_ - 1; i >= 0; --i)
-      kept_after_[at(i)] = kept_after_[at(i) + 1] + graph.members[at(i)].kept_backward;
-  }
-
-  /// False where the limits are reached.
-  bool fill() {
-    cells_.assign(at(m_) * at(m_) * (kSlots + 1), {});
-    for (int length = 1; length <= m_; ++length) {
-      for (int s = 0; s + length <= m_; ++s) {
-        const int t = s + length - 1;
-        const auto work = (kSlots + 1) * (length + 4) / 16;
-        if (limits_.spend(work)) return false;
-        for (int slots = 0; slots <= kSlots; ++slots) cell(s, t, slots) = best(s, t, slots);
-      }
+  ChainLevel(const LevelGraph& graph, const Links& links) : graph_(graph), links_(links) {
+    for (const MemberShape& member : graph.members) kept_ += member.kept_forward;
+    std::int64_t kept = kept_;
+    chain_.around.resize(graph.members.size());
+    chain_.stages.resize(graph.members.size());
+    for (int i = graph.turn - 1; i >= 0; --i) {
+      // What the members after i keep, and the gradient that comes into i.
+      chain_.around[at(i)] = kept + links.gradient[at(i)];
+      chain_.stages[at(i)] = stage(i);
+      kept += graph.members[at(i)].kept_backward;
     }
-    return true;
   }
-  double total() { return cell(0, m_ - 1, top_).time; }
+  const rotor::Chain& chain() const { return chain_; }
 
-  std::vector<HilpModel::Run> runs() {
-    runs_.clear();
-    phase_ = 0;
-    follow(0, m_ - 1, top_);
-    return runs_;
+  std::vector<HilpModel::Run> runs(const std::vector<rotor::Action>& actions) const {
+    std::vector<HilpModel::Run> runs;
+    // A phase ends with the first run of a node: forward nodes in order, the turn, then the backward nodes.
+    int phase = 0;
+    for (const rotor::Action& action : actions) {
+      const MemberShape& member = graph_.members[at(action.stage)];
+      if (action.kind == rotor::Action::Kind::kBackward) {
+        runs.push_back({phase++, member.backward_node, option(action)});
+        continue;
+      }
+      const bool saves =
+          action.kind == rotor::Action::Kind::kSave && member.options[at(option(action))].saved > 0;
+      const int unsaved = narrow<int>(member.options.size());
+      runs.push_back({std::max(phase, action.stage), action.stage, saves ? option(action) : unsaved});
+      phase += action.stage == phase && phase < graph_.turn;
+      phase += phase == graph_.turn;
+    }
+    return runs;
   }
 
  private:
-  struct Cell {
-    double time = kNever;
-    std::int16_t option = -1;  ///< s saves it
-    std::int16_t cut = -1;     ///< first member after what runs and saves nothing
-  };
+  int option(const rotor::Action& action) const { return choices_.at(action.stage)[at(action.option)]; }
 
-  static std::size_t at(int i) { return static_cast<std::size_t>(i); }
-  Cell& cell(int s, int t, int slots) { return cells_[(at(s) * at(m_) + at(t)) * (kSlots + 1) + at(slots)]; }
-  /// More than there are is one too many.
-  int slots_of(std::int64_t bytes) const {
-    return static_cast<int>(std::min<std::int64_t>(kSlots + 1, bytes / slot_ + (bytes % slot_ > 0)));
-  }
-  std::int64_t bytes_in(int slots) const { return slots * slot_; }
-
-  static std::int64_t most(const RunShape& run) {
-    std::int64_t peak = 0;
-    for (const Moment& moment : run.moments) peak = std::max(peak, moment.own);
-    return peak;
-  }
-  std::int64_t into(int s) const { return s > 0 ? chain_.link[at(s) - 1] : 0; }
-  /// What stays to the end and is there already when members after t have run backward.
-  std::int64_t kept(int t) const { return kept_forward_ + kept_after_[at(t) + 1]; }
-  std::int64_t gradient_of(int t) const { return t + 1 < m_ ? chain_.gradient[at(t)] : 0; }
-  bool runs_once(int s) const { return !graph_.members[at(s)].may_rerun; }
-
-  Cell best(int s, int t, int slots) {
-    Cell result;
-    const MemberShape& member = graph_.members[at(s)];
-    // `slots` holds what is saved from here on, and all of what runs; what comes into s is paid for.
-    const std::int64_t room = bytes_in(slots) - kept(t) - gradient_of(t);
-    for (int o = 0; o < static_cast<int>(member.options.size()); ++o) {
-      const OptionShape& option = member.options[at(o)];
-      if (option.refreshed) continue;
-      if (most(option.forward) > room) continue;
-      const std::int64_t out = s + 1 < m_ ? chain_.link[at(s)] : 0;
-      const std::int64_t backward_room =
-          bytes_in(slots) - kept_forward_ - kept_after_[at(s) + 1] - gradient_of(s);
-      if (Wide{most(option.backward)} + option.saved + out > backward_room) continue;
-      double rest = 0;
-      if (t > s) {
-        const int left = slots - slots_of(option.saved) - slots_of(out);
-        if (left < 0) continue;
-        rest = cell(s + 1, t, left).time;
-      }
-      const double time = static_cast<double>(option.forward.duration + option.backward.duration) + rest;
-      if (time < result.time) result = {time, static_cast<std::int16_t>(o), -1};
+  rotor::Stage stage(int i) {
+    const MemberShape& member = graph_.members[at(i)];
+    rotor::Stage stage;
+    stage.output = links_.forward[at(i)];
+    stage.pass_time = stage.first_time = member.unsaved.duration;
+    // What must not run twice is never passed.
+    stage.pass_need = member.may_rerun ? peak_of(member.unsaved) : kNever;
+    stage.first_need = stage.pass_need + kept_;
+    std::int64_t fastest = std::numeric_limits<std::int64_t>::max();
+    const auto time = [](const OptionShape& o) { return o.forward.duration + o.backward.duration; };
+    for (const OptionShape& one : member.options) {
+      if (!one.refreshed) fastest = std::min(fastest, time(one));
     }
-    double forward = 0;
-    for (int c = s + 1; c <= t && room >= 0; ++c) {
-      const MemberShape& before = graph_.members[at(c) - 1];
-      // What comes into s stays; what comes into c - 1 goes when it has run.
-      const std::int64_t in = c - 1 > s ? into(c - 1) : 0;
-      if (most(before.unsaved) + in > room || runs_once(c - 1)) break;
-      forward += static_cast<double>(before.unsaved.duration);
-      const int left = slots - slots_of(into(c));
-      if (left < 0) continue;
-      const double time = forward + cell(c, t, left).time + cell(s, c - 1, slots).time;
-      if (time < result.time) result = {time, -1, static_cast<std::int16_t>(c)};
+    for (std::size_t o = 0; o < member.options.size(); ++o) {
+      const OptionShape& one = member.options[o];
+      if (one.refreshed) continue;
+      rotor::StageOption option;
+      option.saved = one.saved + stage.output;
+      option.extra_time = time(one) - fastest;
+      option.forward_need = peak_of(one.forward);
+      option.first_need = option.forward_need + kept_;
+      option.backward_need = capped(Wide{peak_of(one.backward)} + option.saved + chain_.around[at(i)]);
+      stage.options.push_back(option);
+      choices_[i].push_back(narrow<int>(o));
     }
-    return result;
-  }
-
-  void follow(int s, int t, int slots) {
-    const Cell& c = cell(s, t, slots);
-    const auto n = static_cast<int>(graph_.members[at(s)].options.size());
-    const auto forward = [&](int member, int option) {
-      // A phase ends with the first run of a node: forward nodes in order, then the backward nodes.
-      runs_.push_back({std::max(phase_, member), member, option});
-      if (member == phase_ && phase_ < m_) ++phase_;
-      if (phase_ == m_) ++phase_;
-    };
-    if (c.option >= 0) {
-      forward(s, graph_.members[at(s)].options[at(c.option)].saved > 0 ? c.option : n);
-      if (t > s) {
-        const std::int64_t out = s + 1 < m_ ? chain_.link[at(s)] : 0;
-        follow(s + 1, t, slots - slots_of(graph_.members[at(s)].options[at(c.option)].saved) - slots_of(out));
-      }
-      runs_.push_back({phase_, graph_.members[at(s)].backward_node, c.option});
-      ++phase_;
-      return;
-    }
-    for (int i = s; i < c.cut; ++i) forward(i, static_cast<int>(graph_.members[at(i)].options.size()));
-    const int cut = c.cut;
-    follow(cut, t, slots - slots_of(into(cut)));
-    follow(s, cut - 1, slots);
+    return stage;
   }
 
   const LevelGraph& graph_;
-  const Chain& chain_;
-  Limits& limits_;
-  const int m_;
-  const std::int64_t slot_;
-  const int top_;  ///< slots of the whole budget
-  std::int64_t kept_forward_ = 0;
-  std::vector<std::int64_t> kept_after_;  ///< of backward parts of members from i on
-  std::vector<Cell> cells_;
-  std::vector<HilpModel::Run> runs_;
-  int phase_ = 0;
+  const Links& links_;
+  std::int64_t kept_ = 0;  ///< by forward parts, to the end of all
+  rotor::Chain chain_;
+  std::map<int, std::vector<int>> choices_;  ///< of each stage: the member's option for each of the stage's
 };
 
 class RkRotor final : public LevelSolver {
@@ -194,23 +132,25 @@ class RkRotor final : public LevelSolver {
   std::string name() const override { return "rk_rotor"; }
 
   bool applicable(const Level& level) const override {
-    const auto m = static_cast<std::int64_t>(level.members.size());
-    return m > 0 && m * m * kSlots <= kMostCells && chain_of(level_graph(level, false)).has_value();
+    const auto m = std::ssize(level.members);
+    return m > 0 && m * m * kSlots <= kMostCells && links_of(level_graph(level, false)).has_value();
   }
 
   std::vector<Option> options(const Level& level, const std::vector<LevelBudget>& budgets,
                               Limits& limits) const override {
     const LevelGraph graph = level_graph(level, false, &limits);
     if (limits.reached()) return {};
-    const auto chain = chain_of(graph);
+    const auto links = links_of(graph);
     std::vector<Option> found;
-    if (!chain) return found;
+    if (!links) return found;
+    const ChainLevel chain(graph, *links);
     for (const LevelBudget& budget : budgets) {
-      if (budget.saved) continue;
       const Bytes resident = level.is_root ? level.training->graph->resident : Bytes();
-      Table table(graph, *chain, (budget.peak - resident).count(), limits);
-      if (budget.peak <= resident || !table.fill() || table.total() == kNever) continue;
-      found.push_back(option_of(level, graph, table.runs()));
+      if (budget.saved || budget.peak <= resident) continue;
+      const std::int64_t room = (budget.peak - resident).count();
+      const rotor::ChainTable table(chain.chain(), room, kSlots, limits);
+      if (const auto actions = table.schedule(room))
+        found.push_back(option_of(level, graph, chain.runs(*actions)));
     }
     return found;
   }

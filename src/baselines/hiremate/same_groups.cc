@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <map>
 
+#include "base/numbers.h"
+
 namespace remat::hiremate {
 namespace {
 
@@ -49,7 +51,7 @@ class Form {
       const auto outputs = graph_.outputs[maker];
       return {0, local(maker), std::find(outputs.begin(), outputs.end(), v) - outputs.begin()};
     }
-    const auto known = outside_.try_emplace(v, static_cast<std::int64_t>(outside_.size())).first;
+    const auto known = outside_.try_emplace(v, std::ssize(outside_)).first;
     const std::int64_t kind = !maker ? 1 : training_.is_forward(maker) ? 2 : 3;
     // Graph inputs are resident: their sizes never matter.
     return {kind, known->second, maker ? graph_.bytes[v].count() : 0};
@@ -100,8 +102,7 @@ Option translated(const Option& option, const std::vector<OpId>& from, const std
   result.solver = option.solver;
   const auto map = [&](const std::vector<OpId>& steps, std::vector<OpId>& into) {
     for (OpId op : steps) {
-      into.push_back(
-          to[static_cast<std::size_t>(std::lower_bound(from.begin(), from.end(), op) - from.begin())]);
+      into.push_back(to[at(std::lower_bound(from.begin(), from.end(), op) - from.begin())]);
     }
   };
   map(option.forward, result.forward);

@@ -4,6 +4,8 @@
 #include <limits>
 #include <tuple>
 
+#include "base/numbers.h"
+
 namespace remat::hiremate {
 namespace {
 
@@ -43,8 +45,8 @@ std::vector<std::size_t> on_hull(const std::vector<Costed>& all, std::size_t mos
     for (std::size_t i = 0; i < all.size(); ++i) {
       if (all[i].cost.refreshed == refreshed) order.push_back(i);
     }
-    const auto saved = [&](std::size_t i) { return static_cast<double>(all[i].cost.saved); };
-    const auto duration = [&](std::size_t i) { return static_cast<double>(all[i].cost.duration); };
+    const auto saved = [&](std::size_t i) { return real(all[i].cost.saved); };
+    const auto duration = [&](std::size_t i) { return real(all[i].cost.duration); };
     std::stable_sort(order.begin(), order.end(), [&](std::size_t a, std::size_t b) {
       return std::tuple(saved(a), duration(a)) < std::tuple(saved(b), duration(b));
     });
@@ -71,16 +73,15 @@ std::vector<std::size_t> on_hull(const std::vector<Costed>& all, std::size_t mos
 std::vector<Option> spread(const std::vector<Costed>& all, std::size_t most) {
   double saved = 1, peak = 1, duration = 1;
   for (const Costed& c : all) {
-    saved = std::max(saved, static_cast<double>(c.cost.saved));
-    peak = std::max(peak, static_cast<double>(std::max(c.cost.forward, c.cost.backward)));
-    duration = std::max(duration, static_cast<double>(c.cost.duration));
+    saved = std::max(saved, real(c.cost.saved));
+    peak = std::max(peak, real(std::max(c.cost.forward, c.cost.backward)));
+    duration = std::max(duration, real(c.cost.duration));
   }
   const auto distance = [&](const Costed& a, const Costed& b) {
-    const double x = static_cast<double>(a.cost.saved - b.cost.saved) / saved;
-    const double y = static_cast<double>(std::max(a.cost.forward, a.cost.backward) -
-                                         std::max(b.cost.forward, b.cost.backward)) /
-                     peak;
-    const double z = static_cast<double>(a.cost.duration - b.cost.duration) / duration;
+    const double x = real(a.cost.saved - b.cost.saved) / saved;
+    const double y =
+        real(std::max(a.cost.forward, a.cost.backward) - std::max(b.cost.forward, b.cost.backward)) / peak;
+    const double z = real(a.cost.duration - b.cost.duration) / duration;
     const double w = a.cost.refreshed == b.cost.refreshed ? 0 : 0.5;
     return x * x + y * y + z * z + w * w;
   };

@@ -1,6 +1,7 @@
 // Partitions without a search: a sequence of blocks, and no groups at all.
 #include <algorithm>
 
+#include "base/numbers.h"
 #include "remat/hiremate.h"
 
 namespace remat::hiremate {
@@ -23,12 +24,12 @@ class Sequence final : public Partitioner {
       for (ValueId v : graph.inputs[layer]) {
         const OpId maker = graph.producer[v];
         if (!maker) continue;
-        if (!constant[static_cast<std::size_t>(maker.index())]) {
+        if (!constant[at(maker)]) {
           last[maker] = layer;
           of_constants = false;
         }
       }
-      constant[static_cast<std::size_t>(layer.index())] = of_constants;
+      constant[at(layer)] = of_constants;
     }
     Nested root;
     Nested block;

@@ -3,6 +3,8 @@
 #include <map>
 #include <set>
 
+#include "base/numbers.h"
+#include "base/sorted.h"
 #include "graph/pairing.h"
 #include "remat/error.h"
 #include "remat/hiremate.h"
@@ -104,11 +106,6 @@ class Pairer {
 
 using Edges = std::vector<std::pair<OpId, OpId>>;  // (after, before)
 
-void sort_unique(Edges& edges) {
-  std::sort(edges.begin(), edges.end());
-  edges.erase(std::unique(edges.begin(), edges.end()), edges.end());
-}
-
 Rows<OpId, OpId> rows_of(const Edges& edges, OpId end) {
   Rows<OpId, OpId> rows;
   std::size_t next = 0;
@@ -174,8 +171,7 @@ TrainingGraph pair_layers(const Graph& graph) {
   training.layer = Pairer(graph, pairing->first_backward).run();
   std::vector<std::vector<OpId>> backward(training.num_layers());
   for (OpId op : graph.ops()) {
-    if (!training.is_forward(op))
-      backward[static_cast<std::size_t>(training.layer[op].index())].push_back(op);
+    if (!training.is_forward(op)) backward[at(training.layer[op])].push_back(op);
   }
   for (const auto& ops : backward) training.backward.append_row(ops);
   training.before = edges_between(graph, training.first_backward, training.layer);

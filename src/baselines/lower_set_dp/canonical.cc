@@ -2,20 +2,21 @@
 
 #include <algorithm>
 
+#include "base/numbers.h"
 #include "polish/polish.h"
 
 namespace remat::canonical {
 
 ForwardGraph forward_graph(const Graph& graph, const Pairing& pairing) {
   ForwardGraph result;
-  const auto n = static_cast<std::size_t>(pairing.first_backward.index());
+  const auto n = narrow<std::size_t>(pairing.first_backward.index());
   result.before.resize(n);
   result.after.resize(n);
   for (std::size_t i = 0; i < n; ++i) {
     const OpId op(static_cast<std::int64_t>(i));
     for (OpId p : predecessors(graph, op)) {
       result.before[i].push_back(p.index());
-      result.after[static_cast<std::size_t>(p.index())].push_back(op.index());
+      result.after[at(p)].push_back(op.index());
     }
     std::int64_t bytes = 0;
     for (ValueId v : graph.outputs[op]) {
@@ -30,8 +31,8 @@ ForwardGraph forward_graph(const Graph& graph, const Pairing& pairing) {
 Plan plan_for_parts(const Graph& graph, const Pairing& pairing, const std::vector<std::int32_t>& part) {
   const auto n = part.size();
   const std::int32_t last = n == 0 ? 0 : *std::max_element(part.begin(), part.end());
-  const auto part_of = [&](OpId op) { return part[static_cast<std::size_t>(op.index())]; };
-  std::vector<std::vector<OpId>> again(static_cast<std::size_t>(last) + 1);
+  const auto part_of = [&](OpId op) { return part[at(op)]; };
+  std::vector<std::vector<OpId>> again(narrow<std::size_t>(last) + 1);
   std::vector<bool> dropped(n, false);
   for (std::size_t i = 0; i < n; ++i) {
     const OpId op(static_cast<std::int64_t>(i));
@@ -43,16 +44,15 @@ Plan plan_for_parts(const Graph& graph, const Pairing& pairing, const std::vecto
     }
     if (boundary || !graph.recomputable[op] || part_of(op) == last) continue;
     dropped[i] = true;
-    again[static_cast<std::size_t>(part_of(op))].push_back(op);
+    again[at(part_of(op))].push_back(op);
   }
   Plan plan;
   for (OpId op : graph.ops()) {
     if (op >= pairing.first_backward) {
       for (ValueId v : graph.inputs[op]) {
         const OpId maker = graph.producer[v];
-        if (!maker || maker >= pairing.first_backward || !dropped[static_cast<std::size_t>(maker.index())])
-          continue;
-        auto& todo = again[static_cast<std::size_t>(part_of(maker))];
+        if (!maker || maker >= pairing.first_backward || !dropped[at(maker)]) continue;
+        auto& todo = again[at(part_of(maker))];
         for (OpId one : todo) plan.steps.push_back(one);
         todo.clear();
       }
@@ -63,7 +63,7 @@ Plan plan_for_parts(const Graph& graph, const Pairing& pairing, const std::vecto
 }
 
 std::int64_t formula_peak(const ForwardGraph& graph, const std::vector<std::int32_t>& part) {
-  const auto at = [](std::int32_t i) { return static_cast<std::size_t>(i); };
+  const auto at = [](std::int32_t i) { return narrow<std::size_t>(i); };
   const std::int32_t parts = part.empty() ? 0 : 1 + *std::max_element(part.begin(), part.end());
   Wide most = 0, kept = 0;
   for (std::int32_t here = 0; here < parts; ++here) {

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "base/numbers.h"
 #include "planning/incumbent.h"
 #include "planning/options.h"
 #include "remat/error.h"
@@ -57,9 +58,8 @@ class Solver {
 
  private:
   PlanResult conclude() {
-    return best_.result({{"lower_sets", static_cast<std::int64_t>(table_.family().size())},
-                         {"parts", parts_},
-                         {"formula_peak", formula_peak_}});
+    return best_.result(
+        {{"lower_sets", std::ssize(table_.family())}, {"parts", parts_}, {"formula_peak", formula_peak_}});
   }
 
   enum class Outcome { kNone, kFits, kOver };
@@ -70,9 +70,8 @@ class Solver {
     const auto use = [&](const std::optional<Strategy>& strategy, std::string_view which) {
       if (!strategy || (options_.centric != "both" && options_.centric != which)) return;
       const std::vector<std::int32_t> part = table_.parts(*strategy);
-      const bool within =
-          keep(canonical::plan_for_parts(graph_, pairing_, part), canonical::formula_peak(forward_, part),
-               static_cast<std::int64_t>(strategy->sets.size()));
+      const bool within = keep(canonical::plan_for_parts(graph_, pairing_, part),
+                               canonical::formula_peak(forward_, part), std::ssize(strategy->sets));
       outcome = within || outcome == Outcome::kFits ? Outcome::kFits : Outcome::kOver;
     };
     use(found.time_centric, "time");
@@ -120,7 +119,7 @@ PlanResult run(const Problem& problem, const PlanOptions& given, Limits& limits)
   const ForwardGraph forward = canonical::forward_graph(*problem.graph, pairing);
   std::optional<std::vector<Set>> family;
   if (options.family != "pruned") {
-    family = all_lower_sets(forward, static_cast<std::size_t>(options.max_sets), limits);
+    family = all_lower_sets(forward, narrow<std::size_t>(options.max_sets), limits);
     if (!family && options.family == "all" && !limits.stopped_by()) {
       throw UsageError("planner lower_set_dp: the " + std::to_string(forward.size()) +
                        " forward ops have more than " + std::to_string(options.max_sets) +

@@ -4,12 +4,12 @@
 #include <numeric>
 #include <set>
 
+#include "base/numbers.h"
 #include "baselines/lower_set_dp/lower_set_dp.h"
 
 namespace remat::lower_set_dp {
 namespace {
 
-std::size_t at(std::int32_t i) { return static_cast<std::size_t>(i); }
 bool has(const Set& set, std::size_t v) { return (set[v / 64] >> (v % 64)) & 1; }
 void add(Set& set, std::size_t v) { set[v / 64] |= std::uint64_t{1} << (v % 64); }
 std::size_t words(const ForwardGraph& graph) { return graph.size() / 64 + 1; }
@@ -41,7 +41,7 @@ std::optional<std::vector<Set>> all_lower_sets(const ForwardGraph& graph, std::s
   std::vector<Set> family{Set(words(graph), 0)};
   std::set<Set> seen{family.front()};
   for (std::size_t i = 0; i < family.size(); ++i) {
-    if (limits.spend(1 + static_cast<std::int64_t>(graph.size()) / 8)) return std::nullopt;
+    if (limits.spend(1 + std::ssize(graph) / 8)) return std::nullopt;
     for (std::size_t v = 0; v < graph.size(); ++v) {
       const auto& before = graph.before[v];
       if (has(family[i], v)) continue;
@@ -80,7 +80,7 @@ std::vector<Set> pruned_lower_sets(const ForwardGraph& graph, Limits& limits) {
 
 std::int64_t table_bytes(const ForwardGraph& graph, std::int64_t sets, std::int64_t levels) {
   // Each node's time is rounded up to a level.
-  const auto nodes = static_cast<std::int64_t>(graph.size());
+  const auto nodes = std::ssize(graph);
   const auto of_set = 8 * static_cast<std::int64_t>(words(graph));
   return sets * (of_set + static_cast<std::int64_t>(sizeof(Cell)) * (nodes + levels));
 }
@@ -95,9 +95,9 @@ Table::Table(const ForwardGraph& graph, std::vector<Set> family, std::int64_t le
   for (std::int64_t time : graph.time) total += time;
   unit_ = total <= levels ? 1 : total / levels + 1;
   for (std::int64_t time : graph.time) node_time_.push_back((time + unit_ - 1) / unit_);
-  for (std::int64_t time : node_time_) levels_ += static_cast<std::int32_t>(time);
+  for (std::int64_t time : node_time_) levels_ += narrow<std::int32_t>(time);
   for (const Set& set : family_) {
-    if (limits.spend(1 + static_cast<std::int64_t>(graph.size()) / 32)) return;
+    if (limits.spend(1 + std::ssize(graph) / 32)) return;
     std::int64_t bytes = 0, time = 0;
     std::vector<std::int32_t> boundary;
     Set next(set.size(), 0), needed(set.size(), 0);
@@ -112,7 +112,7 @@ Table::Table(const ForwardGraph& graph, std::vector<Set> family, std::int64_t le
         add(next, at(s));
         for (std::int32_t p : graph.before[at(s)]) add(needed, at(p));
       }
-      if (leaves) boundary.push_back(static_cast<std::int32_t>(v));
+      if (leaves) boundary.push_back(narrow<std::int32_t>(v));
     }
     std::int64_t outside = 0;
     for (std::size_t v = 0; v < graph.size(); ++v) {
@@ -130,7 +130,7 @@ std::vector<std::int32_t> Table::parts(const Strategy& strategy) const {
   for (std::size_t i = 0; i < strategy.sets.size(); ++i) {
     const Set& set = family_[at(strategy.sets[i])];
     for (std::size_t v = 0; v < part.size(); ++v) {
-      if (part[v] < 0 && has(set, v)) part[v] = static_cast<std::int32_t>(i);
+      if (part[v] < 0 && has(set, v)) part[v] = narrow<std::int32_t>(i);
     }
   }
   return part;
@@ -140,7 +140,7 @@ std::int64_t Table::largest_budget() const { return capped(Wide{2 * set_bytes_.b
 
 Strategies Table::solve(std::int64_t bytes, Limits& limits) const {
   const std::int64_t budget = bytes >> shift_;
-  const std::size_t width = static_cast<std::size_t>(levels_) + 1;
+  const std::size_t width = narrow<std::size_t>(levels_) + 1;
   if (limits.reached()) return {};
   std::vector<std::vector<Cell>> cells(family_.size());  // a row is made when the first strategy reaches it
   cells[0].resize(width);
@@ -168,10 +168,10 @@ Strategies Table::solve(std::int64_t bytes, Limits& limits) const {
       for (std::int32_t t = 0; t <= top[l]; ++t) {
         const std::int64_t here = row[at(t)].least;
         if (here + fixed > budget) continue;
-        Cell& to = cells[m][at(t) + static_cast<std::size_t>(time)];
+        Cell& to = cells[m][at(t) + narrow<std::size_t>(time)];
         if (to.least <= here + kept) continue;
-        to = {here + kept, static_cast<std::int32_t>(l), t};
-        top[m] = std::max(top[m], t + static_cast<std::int32_t>(time));
+        to = {here + kept, narrow<std::int32_t>(l), t};
+        top[m] = std::max(top[m], t + narrow<std::int32_t>(time));
       }
     }
   }
@@ -187,7 +187,7 @@ Strategies Table::solve(std::int64_t bytes, Limits& limits) const {
 
 Strategy Table::trace(const std::vector<std::vector<Cell>>& cells, std::int32_t level) const {
   Strategy result{{}, level * unit_};
-  std::int32_t set = static_cast<std::int32_t>(family_.size()) - 1;
+  std::int32_t set = narrow<std::int32_t>(family_.size()) - 1;
   while (set > 0) {
     result.sets.push_back(set);
     const Cell& cell = cells[at(set)][at(level)];

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <stdexcept>
 
+#include "base/numbers.h"
 #include "baselines/moccasin/neighbourhood.h"
 #include "cpsat/library.h"
 #include "cpsat/solver.h"
@@ -19,7 +20,7 @@ constexpr std::size_t kMostOps = 3000;
 /// smaller where it was not solved in time.
 class AdaptiveSize {
  public:
-  std::size_t get() const { return static_cast<std::size_t>(size_); }
+  std::size_t get() const { return narrow<std::size_t>(size_); }
   void learn(bool improved, bool solved) {
     failures_ = improved ? 0 : failures_ + 1;
     if (solved && !improved) size_ = std::min(kMost, size_ + size_ / 8);
@@ -45,8 +46,7 @@ class Phases {
         random_(common.seed) {
     const bool stages =
         options.form == "stage" || (options.form == "auto" && problem.order == OrderMode::kFixed);
-    shape_ =
-        make_shape(graph_, problem.order, stages ? Form::kStage : Form::kEvents, static_cast<int>(options.c));
+    shape_ = make_shape(graph_, problem.order, stages ? Form::kStage : Form::kEvents, narrow<int>(options.c));
     best_.offer(keep_all_plan(graph_));
   }
 

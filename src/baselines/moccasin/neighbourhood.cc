@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "base/numbers.h"
+
 namespace remat::moccasin {
 
 Neighbourhoods::Neighbourhoods(const Graph& graph, const Shape& shape, const Plan& plan)
@@ -22,7 +24,7 @@ Neighbourhoods::Neighbourhoods(const Graph& graph, const Shape& shape, const Pla
 }
 
 void Neighbourhoods::find_gaps() {
-  const auto end = static_cast<std::int64_t>(graph_.num_ops());
+  const auto end = graph_.ops().size();
   for (OpId op : graph_.ops()) {
     if (!shape_.rerun_useful[op]) continue;
     std::vector<std::int64_t> uses;
@@ -79,12 +81,12 @@ std::vector<OpId> Neighbourhoods::around(std::int64_t stage, std::size_t size, R
 }
 
 std::vector<OpId> Neighbourhoods::around_some_rerun(std::size_t size, Random& random) const {
-  const Gap& gap = dropped_[static_cast<std::size_t>(random.below(std::ssize(dropped_)))];
+  const Gap& gap = dropped_[at(random.below(std::ssize(dropped_)))];
   // The fullest of a few stages of the gap: there memory has to come from elsewhere.
   std::int64_t stage = gap.first + 1;
   for (int tries = 0; tries < 3; ++tries) {
     const std::int64_t other = random.between(gap.first + 1, gap.end - 1);
-    if (levels_[static_cast<std::size_t>(other)] > levels_[static_cast<std::size_t>(stage)]) stage = other;
+    if (levels_[at(other)] > levels_[at(stage)]) stage = other;
   }
   std::vector<OpId> chosen{gap.op};
   for (OpId before : predecessors(graph_, gap.op)) {
@@ -97,7 +99,7 @@ Shape Neighbourhoods::freed(const std::vector<OpId>& ops) const {
   Shape shape = shape_;
   for (OpId op : graph_.ops()) {
     shape.pinned[op] = stages_[op];
-    shape.runs[op] = static_cast<int>(stages_[op].size());
+    shape.runs[op] = narrow<int>(stages_[op].size());
   }
   for (OpId op : ops) {
     shape.pinned[op].clear();

@@ -9,6 +9,8 @@
 #include <algorithm>
 #include <utility>
 
+#include "base/numbers.h"
+#include "base/sorted.h"
 #include "baselines/pw_remat/pw_remat.h"
 
 namespace remat::pw_remat {
@@ -18,7 +20,6 @@ using decomposition::Bag;
 using Ranks = std::vector<std::int32_t>;
 using Bags = std::vector<Bag>;
 
-std::size_t at(std::int64_t i) { return static_cast<std::size_t>(i); }
 bool has(const Ranks& ranks, std::int32_t r) { return std::binary_search(ranks.begin(), ranks.end(), r); }
 void append(Ranks& to, const Ranks& more) { to.insert(to.end(), more.begin(), more.end()); }
 
@@ -46,7 +47,7 @@ struct Interleaved {
   const Ranks* find(std::int32_t x) const {
     const auto found = std::lower_bound(nodes.begin(), nodes.end(), x);
     if (found == nodes.end() || *found != x) return nullptr;
-    return &before[static_cast<std::size_t>(found - nodes.begin())];
+    return &before[at(found - nodes.begin())];
   }
 };
 
@@ -150,8 +151,7 @@ class Recursion {
     Interleaved result{targets, std::vector<Ranks>(targets.size())};
     Ranks nodes;
     for (const Bag& bag : bags) append(nodes, bag);
-    std::sort(nodes.begin(), nodes.end());
-    nodes.erase(std::unique(nodes.begin(), nodes.end()), nodes.end());
+    sort_unique(nodes);
     std::size_t target = 0;
     for (std::int32_t r : nodes) {
       while (target < targets.size() && targets[target] < r) ++target;
@@ -192,7 +192,7 @@ std::optional<std::vector<std::int32_t>> interleave(const std::vector<std::vecto
                                                     std::int64_t k, std::int64_t max_steps, Limits& limits) {
   if (inputs.empty()) return Ranks{};
   Recursion recursion(inputs, k, max_steps, limits);
-  Ranks result = recursion.compute(path, static_cast<std::int32_t>(inputs.size()) - 1, {});
+  Ranks result = recursion.compute(path, narrow<std::int32_t>(inputs.size()) - 1, {});
   if (recursion.stopped()) return std::nullopt;
   return result;
 }

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "base/numbers.h"
+#include "base/sorted.h"
 #include "planning/incumbent.h"
 #include "planning/options.h"
 #include "polish/polish.h"
@@ -15,8 +17,6 @@ using decomposition::Vertex;
 /// Longer schedules, before unread steps are dropped, are given up.
 constexpr std::int64_t kMaxStepsPerOp = 64;
 
-std::size_t at(std::int64_t i) { return static_cast<std::size_t>(i); }
-
 /// u -> v where v reads an output of u; in free order also where u has to run before v.
 Arcs arcs_of(const Graph& graph, OrderMode order) {
   Arcs arcs(graph.num_ops());
@@ -25,18 +25,15 @@ Arcs arcs_of(const Graph& graph, OrderMode order) {
     if (order == OrderMode::kFixed) continue;
     for (OpId p : graph.after[op]) arcs[at(p.index())].push_back(op.index());
   }
-  for (auto& row : arcs) {
-    std::sort(row.begin(), row.end());
-    row.erase(std::unique(row.begin(), row.end()), row.end());
-  }
+  for (auto& row : arcs) sort_unique(row);
   return arcs;
 }
 
 decomposition::Adjacency adjacency_of(const Arcs& arcs, bool with_order) {
   std::vector<std::pair<Vertex, Vertex>> edges;
   for (std::size_t v = 0; v < arcs.size(); ++v) {
-    for (Vertex u : arcs[v]) edges.emplace_back(static_cast<Vertex>(v), u);
-    if (with_order && v > 0) edges.emplace_back(static_cast<Vertex>(v) - 1, static_cast<Vertex>(v));
+    for (Vertex u : arcs[v]) edges.emplace_back(narrow<Vertex>(v), u);
+    if (with_order && v > 0) edges.emplace_back(narrow<Vertex>(v) - 1, narrow<Vertex>(v));
   }
   return decomposition::adjacency(arcs.size(), edges);
 }
@@ -66,7 +63,7 @@ class Sizes {
       k_ = options_.k;
     } else {
       offer(keep_all_plan(graph_), 0);
-      const auto bags = static_cast<std::int64_t>(ranked_.path.size());
+      const auto bags = std::ssize(ranked_.path);
       std::int64_t k = 1;
       while (k < bags) k *= 2;
       for (; k >= 1 && !(k_ == 0 && best_.fits()) && !limits_.reached() && try_k(k); k /= 2) {
@@ -75,14 +72,13 @@ class Sizes {
     return best_.result({{"k", k_},
                          {"path_width", ranked_.path_width},
                          {"width_with_spine", decomposition::width(ranked_.path)},
-                         {"bags", static_cast<std::int64_t>(ranked_.path.size())}});
+                         {"bags", std::ssize(ranked_.path)}});
   }
 
  private:
   /// False where the plan is too long: those of smaller k are longer.
   bool try_k(std::int64_t k) {
-    auto plan =
-        plan_for(graph_, ranked_, k, kMaxStepsPerOp * static_cast<std::int64_t>(graph_.num_ops()), limits_);
+    auto plan = plan_for(graph_, ranked_, k, kMaxStepsPerOp * graph_.ops().size(), limits_);
     if (!plan) return false;
     offer(std::move(*plan), k);
     return true;
@@ -130,8 +126,7 @@ Ranked ranked(const Graph& graph, OrderMode order, Limits& limits) {
     for (Vertex v : spine.order) result.order.emplace_back(v);
     path = std::move(spine.path);
   }
-  for (std::size_t r = 0; r < rank.size(); ++r)
-    rank[at(result.order[r].index())] = static_cast<std::int32_t>(r);
+  for (std::size_t r = 0; r < rank.size(); ++r) rank[at(result.order[r].index())] = narrow<std::int32_t>(r);
   std::vector<bool> read(graph.num_ops(), false);
   for (OpId op : result.order) {
     std::vector<std::int32_t>& row = result.inputs.emplace_back();
@@ -140,7 +135,7 @@ Ranked ranked(const Graph& graph, OrderMode order, Limits& limits) {
     for (std::int32_t p : row) read[at(p)] = true;
   }
   for (std::size_t r = 1; r < read.size(); ++r) {
-    if (!read[r - 1]) result.inputs[r].push_back(static_cast<std::int32_t>(r) - 1);
+    if (!read[r - 1]) result.inputs[r].push_back(narrow<std::int32_t>(r) - 1);
   }
   for (decomposition::Bag& bag : path) {
     for (Vertex& v : bag) v = rank[at(v)];
@@ -156,7 +151,7 @@ std::optional<Plan> plan_for(const Graph& graph, const Ranked& ranked, std::int6
   if (!steps) return std::nullopt;
   // Before the first run of a rank all earlier ones must have run: whatever it reads has an instance then.
   Plan plan;
-  const auto n = static_cast<std::int32_t>(ranked.order.size());
+  const auto n = narrow<std::int32_t>(ranked.order.size());
   std::int32_t next = 0;
   const auto run_up_to = [&](std::int32_t end) {
     for (; next < end; ++next) plan.steps.push_back(ranked.order[at(next)]);

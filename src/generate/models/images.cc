@@ -1,6 +1,7 @@
 // Classifiers of images besides ResNet.
 #include <array>
 
+#include "base/numbers.h"
 #include "generate/checks.h"
 #include "generate/layers.h"
 #include "generate/models.h"
@@ -31,7 +32,7 @@ auto by_depth(const Table& table, std::int64_t depth) {
 
 Tensor googlenet_head(Program& p, std::string_view name, Tensor x, std::int64_t classes) {
   const Scope scope(p, name);
-  const auto kernel = static_cast<std::int32_t>(std::min<std::int64_t>(5, p.shape(x)[2]));
+  const auto kernel = narrow<std::int32_t>(std::min<std::int64_t>(5, p.shape(x)[2]));
   x = conv_norm_relu(p, "conv", avg_pool(p, x, kernel, {3}), 128, 1);
   x = relu_layer(p, "relu", dense(p, "fc", flatten(p, x), 1024));
   return dense(p, "head", dropout_layer(p, "dropout", x, 0.7), classes);
@@ -51,8 +52,7 @@ Tensor build_vgg(Program& p, const Recipe& r) {
   for (int stage = 0; stage < 5; ++stage) {
     const Scope scope(p, "stage" + std::to_string(stage + 1));
     const std::int64_t channels = s.width << std::min(stage, 3);
-    for (int i = 0; i < counts[static_cast<std::size_t>(stage)]; ++i)
-      x = conv_relu(p, std::to_string(i), x, channels, 3, {1, 1});
+    for (int i = 0; i < counts[at(stage)]; ++i) x = conv_relu(p, std::to_string(i), x, channels, 3, {1, 1});
     x = max_pool_2d(p, "pool", x, 2, {2});
   }
   x = flatten(p, x);
@@ -77,7 +77,7 @@ Tensor build_densenet(Program& p, const Recipe& r) {
   const auto norm_relu_conv = [&](std::string_view name, Tensor y, std::int64_t out, std::int64_t kernel) {
     const Scope scope(p, name);
     y = relu_layer(p, "relu", batch_norm_2d(p, "norm", y));
-    return conv2d(p, "conv", y, out, kernel, {1, static_cast<std::int32_t>(kernel / 2)});
+    return conv2d(p, "conv", y, out, kernel, {1, narrow<std::int32_t>(kernel / 2)});
   };
   for (std::size_t block = 0; block < 4; ++block) {
     const Scope scope(p, "block" + std::to_string(block + 1));
@@ -164,8 +164,8 @@ Tensor build_mobilenet(Program& p, const Recipe& r) {
   for (const Step& step : kSteps) {
     const Scope scope(p, "blocks." + std::to_string(index++));
     const std::int64_t channels = p.shape(x)[1];
-    x = conv_norm_relu(p, "depthwise", x, channels, 3,
-                       {step.stride, 1, 1, static_cast<std::int32_t>(channels)}, 6);
+    x = conv_norm_relu(p, "depthwise", x, channels, 3, {step.stride, 1, 1, narrow<std::int32_t>(channels)},
+                       6);
     x = conv_norm_relu(p, "pointwise", x, step.factor * s.width, 1, {}, 6);
   }
   return cross_entropy_loss(p, dense(p, "head", global_average(p, "average", x), s.classes));

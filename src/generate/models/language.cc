@@ -1,6 +1,7 @@
 // Transformers.
 #include <cmath>
 
+#include "base/numbers.h"
 #include "generate/checks.h"
 #include "generate/layers.h"
 #include "generate/models.h"
@@ -40,7 +41,7 @@ class Transformer {
   Tensor embed(std::string_view name) {
     const Scope scope(p_, name);
     const Tensor ids = p_.add_input(Role::kBatch, {s_.batch, s_.sequence}, name, 8);
-    Tensor x = scale(p_, embedding(p_, table_, ids), std::sqrt(static_cast<double>(s_.width)));
+    Tensor x = scale(p_, embedding(p_, table_, ids), std::sqrt(real(s_.width)));
     x = binary(p_, Code::kAdd, x, position_);
     return dropout_layer(p_, "dropout", x, s_.dropout);
   }

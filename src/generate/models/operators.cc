@@ -3,6 +3,7 @@
 #include <string>
 #include <vector>
 
+#include "base/numbers.h"
 #include "generate/checks.h"
 #include "generate/layers.h"
 #include "generate/models.h"
@@ -13,7 +14,7 @@ namespace {
 /// [samples, channels, r, ..., r] with one, two or three dimensions of the field.
 Shape field_shape(const ModelSettings& s, int dimensions, std::int64_t channels) {
   Shape shape{s.batch, channels};
-  for (int i = 0; i < dimensions; ++i) shape.dim[static_cast<std::size_t>(shape.rank++)] = s.resolution;
+  for (int i = 0; i < dimensions; ++i) shape.dim[at(shape.rank++)] = s.resolution;
   return shape;
 }
 
@@ -32,9 +33,8 @@ Tensor spectral_conv(Program& p, Tensor x, std::int64_t out, std::int64_t modes,
   const Scope scope(p, "spectral");
   const Shape field = p.shape(x);
   Shape weight{field[1], out};
-  for (int i = 2; i < field.rank; ++i)
-    weight.dim[static_cast<std::size_t>(weight.rank++)] = i + 1 < field.rank ? 2 * modes : modes;
-  weight.dim[static_cast<std::size_t>(weight.rank++)] = 2;
+  for (int i = 2; i < field.rank; ++i) weight.dim[at(weight.rank++)] = i + 1 < field.rank ? 2 * modes : modes;
+  weight.dim[at(weight.rank++)] = 2;
   return irfft(p, mode_mix(p, rfft(p, x), parameter(p, "weight", weight), size), size);
 }
 
@@ -139,7 +139,7 @@ Tensor build_uno(Program& p, const Recipe& r) {
   for (std::int64_t level = s.depth - 1; level >= 0; --level) {
     const std::string name = "up" + std::to_string(level);
     const Tensor y = layer(name, x, s.width << level, s.resolution >> level);
-    const Tensor both[] = {skips[static_cast<std::size_t>(level)], y};
+    const Tensor both[] = {skips[at(level)], y};
     x = concat_layer(p, name + ".concat", both, 1);
   }
   return project(p, x, 2 * s.width, s.classes);

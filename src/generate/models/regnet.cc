@@ -1,6 +1,7 @@
 // Radosavovic et al., Designing Network Design Spaces (2020): RegNetX.
 #include <string>
 
+#include "base/numbers.h"
 #include "generate/layers.h"
 #include "generate/models.h"
 
@@ -22,7 +23,7 @@ Stages stages_of(std::string_view variant) {
 Tensor block(Program& p, std::string_view name, Tensor x, std::int64_t width, std::int64_t group_width,
              std::int32_t stride) {
   const Scope scope(p, name);
-  const Window middle{stride, 1, 1, static_cast<std::int32_t>(width / group_width)};
+  const Window middle{stride, 1, 1, narrow<std::int32_t>(width / group_width)};
   Tensor y = conv_norm_relu(p, "a", x, width, 1);
   y = conv_norm_relu(p, "b", y, width, 3, middle);
   y = batch_norm_2d(p, "norm", conv2d(p, "conv", y, width, 1));

@@ -1,6 +1,7 @@
 // He et al., Deep Residual Learning (2015): ImageNet and CIFAR forms, any depth that divides into blocks.
 #include <array>
 
+#include "base/numbers.h"
 #include "generate/checks.h"
 #include "generate/layers.h"
 #include "generate/models.h"
@@ -96,8 +97,7 @@ Tensor resnet_trunk(Program& p, Tensor x, const ResnetStages& stages, std::int64
     const bool holes = dilated && stage >= 2;
     const Block block{width << stage, stage == 0 || holes ? 1 : 2, holes ? 1 << (stage - 1) : 1,
                       stages.bottleneck};
-    x = residual_stage(p, "stage" + std::to_string(stage + 1), x,
-                       stages.blocks[static_cast<std::size_t>(stage)], block);
+    x = residual_stage(p, "stage" + std::to_string(stage + 1), x, stages.blocks[at(stage)], block);
     if (stage == 2 && third_stage != nullptr) *third_stage = x;
   }
   return x;

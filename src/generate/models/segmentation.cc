@@ -1,6 +1,7 @@
 // Models that label every pixel.
 #include <array>
 
+#include "base/numbers.h"
 #include "generate/checks.h"
 #include "generate/layers.h"
 #include "generate/models.h"
@@ -20,7 +21,7 @@ constexpr std::array<int, 5> kVgg16{2, 2, 3, 3, 3};
 
 Tensor vgg_stage(Program& p, Tensor x, int stage, std::int64_t width) {
   const std::int64_t channels = width << std::min(stage, 3);
-  for (int i = 0; i < kVgg16[static_cast<std::size_t>(stage)]; ++i) {
+  for (int i = 0; i < kVgg16[at(stage)]; ++i) {
     const Scope scope(p, std::to_string(i));
     x = relu_layer(p, "relu", conv2d(p, "conv", x, channels, 3, {1, 1}, true));
   }
@@ -54,7 +55,7 @@ Tensor build_unet(Program& p, const Recipe& r) {
     const Scope scope(p, "up" + std::to_string(level));
     const std::int64_t channels = s.width << level;
     x = conv2d_transpose(p, "up", x, channels, 2, {2});
-    const Tensor both[] = {skips[static_cast<std::size_t>(level)], x};
+    const Tensor both[] = {skips[at(level)], x};
     x = twice(concat_layer(p, "concat", both, 1), channels);
   }
   return pixel_cross_entropy_loss(p, conv2d(p, "head", x, s.classes, 1, {}, true));
@@ -82,7 +83,7 @@ Tensor build_pspnet(Program& p, const Recipe& r) {
   for (std::int64_t bins : {1, 2, 3, 6}) {
     const Scope scope(p, "pyramid" + std::to_string(bins));
     const std::int64_t stride = size / bins, kernel = size - (bins - 1) * stride;
-    Tensor y = avg_pool(p, x, static_cast<std::int32_t>(kernel), {static_cast<std::int32_t>(stride)});
+    Tensor y = avg_pool(p, x, narrow<std::int32_t>(kernel), {narrow<std::int32_t>(stride)});
     y = conv_norm_relu(p, "conv", y, channels / 4, 1);
     parts.push_back(resize_layer(p, "resize", y, size, size));
   }
@@ -101,7 +102,7 @@ Tensor build_fcn8(Program& p, const Recipe& r) {
   for (int stage = 0; stage < 5; ++stage) {
     const Scope scope(p, "stage" + std::to_string(stage + 1));
     x = max_pool_2d(p, "pool", vgg_stage(p, x, stage, s.width), 2, {2});
-    pooled[static_cast<std::size_t>(stage)] = x;
+    pooled[at(stage)] = x;
   }
   for (int i = 0; i < 2; ++i) {
     const Scope scope(p, "fc" + std::to_string(6 + i));
@@ -112,8 +113,7 @@ Tensor build_fcn8(Program& p, const Recipe& r) {
   for (int stage : {3, 2}) {
     const Scope scope(p, "up" + std::to_string(stage + 1));
     x = conv2d_transpose(p, "up", x, s.classes, 4, {2, 1}, false);
-    x = add_layer(p, "add", x,
-                  conv2d(p, "score", pooled[static_cast<std::size_t>(stage)], s.classes, 1, {}, true));
+    x = add_layer(p, "add", x, conv2d(p, "score", pooled[at(stage)], s.classes, 1, {}, true));
   }
   x = conv2d_transpose(p, "up", x, s.classes, 16, {8, 4}, false);
   return pixel_cross_entropy_loss(p, x);
@@ -131,7 +131,7 @@ Tensor build_segnet(Program& p, const Recipe& r) {
   for (int stage = 0; stage < 5; ++stage) {
     const Scope scope(p, "encoder" + std::to_string(stage + 1));
     const std::int64_t channels = s.width << std::min(stage, 3);
-    for (int i = 0; i < kVgg16[static_cast<std::size_t>(stage)]; ++i)
+    for (int i = 0; i < kVgg16[at(stage)]; ++i)
       x = conv_norm_relu(p, std::to_string(i), x, channels, 3, {1, 1});
     const Scope pool(p, "pool");
     const Shape size = p.shape(x);
@@ -141,12 +141,12 @@ Tensor build_segnet(Program& p, const Recipe& r) {
   }
   for (int stage = 4; stage >= 0; --stage) {
     const Scope scope(p, "decoder" + std::to_string(stage + 1));
-    const Level& level = levels[static_cast<std::size_t>(stage)];
+    const Level& level = levels[at(stage)];
     {
       const Scope inner(p, "unpool");
       x = unpool(p, x, level.indices, level.size);
     }
-    const int count = kVgg16[static_cast<std::size_t>(stage)];
+    const int count = kVgg16[at(stage)];
     for (int i = 0; i < count; ++i) {
       const std::int64_t channels = s.width << std::min(i + 1 < count ? stage : std::max(stage - 1, 0), 3);
       x = conv_norm_relu(p, std::to_string(i), x, channels, 3, {1, 1});

@@ -5,6 +5,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/numbers.h"
 #include "planning/options.h"
 
 namespace remat::automatic {
@@ -101,7 +102,7 @@ class Schedule {
 
   /// On large graphs its state alone takes a good part of a second to make.
   void search(double share) {
-    const double to_begin = own_.search_seconds_per_op * static_cast<double>(num_ops());
+    const double to_begin = own_.search_seconds_per_op * real(num_ops());
     const bool is_large = num_ops() >= own_.large_ops;
     if (is_large && has_plan(best_) && limits_.seconds_left().value_or(to_begin) < to_begin) {
       too_late_ = true;

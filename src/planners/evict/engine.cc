@@ -5,6 +5,7 @@
 #include <limits>
 #include <tuple>
 
+#include "base/numbers.h"
 #include "remat/random.h"
 
 namespace remat::evict {
@@ -63,8 +64,6 @@ class Engine {
   }
 
  private:
-  static std::size_t at(std::int32_t i) { return static_cast<std::size_t>(i); }
-
   void pin(OpId op, int by) {
     for (ValueId v : graph_.inputs[op]) {
       pins_[v] += by;
@@ -173,8 +172,7 @@ class Engine {
     for (ValueId v : graph_.inputs[op]) touched_[v] = clock_;
     ran_[op] = true;
     outcome_.plan.steps.push_back(op);
-    stopped_ =
-        stopped_ || limits_.spend(1) || static_cast<std::int64_t>(outcome_.plan.steps.size()) > max_steps_;
+    stopped_ = stopped_ || limits_.spend(1) || std::ssize(outcome_.plan.steps) > max_steps_;
   }
 
   /// The order has passed `op`: its reads are done for good.
@@ -273,24 +271,24 @@ class Engine {
   }
 
   double age(ValueId v) const {
-    if (policy_.age != Policy::Age::kNextUse) return static_cast<double>(clock_ - touched_[v] + 1);
+    if (policy_.age != Policy::Age::kNextUse) return real(clock_ - touched_[v] + 1);
     std::int32_t next = next_read(v);
     if (next == kNever) {
       // It can only serve to make something again: as far away as the first thing made from it.
-      next = static_cast<std::int32_t>(graph_.num_ops());
+      next = narrow<std::int32_t>(graph_.num_ops());
       for (OpId reader : graph_.readers[v]) {
         for (ValueId w : graph_.outputs[reader]) next = std::min(next, next_read(w));
       }
     }
-    return static_cast<double>(std::max(1, next - at_.index()));
+    return real(std::max(1, next - at_.index()));
   }
 
   /// What it takes to make v again, raised, or nothing where it cannot be and is wanted.
   std::optional<double> fresh_cost(ValueId v) {
     double cost = 0;
     if (const auto again = closure(v)) {
-      cost = static_cast<double>(*again) + 1.0;
-      if (policy_.cost == Policy::Cost::kNeighborhood) cost += static_cast<double>(missing_readers(v));
+      cost = real(*again) + 1.0;
+      if (policy_.cost == Policy::Cost::kNeighborhood) cost += real(missing_readers(v));
     } else if (wanted_again(v)) {
       return std::nullopt;
     }
@@ -326,13 +324,12 @@ class Engine {
         cached_cost_[v] = cost ? *cost : -1.0;
         if (!cost) continue;
       }
-      double weight = raised(static_cast<double>(graph_.bytes[v].count()), policy_.bytes_power) *
-                      raised(age(v), policy_.age_power);
+      double weight = raised(real(graph_.bytes[v]), policy_.bytes_power) * raised(age(v), policy_.age_power);
       if (policy_.noise > 0) weight /= 1.0 + policy_.noise * random_.unit();
       scored.push_back({cached_cost_[v] / weight, v, weight, fresh});
     }
     pool_.resize(kept);
-    work_ += static_cast<std::int64_t>(scored.size()) / 8;
+    work_ += std::ssize(scored) / 8;
     return scored;
   }
 

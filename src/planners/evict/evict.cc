@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "base/numbers.h"
 #include "planning/incumbent.h"
 #include "planning/options.h"
 #include "polish/polish.h"
@@ -35,7 +36,7 @@ constexpr Policy kPolicies[] = {
 
 template <class T, std::size_t n>
 T pick(Random& random, const T (&choices)[n]) {
-  return choices[static_cast<std::size_t>(random.below(static_cast<std::int64_t>(n)))];
+  return choices[at(random.below(static_cast<std::int64_t>(n)))];
 }
 
 Policy random_policy(Random& random) {
@@ -94,14 +95,14 @@ class Portfolio {
   /// Memory for one run: around the budget, or below the least peak so far where that is what is asked.
   Bytes target(double factor) const {
     const Bytes base = by_peak() ? share_of(best_.cost().peak, 98) : problem_.budget;
-    return Bytes(static_cast<std::int64_t>(factor * static_cast<double>(base.count())));
+    return Bytes(static_cast<std::int64_t>(factor * real(base)));
   }
 
   void attempt(const Policy& policy, Bytes memory) {
     constexpr std::int64_t kMaxStepsPerOp = 24;
     if (limits_.reached()) return;
     ++attempts_;
-    const auto max_steps = kMaxStepsPerOp * static_cast<std::int64_t>(graph_.num_ops());
+    const auto max_steps = kMaxStepsPerOp * graph_.ops().size();
     Outcome outcome = evict::run(graph_, memory, policy, max_steps, limits_);
     if (!outcome.complete) return;
     Plan plan = polish::without_unread_steps(graph_, outcome.plan);

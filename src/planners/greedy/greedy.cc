@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <tuple>
 
+#include "base/numbers.h"
 #include "planning/options.h"
 #include "polish/polish.h"
 
@@ -54,8 +55,8 @@ class Scan {
     std::int32_t previous, next;
     bool again;  ///< a recomputation
   };
-  Step& step(std::int32_t i) { return list_[static_cast<std::size_t>(i)]; }
-  const Step& step(std::int32_t i) const { return list_[static_cast<std::size_t>(i)]; }
+  Step& step(std::int32_t i) { return list_[at(i)]; }
+  const Step& step(std::int32_t i) const { return list_[at(i)]; }
 
   void begin(std::int32_t at) {
     const OpId op = step(at).op;
@@ -107,7 +108,7 @@ class Scan {
   }
 
   bool drop_best(std::int32_t at) {
-    if (limits_.spend(1 + static_cast<std::int64_t>(resident_ops_.size()) / 8)) return false;
+    if (limits_.spend(1 + std::ssize(resident_ops_) / 8)) return false;
     if (list_.size() > kMaxStepsPerOp * graph_.num_ops()) return false;
     OpId best;
     Bytes most;
@@ -143,7 +144,7 @@ class Scan {
       }
       drop(v);
     }
-    const auto again = static_cast<std::int32_t>(list_.size());
+    const auto again = narrow<std::int32_t>(list_.size());
     const std::int32_t previous = step(reader).previous;
     list_.push_back({op, 0, previous, reader, true});
     step(previous).next = again;

@@ -5,6 +5,7 @@
 #include <cassert>
 #include <numeric>
 
+#include "base/numbers.h"
 #include "planners/rotor/kernel.h"
 #include "remat/quantity.h"
 
@@ -20,7 +21,6 @@ constexpr Line kNothing = [] {
   return line;
 }();
 
-std::size_t at(std::int64_t i) { return static_cast<std::size_t>(i); }
 std::int64_t slots_for(std::int64_t bytes, std::int64_t slot) { return bytes / slot + (bytes % slot > 0); }
 
 /// Times to the units of the table.
@@ -55,7 +55,7 @@ class Clock {
 class ChainTable::Filling {
  public:
   Filling(const Chain& chain, std::int64_t budget, std::int32_t slots, Limits& limits)
-      : chain_(chain), n_(static_cast<std::int64_t>(chain.stages.size())), clock_(chain) {
+      : chain_(chain), n_(std::ssize(chain.stages)), clock_(chain) {
     slot_ = std::max<std::int64_t>(1, slots_for(std::max<std::int64_t>(budget, 0), slots));
     if (budget < 0 || n_ == 0) return;
     const std::int64_t last = budget / slot_;
@@ -308,15 +308,15 @@ std::int64_t ChainTable::Filling::trace(std::int64_t budget, std::vector<Action>
     if (choice.next == s) {
       const StageOption& option = stage.options[at(choice.option)];
       sum += option.extra_time;
-      act({Action::Kind::kSave, static_cast<std::int32_t>(s), choice.option});
-      open.push_back({0, -1, 0, {Action::Kind::kBackward, static_cast<std::int32_t>(s), choice.option}});
+      act({Action::Kind::kSave, narrow<std::int32_t>(s), choice.option});
+      open.push_back({0, -1, 0, {Action::Kind::kBackward, narrow<std::int32_t>(s), choice.option}});
       open.push_back({s + 1, t, m - slots_for(option.saved, slot_), {}});
       continue;
     }
     for (std::int64_t j = s; j < choice.next; ++j) {
       const Stage& passed = chain_.stages[at(j)];
       sum += is_last(t) ? passed.first_time : passed.pass_time;
-      act({Action::Kind::kPass, static_cast<std::int32_t>(j)});
+      act({Action::Kind::kPass, narrow<std::int32_t>(j)});
     }
     open.push_back({s, choice.next - 1, m, {}});
     open.push_back({choice.next, t, m - output(choice.next - 1), {}});
@@ -331,7 +331,7 @@ ChainTable::Filling::Choice ChainTable::Filling::choose(std::int64_t s, std::int
   for (std::size_t o = 0; o < options.size(); ++o) {
     if (option_need(t, options[o]) > m) continue;
     const Cell rest = s < t ? value(s + 1, t, m - slots_for(options[o].saved, slot_)) : 0;
-    if (rest + clock_.units(options[o].extra_time) == least) return {s, static_cast<std::int32_t>(o)};
+    if (rest + clock_.units(options[o].extra_time) == least) return {s, narrow<std::int32_t>(o)};
   }
   const std::int64_t last = last_start(s, t, m);
   for (std::int64_t next = s + 1; next <= last; ++next) {

@@ -4,6 +4,7 @@
 #include <array>
 #include <span>
 
+#include "base/numbers.h"
 #include "polish/polish.h"
 
 namespace remat::rotor {
@@ -12,8 +13,6 @@ namespace {
 constexpr std::int32_t kNever = -1;  ///< a stage before all others: kept to the end
 
 enum class Cuts { kAll, kReadByBackward };
-
-std::size_t at(std::int64_t i) { return static_cast<std::size_t>(i); }
 
 /// Finds the cuts, the stage of every op, and the values that have to be held.
 class Cutter {
@@ -45,7 +44,7 @@ class Cutter {
     return false;
   }
 
-  std::int32_t stages() const { return static_cast<std::int32_t>(begins_.size()); }
+  std::int32_t stages() const { return narrow<std::int32_t>(begins_.size()); }
   std::int32_t stage(OpId op) const { return stage_[op]; }
   bool is_held(ValueId v) const { return held_[v]; }
   bool is_forward(ValueId v) const {
@@ -105,7 +104,7 @@ class Cutter {
   }
 
   void thin_out() {
-    const auto all = static_cast<std::int64_t>(begins_.size());
+    const auto all = std::ssize(begins_);
     if (all <= most_stages_) return;
     std::vector<OpId> some;
     for (std::int64_t i = 0; i < most_stages_; ++i) some.push_back(begins_[at(i * all / most_stages_)]);
@@ -117,7 +116,7 @@ class Cutter {
   bool assign_backward() {
     bool fits = true;
     std::int32_t stage = stages() - 1;
-    for (OpId op : IdRange<OpId>(first_backward_, OpId(static_cast<std::int64_t>(graph_.num_ops())))) {
+    for (OpId op : IdRange<OpId>(first_backward_, OpId(graph_.ops().size()))) {
       for (ValueId v : graph_.inputs[op]) {
         if (!is_forward(v) || held_[v]) continue;
         stage = std::min(stage, stage_[graph_.producer[v]] + std::int32_t{crosses(v)});
@@ -158,8 +157,7 @@ class Segment {
     const auto readers = graph_.readers[v];
     for (std::size_t r = readers.size(); r-- > 0;) {
       const auto found = std::lower_bound(ops_.begin(), ops_.end(), readers[r]);
-      if (found != ops_.end() && *found == readers[r])
-        return static_cast<std::size_t>(found - ops_.begin()) + 1;
+      if (found != ops_.end() && *found == readers[r]) return narrow<std::size_t>(found - ops_.begin()) + 1;
     }
     return 0;
   }

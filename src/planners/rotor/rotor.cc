@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "base/numbers.h"
 #include "planners/rotor/chain_view.h"
 #include "planning/incumbent.h"
 #include "planning/options.h"
@@ -61,7 +62,7 @@ class Run {
   }
 
   bool solve_within(const ChainView& view, std::int64_t room) {
-    const ChainTable table(view.chain, room, static_cast<std::int32_t>(options_.slots), limits_);
+    const ChainTable table(view.chain, room, narrow<std::int32_t>(options_.slots), limits_);
     const auto actions = table.schedule(room);
     if (!actions) return false;
     offer(view, *actions, *table.extra_time(room));
@@ -70,7 +71,7 @@ class Run {
 
   void solve_least(const ChainView& view) {
     const std::int64_t room = (keep_all_peak_ - graph_.resident).count();
-    const ChainTable table(view.chain, room, static_cast<std::int32_t>(options_.slots), limits_);
+    const ChainTable table(view.chain, room, narrow<std::int32_t>(options_.slots), limits_);
     std::int64_t low = -1, high = table.largest_budget();
     if (high < 0 || !table.schedule(high)) return;
     while (high - low > table.slot()) {
@@ -83,9 +84,9 @@ class Run {
   /// The most checkpoints that fit: more of them take less time.
   void solve_unit(const ChainView& view) {
     constexpr std::int64_t kMostCheckpoints = 128;
-    const auto most = std::min(static_cast<std::int64_t>(view.halves.size()), kMostCheckpoints);
+    const auto most = std::min(std::ssize(view.halves), kMostCheckpoints);
     const Chain chain = unit_chain(view.halves.size(), most);
-    const ChainTable table(chain, most, static_cast<std::int32_t>(most + 1), limits_);
+    const ChainTable table(chain, most, narrow<std::int32_t>(most + 1), limits_);
     std::int64_t low = 0, high = most + 1;
     while (high - low > 1) {
       const std::int64_t middle = low + (high - low) / 2;
@@ -97,11 +98,11 @@ class Run {
 
   bool offer(const ChainView& view, const std::vector<Action>& actions, std::int64_t extra) {
     Plan plan = plan_of(graph_, view, actions);
-    limits_.spend(1 + static_cast<std::int64_t>(plan.steps.size()) / 16);
+    limits_.spend(1 + std::ssize(plan.steps) / 16);
     const bool within = fits(problem_, simulate(graph_, plan));
     if (within && options_.buy_back) plan = polish::buy_back(graph_, plan, problem_.budget, limits_);
     if (offer(std::move(plan), extra)) {
-      stages_ = static_cast<std::int64_t>(view.halves.size());
+      stages_ = std::ssize(view.halves);
       held_ = view.held_values;
     }
     return within;

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "base/numbers.h"
 #include "base/portable_math.h"
 namespace remat::search {
 namespace {
@@ -35,10 +36,10 @@ Annealer::Annealer(const TrackerGraph& graph, OrderMode order, const Options& op
   std::int64_t count = 0;
   for (OpId op : graph.graph->ops()) {
     if (!graph.recomputable(op)) continue;
-    sum += static_cast<double>(graph.duration[op]);
+    sum += real(graph.duration[op]);
     ++count;
   }
-  mean_recomputation_ = std::max(1e-9, count > 0 ? sum / static_cast<double>(count) : 1);
+  mean_recomputation_ = std::max(1e-9, count > 0 ? sum / real(count) : 1);
 }
 
 void Annealer::set_budget(Bytes budget) {
@@ -66,8 +67,8 @@ void Annealer::begin(const Plan& plan) {
 /// All excess of the keep-all plan is worth a tenth of its duration: off by some factor, which adaptation
 /// corrects within some thousand moves.
 void Annealer::guess_price() {
-  const auto excess = static_cast<double>(state_.tracker.excess());
-  const double duration = std::max(1.0, static_cast<double>(graph_->graph->base_duration.count()));
+  const auto excess = real(state_.tracker.excess());
+  const double duration = std::max(1.0, real(graph_->graph->base_duration));
   if (excess > 0) state_.price = (options_.adapt ? 0.1 : 10.0) * duration / excess;
 }
 
@@ -143,15 +144,13 @@ void Annealer::cycle(std::int64_t moves, double hot, double cold, Limits& limits
   const auto work = limits.work_left();
   const double begun = limits.seconds();
   const std::int64_t work_begun = limits.work();
-  const double step =
-      1 + std::max(kPriceStep, kPriceReach * static_cast<double>(kBatch) / static_cast<double>(moves));
+  const double step = 1 + std::max(kPriceStep, kPriceReach * real(kBatch) / real(moves));
   double done = 0;
   for (std::int64_t i = 0; i < moves && !idle(); i += kBatch) {
-    done = static_cast<double>(i) / static_cast<double>(moves);
+    done = real(i) / real(moves);
     if (seconds) done = std::max(done, (limits.seconds() - begun) / std::max(1e-9, *seconds));
     if (work)
-      done = std::max(done, static_cast<double>(limits.work() - work_begun) /
-                                static_cast<double>(std::max<std::int64_t>(1, *work)));
+      done = std::max(done, real(limits.work() - work_begun) / real(std::max<std::int64_t>(1, *work)));
     temperature_ = mean_recomputation_ * geometric(hot, cold, std::min(1.0, done));
     const std::int64_t ticks = state_.tracker.ticks();
     for (std::int64_t k = 0; k < kBatch; ++k) {

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "base/numbers.h"
+
 namespace remat::search {
 namespace {
 
@@ -13,7 +15,7 @@ constexpr int kInsertCandidates = 8;
 OccId random_recomputation(State& state) {
   const auto& all = state.tracker.recomputations();
   if (all.empty()) return OccId::none();
-  return all[static_cast<std::size_t>(state.random.below(std::ssize(all)))];
+  return all[at(state.random.below(std::ssize(all)))];
 }
 
 /// A random run of `op`: mostly the last, which is where gaps are.
@@ -34,7 +36,7 @@ class Chain {
   }
 
   bool collect(OpId op) {
-    room_ -= static_cast<double>(tracker_.graph().duration[op]);
+    room_ -= real(tracker_.graph().duration[op]);
     if (room_ < 0) return false;
     ++depth_;
     for (BundleId b : tracker_.graph().inputs[op]) {
@@ -92,12 +94,12 @@ bool insert_for_random_use(State& state, double limit, OccId across) {
   OpId op;
   OccId reader, cut;
   for (int draw = 0; draw < (across ? kUseDraws : 1); ++draw) {
-    const Use use = state.uses[static_cast<std::size_t>(state.random.below(std::ssize(state.uses)))];
+    const Use use = state.uses[at(state.random.below(std::ssize(state.uses)))];
     op = tracker.graph().producer[use.bundle];
     reader = random_run(state, use.reader);
     const auto at = tracker.key(reader);
     cut = OccId::none();
-    if (static_cast<double>(tracker.graph().duration[op]) > limit) continue;
+    if (real(tracker.graph().duration[op]) > limit) continue;
     if (across && at <= tracker.key(across)) continue;
     const OccId made = tracker.newest_before(op, at);
     cut = tracker.last_reader_before(made, use.bundle, at);
@@ -122,7 +124,7 @@ class InsertChain : public Move {
  public:
   InsertChain() : Move("insert_chain", 30) {}
   bool propose(State& state) override {
-    const double limit = state.threshold + state.price * static_cast<double>(state.tracker.excess());
+    const double limit = state.threshold + state.price * real(state.tracker.excess());
     return insert_for_random_use(state, limit, step_over_budget(state));
   }
 
@@ -133,7 +135,7 @@ class InsertChain : public Move {
     if (!state.aimed || state.tracker.excess() == 0 || state.random.chance(0.2)) return OccId::none();
     const auto n = static_cast<std::int64_t>(blocks.num_blocks());
     for (int draw = 0; draw < 8; ++draw) {
-      const auto rank = static_cast<std::size_t>(state.random.below(n));
+      const auto rank = narrow<std::size_t>(state.random.below(n));
       if (!blocks.may_exceed(rank)) continue;
       if (const OccId occ = blocks.random_over(rank, state.random)) return occ;
     }
@@ -216,11 +218,11 @@ class InsertErase : public Move {
     for (int i = 0; i < kEraseCandidates; ++i) {
       const OccId occ = random_recomputation(state);
       if (!occ) return false;
-      saved = std::max(saved, static_cast<double>(tracker.graph().duration[tracker.op(occ)]));
+      saved = std::max(saved, real(tracker.graph().duration[tracker.op(occ)]));
       candidates_.push_back(occ);
     }
     // What reads nothing else goes with an erased step, so somewhat more than its own time may be saved.
-    const double limit = state.threshold + state.price * static_cast<double>(tracker.excess()) + 2 * saved;
+    const double limit = state.threshold + state.price * real(tracker.excess()) + 2 * saved;
     return insert_for_random_use(state, limit, OccId::none()) && erase_best(state);
   }
 

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <memory>
 
+#include "base/numbers.h"
 #include "base/threads.h"
 #include "planners/retention/retention.h"
 #include "planners/search/worker.h"
@@ -53,7 +54,7 @@ std::vector<Plan> constructive_plans(const Problem& problem, double part, Limits
 
 /// At larger budgets the search finds plans from keep-all itself, sooner than TWRemat.
 bool needs_less(const Problem& problem, double part, Bytes keep_all_peak) {
-  const auto less = static_cast<std::int64_t>(part * static_cast<double>(keep_all_peak.count()));
+  const auto less = static_cast<std::int64_t>(part * real(keep_all_peak));
   return problem.objective == Objective::kPeak || problem.budget.count() < less;
 }
 

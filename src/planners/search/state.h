@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <vector>
 
+#include "base/numbers.h"
 #include "plan/tracker.h"
 #include "remat/random.h"
 
@@ -49,9 +50,7 @@ struct State {
   State(const TrackerGraph& graph, OrderMode order, std::uint64_t seed)
       : tracker(graph, order), random(seed) {}
 
-  double cost(const Change& change) const {
-    return static_cast<double>(change.duration) + price * static_cast<double>(change.excess);
-  }
+  double cost(const Change& change) const { return real(change.duration) + price * real(change.excess); }
   /// Cost of all pending edits.
   double pending_cost() { return cost(tracker.change()); }
 

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "base/numbers.h"
+
 namespace remat::search {
 Worker::Worker(const Problem& problem, const TrackerGraph& graph, const Options& options,
                const Starts& starts, Pool& pool, std::uint64_t seed)
@@ -30,7 +32,7 @@ bool Worker::finished(Limits& limits) const {
 
 void Worker::publish() {
   if (const auto& found = annealer_.best()) {
-    auto& held = best_[static_cast<std::size_t>(line_)];
+    auto& held = best_[at(line_)];
     if (!held || found->duration < held->duration) held = found;
     pool_->offer(*found, true);
   }
@@ -42,7 +44,7 @@ const Plan& Worker::start_of(Line line) {
   if (line == Line::kKeepAll) return starts_->keep_all;
   const auto& known = starts_->known;
   const auto& made = starts_->constructive;
-  const auto at = static_cast<std::size_t>(random_.below(std::ssize(known) + std::ssize(made)));
+  const auto at = narrow<std::size_t>(random_.below(std::ssize(known) + std::ssize(made)));
   return at < known.size() ? known[at] : made[at - known.size()];
 }
 
@@ -51,16 +53,16 @@ const Plan& Worker::start_of(Line line) {
 Worker::Line Worker::draw_line(int cycle) {
   if (starts_->known.empty() && starts_->constructive.empty()) return Line::kKeepAll;
   if (cycle < 2) return cycle == 0 ? Line::kStarts : Line::kKeepAll;
-  const auto& keep_all = best_[static_cast<std::size_t>(Line::kKeepAll)];
-  const auto& starts = best_[static_cast<std::size_t>(Line::kStarts)];
+  const auto& keep_all = best_[at(Line::kKeepAll)];
+  const auto& starts = best_[at(Line::kStarts)];
   const bool keep_all_leads = keep_all && (!starts || keep_all->duration < starts->duration);
   return random_.chance(options_.lead) == keep_all_leads ? Line::kKeepAll : Line::kStarts;
 }
 
 /// The best plan of the line so far: the best of all threads where the line leads.
 std::optional<Found> Worker::best_of(Line line) const {
-  const auto& own = best_[static_cast<std::size_t>(line)];
-  const auto& other = best_[1 - static_cast<std::size_t>(line)];
+  const auto& own = best_[at(line)];
+  const auto& other = best_[1 - at(line)];
   if (own && other && other->duration < own->duration) return own;
   return own || !other ? pool_->any() : own;
 }
@@ -86,12 +88,10 @@ double Worker::begin_cycle(int cycle) {
 
 /// Which temperature suits differs by a factor of a hundred between graphs, orders and budgets: cycles draw
 /// from 1/8, 1/4, ..., 16, the first of all takes `hot` itself.
-double Worker::hotter() {
-  return options_.mix ? static_cast<double>(std::int64_t{1} << random_.below(8)) / 8 : 1.0;
-}
+double Worker::hotter() { return options_.mix ? real(std::int64_t{1} << random_.below(8)) / 8 : 1.0; }
 
 void Worker::search_time(Limits& limits) {
-  double moves = static_cast<double>(options_.cycle) * static_cast<double>(graph_->graph->num_ops());
+  double moves = real(options_.cycle) * real(graph_->graph->num_ops());
   for (int cycle = 0; cycle == 0 || !finished(limits); ++cycle) {
     const double hot = begin_cycle(cycle);
     annealer_.cycle(static_cast<std::int64_t>(moves), hot, std::min(options_.cold, hot / options_.cooling),
@@ -105,7 +105,7 @@ void Worker::search_peak(Limits& limits) {
   Limits first(limits, options_.peak_share);
   annealer_.set_budget(Bytes(kMaxCount - 1));
   annealer_.chase_peak(true);
-  double moves = static_cast<double>(options_.cycle) * static_cast<double>(graph_->graph->num_ops());
+  double moves = real(options_.cycle) * real(graph_->graph->num_ops());
   annealer_.begin(starts_->keep_all);
   for (const Plan& plan : starts_->known) annealer_.begin(plan);
   for (const Plan& plan : starts_->constructive) annealer_.begin(plan);

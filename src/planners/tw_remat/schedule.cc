@@ -8,6 +8,7 @@
 //   in free order such an op runs as soon as all it reads is held (fixed order sees to it by itself).
 #include <algorithm>
 
+#include "base/numbers.h"
 #include "planners/tw_remat/tw_remat.h"
 #include "polish/polish.h"
 
@@ -61,9 +62,7 @@ class Scheduler {
     return rows;
   }
   bool in_part(std::int32_t node, OpId op) const { return tree_.in_part(node, op.index()); }
-  const SeparatorTree::Node& part(std::int32_t node) const {
-    return tree_.nodes[static_cast<std::size_t>(node)];
-  }
+  const SeparatorTree::Node& part(std::int32_t node) const { return tree_.nodes[at(node)]; }
   bool must_run(OpId op) const { return held_[op] == 0 && !(terminal_[op] && ran_[op]); }
 
   void hold(const std::vector<OpId>& ops) {
@@ -86,7 +85,7 @@ class Scheduler {
     for (std::size_t i = 0; i < found.size(); ++i) {
       for (OpId p : before_[found[i]]) visit(p);
     }
-    stopped_ = stopped_ || limits_.spend(1 + static_cast<std::int64_t>(found.size()) / 8);
+    stopped_ = stopped_ || limits_.spend(1 + std::ssize(found) / 8);
     std::sort(found.begin(), found.end());
     return found;
   }
@@ -114,7 +113,7 @@ class Scheduler {
     }
     std::vector<OpId> own;
     std::copy_if(open.begin(), open.end(), std::back_inserter(own),
-                 [&](OpId op) { return tree_.owner[static_cast<std::size_t>(op.index())] == node; });
+                 [&](OpId op) { return tree_.owner[at(op)] == node; });
     for (OpId op : own) {
       std::vector<OpId> inputs;
       for (std::int32_t child : part(node).children) {
@@ -160,7 +159,7 @@ class Scheduler {
       ran_[op] = true;
       if (stays_[op]) ++held_[op];
     }
-    if (static_cast<std::int64_t>(steps_.size()) > max_steps_) stopped_ = true;
+    if (std::ssize(steps_) > max_steps_) stopped_ = true;
   }
 
   /// Runs an op that must have run once, with all that it needs and that has never run.
@@ -168,8 +167,8 @@ class Scheduler {
     std::vector<OpId> missing;
     std::vector<bool> seen(graph_.num_ops(), false);
     const auto visit = [&](OpId one) {
-      if (ran_[one] || seen[static_cast<std::size_t>(one.index())]) return;
-      seen[static_cast<std::size_t>(one.index())] = true;
+      if (ran_[one] || seen[at(one)]) return;
+      seen[at(one)] = true;
       missing.push_back(one);
     };
     visit(op);

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <map>
 
+#include "base/numbers.h"
+#include "base/sorted.h"
 #include "planning/objective.h"
 #include "planning/options.h"
 #include "polish/polish.h"
@@ -18,7 +20,7 @@ std::vector<std::int64_t> output_bytes(const Graph& graph) {
   std::vector<std::int64_t> sums(graph.num_ops(), 0);
   for (OpId op : graph.ops()) {
     for (ValueId v : graph.outputs[op]) {
-      if (!graph.readers[v].empty()) sums[static_cast<std::size_t>(op.index())] += graph.bytes[v].count();
+      if (!graph.readers[v].empty()) sums[at(op)] += graph.bytes[v].count();
     }
   }
   return sums;
@@ -41,11 +43,10 @@ class Sweep {
     const auto [found, is_new] = candidates_.try_emplace(k);
     if (!is_new) return found->second;
     const Graph& graph = *problem_.graph;
-    const auto max_steps =
-        (options_.k > 0 ? kMaxStepsPerOpAsked : kMaxStepsPerOp) * static_cast<std::int64_t>(graph.num_ops());
+    const auto max_steps = (options_.k > 0 ? kMaxStepsPerOpAsked : kMaxStepsPerOp) * graph.ops().size();
     auto plan = plan_for(graph, separators_, k, problem_.order, max_steps, limits_);
     if (!plan) return found->second;
-    limits_.spend(1 + static_cast<std::int64_t>(plan->steps.size()) / 16);
+    limits_.spend(1 + std::ssize(plan->steps) / 16);
     Simulation cost = simulate(graph, *plan);
     if (options_.buy_back && problem_.objective == Objective::kTime && cost.peak <= problem_.budget) {
       plan = polish::buy_back(graph, *plan, problem_.budget, limits_);
@@ -76,8 +77,7 @@ std::vector<std::int64_t> distinct_k(const Separators& parts, std::int64_t lo, s
   for (const auto& node : parts.tree.nodes) {
     if (node.bags + 1 > lo && node.bags + 1 < hi) all.push_back(node.bags + 1);
   }
-  std::sort(all.begin(), all.end());
-  all.erase(std::unique(all.begin(), all.end()), all.end());
+  sort_unique(all);
   if (all.size() <= most) return all;
   std::vector<std::int64_t> some;
   for (std::size_t i = 0; i < most; ++i) some.push_back(all[i * all.size() / most]);
@@ -144,9 +144,9 @@ Separators separators(const Graph& graph, const Options& options, Limits& limits
                                        limits);
   if (limits.reached()) return {};
   if (options.improve > 0) {
-    tree = decomposition::improved(adjacency, std::move(tree), 0, static_cast<int>(options.improve), limits);
+    tree = decomposition::improved(adjacency, std::move(tree), 0, narrow<int>(options.improve), limits);
   }
-  return {tree.width(), static_cast<std::int32_t>(tree.bags.size()),
+  return {tree.width(), narrow<std::int32_t>(tree.bags.size()),
           decomposition::separator_tree(tree, output_bytes(graph))};
 }
 
