@@ -1,8 +1,8 @@
 // Partitions: made from nested lists, checked, written out.
 #include <algorithm>
+#include <compare>
 #include <nlohmann/json.hpp>
 #include <queue>
-#include <compare>
 
 #include "base/numbers.h"
 #include "base/sorted.h"
