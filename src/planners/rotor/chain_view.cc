@@ -98,7 +98,7 @@ class Cutter {
     thin_out();
     std::int32_t stage = -1;
     for (OpId op : IdRange<OpId>(OpId(0), first_backward_)) {
-      if (at(stage) + 1 < begins_.size() && begins_[at(stage + 1)] == op) ++stage;
+      if (at(stage + 1) < begins_.size() && begins_[at(stage + 1)] == op) ++stage;
       stage_[op] = stage;
     }
   }
