@@ -116,6 +116,26 @@ def declared(tree: ast.Module) -> Iterator[str]:
                 yield from [node.attr] if ast.unparse(node.value) == "self" else []
 
 
+def private_names(source: str) -> list[str]:
+    """Private modules and names of PyTorch that a file imports or reads from a module of it."""
+    found = []
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.ImportFrom) and (node.module or "").split(".")[0] == "torch":
+            names = [f"{node.module}.{alias.name}" for alias in node.names]
+        elif isinstance(node, ast.Attribute) and ast.unparse(node).startswith("torch._"):
+            names = [ast.unparse(node)]
+        else:
+            continue
+        parts = [(name, name.split(".")) for name in names if not name.startswith("torch.utils._pytree")]
+        found += [n for n, each in parts if any(x.startswith("_") and not x.startswith("__") for x in each)]
+    return found
+
+
+@pytest.mark.parametrize("name", sorted(set(sources()) - {"base.private"}))
+def test_private_names_of_pytorch_come_from_one_file(name: str) -> None:
+    assert private_names(sources()[name]) == []
+
+
 def test_files_import_downward_only() -> None:
     assert upward(sources()) == []
 
@@ -166,6 +186,11 @@ a, session.known.bytes = 1, 2
         "line 8: region.plans[0]",
         "line 9: session.known.bytes",
     ]
+
+
+def test_private_names_are_found() -> None:
+    source = "from torch import _dynamo, nn\nfrom torch._C import f\ntorch._C.f()\ntorch.__version__"
+    assert set(private_names(source)) == {"torch._dynamo", "torch._C.f", "torch._C"}
 
 
 def test_only_public_names_are_shown() -> None:

@@ -8,13 +8,15 @@ from contextlib import contextmanager
 from typing import Any
 
 import torch
-from torch._C import _autograd
-from torch._C._profiler import (
+
+from .private import (
     ProfilerActivity,
     ProfilerConfig,
     ProfilerState,
     RecordScope,
+    _autograd,
     _ExperimentalConfig,
+    _ExtraFields_Allocation,
 )
 
 
@@ -90,7 +92,7 @@ def _stop() -> list[tuple[int, int, int]]:
         event = stack.pop()
         stack.extend(event.children)
         fields = event.extra_fields
-        if isinstance(fields, torch._C._profiler._ExtraFields_Allocation) and fields.device.type == "cpu":
+        if isinstance(fields, _ExtraFields_Allocation) and fields.device.type == "cpu":
             found.append((event.start_time_ns, len(found), fields.ptr, fields.alloc_size))
     return [(when, ptr, size) for when, _, ptr, size in sorted(found)]
 

@@ -7,7 +7,8 @@ from typing import Any
 
 import torch
 from torch import fx
-from torch._functorch import partitioners
+
+from .private import OpOverload, partitioners
 
 # Blocks of the CUDA allocator are multiples of this.
 _CUDA_BLOCK = 512
@@ -66,7 +67,7 @@ def storage_bytes(tensor: torch.Tensor) -> int:
 
 def is_random(node: fx.Node) -> bool:
     """Does running the node draw random numbers?"""
-    if not isinstance(node.target, torch._ops.OpOverload):
+    if not isinstance(node.target, OpOverload):
         return False
     if torch.Tag.nondeterministic_seeded not in node.target.tags:
         return False
@@ -79,7 +80,7 @@ def is_random(node: fx.Node) -> bool:
 
 
 def is_mutable(node: fx.Node) -> bool:
-    return isinstance(node.target, torch._ops.OpOverload) and node.target._schema.is_mutable
+    return isinstance(node.target, OpOverload) and node.target._schema.is_mutable
 
 
 def is_write_to_input(node: fx.Node) -> bool:
@@ -93,14 +94,14 @@ def is_write_to_input(node: fx.Node) -> bool:
 
 def may_run_twice(node: fx.Node) -> bool:
     """Can the op run again without any effect but its result? Unknown (custom) ops and collectives: no."""
-    if isinstance(node.target, torch._ops.OpOverload):
+    if isinstance(node.target, OpOverload):
         return node.target.namespace in BUILTIN_NAMESPACES and not is_mutable(node)
     return False
 
 
 def returns_alias(node: fx.Node) -> bool:
     target = node.target
-    if not isinstance(target, torch._ops.OpOverload):
+    if not isinstance(target, OpOverload):
         return False
     returns = target._schema.returns
     return bool(returns) and all(r.alias_info is not None and not r.alias_info.is_write for r in returns)

@@ -7,9 +7,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from torch import fx
-from torch._functorch._aot_autograd.descriptors import PlainAOTOutput
 
 from .nodes import RNG_STATE_BYTES, output_node, outputs_of, storage_bytes, tensors_of
+from .private import PlainAOTOutput
 
 
 @dataclass

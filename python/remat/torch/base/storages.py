@@ -6,8 +6,9 @@ import gc
 from typing import Any
 
 import torch
-from torch._subclasses.fake_tensor import FakeTensor
 from torch.utils._pytree import tree_leaves
+
+from .private import FakeTensor
 
 
 def tensor_storages(root: Any, device_type: str | None = None) -> dict[int, int]:

@@ -21,6 +21,7 @@ from torch.utils._pytree import tree_map
 from ..base.allocator import trace_allocations
 from ..base.errors import UnsupportedModelError
 from ..base.nodes import cuda_devices, storage_bytes, tensors_of
+from ..base.private import _DisableAutocast
 from ..trace.inplace import OVER, over_argument
 from ..trace.kernels import kernel_of
 from .cost import Cost, Progress
@@ -57,7 +58,7 @@ def _made_storages(result: Any) -> tuple[int, ...]:
 @contextmanager
 def _undisturbed() -> Iterator[None]:
     """No gradients, no autocast, and the generators as they were afterwards."""
-    no_autocast: Any = torch._C._DisableAutocast
+    no_autocast: Any = _DisableAutocast
     with torch.no_grad(), no_autocast(), torch.random.fork_rng(devices=cuda_devices()):
         yield
 

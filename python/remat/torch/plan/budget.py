@@ -6,13 +6,13 @@ from collections import OrderedDict, defaultdict
 from typing import Any
 
 import torch
-from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.utils._pytree import tree_leaves
 
 import remat
 
 from ..base.nodes import storage_bytes
 from ..base.units import format_bytes
+from ..base.private import FakeTensorMode
 
 # Free memory changes a little from start to start; plans that are stored should not.
 _STEPS_PER_DEVICE = 200

@@ -17,10 +17,11 @@ import torch
 from torch import fx
 
 from ..base.nodes import output_node
+from ..base.private import OpOverload, TensorBase, _VariableFunctions
 
 aten = torch.ops.aten
-_functions: Any = torch._C._VariableFunctions
-_methods: Any = torch._C.TensorBase
+_functions: Any = _VariableFunctions
+_methods: Any = TensorBase
 
 # Functions with the positional arguments of the operator that they call.
 _BINDINGS: dict[Any, Callable[..., Any]] = {
@@ -117,7 +118,7 @@ class _Source:
             self.known[target] = f"k{len(self.known)}"
             callee = _BINDINGS.get(target)
             if callee is None:
-                callee = target._op if type(target) is torch._ops.OpOverload else target
+                callee = target._op if type(target) is OpOverload else target
             self.globals[self.known[target]] = callee
         return self.known[target]
 

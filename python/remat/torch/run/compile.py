@@ -6,8 +6,8 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from torch import fx
-from torch._functorch.aot_autograd import aot_module_simplified
 
+from ..base.private import aot_module_simplified
 from .backward import watch_tangents
 from .codegen import boxed
 from .inductor import Partition

@@ -9,18 +9,17 @@ from __future__ import annotations
 
 import copy
 import logging
-import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from typing import Any
 
 import torch
 from torch import fx
-from torch._inductor.custom_graph_pass import CustomPartitionerFn
 
 from ..base.allocator import AllocatorTrace, trace_allocations
 from ..base.errors import UnsupportedModelError
 from ..base.units import exact_bytes, format_bytes
+from ..base.private import CustomPartitionerFn, inductor
 from ..plan.report import PlanReport
 
 log = logging.getLogger("remat.torch")
@@ -61,7 +60,7 @@ def compile_with_inductor(
     }
     own = fx.GraphModule(gm, copy.deepcopy(gm.graph))
     own.meta = dict(gm.meta)
-    compiler, error_of_its_own = _inductor()
+    compiler, error_of_its_own = inductor()
     try:
         run: Callable[..., Any] = compiler(own, list(args), config_patches=settings)
     except error_of_its_own as error:
@@ -69,17 +68,6 @@ def compile_with_inductor(
             f'executor="inductor": Inductor cannot compile this step ({error}); executor="boxed" may run it'
         ) from error
     return run
-
-
-def _inductor() -> tuple[Any, type[Exception]]:
-    """Inductor's entry point and the kind of its errors."""
-    with warnings.catch_warnings():
-        # It uses parts of PyTorch that warn of their own end.
-        warnings.simplefilter("ignore", DeprecationWarning)
-        from torch._inductor.compile_fx import compile_fx
-        from torch._inductor.exc import InductorError
-        from torch._inductor.fx_passes import joint_graph  # noqa: F401
-    return compile_fx, InductorError
 
 
 class FirstStep:

@@ -16,14 +16,15 @@ from typing import Any
 
 import torch
 from torch import fx
-from torch._functorch._aot_autograd.descriptors import (
-    SavedForBackwardsAOTOutput,
-    SavedForBackwardsNoVcCheckAOTOutput,
-)
-from torch._guards import detect_fake_mode
 
 from ..base.errors import UnsupportedModelError
 from ..base.nodes import RNG_STATE_BYTES, is_tangent, output_node, storage_bytes, tensors_of
+from ..base.private import (
+    SavedForBackwardsAOTOutput,
+    SavedForBackwardsNoVcCheckAOTOutput,
+    detect_fake_mode,
+    rng_prims,
+)
 from ..base.step import Op, StepGraph
 from ..trace.inplace import MARK, write_over_dying
 from ..trace.kernels import kernel_of
@@ -31,7 +32,6 @@ from .generators import run_and_save_rng, run_with_rng
 from .views import shows_the_same, viewed
 
 aten = torch.ops.aten
-rng_prims: Any = torch._prims.rng_prims
 
 
 @dataclass

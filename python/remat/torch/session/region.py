@@ -14,10 +14,9 @@ from weakref import WeakSet
 
 import torch
 from torch import fx
-from torch._functorch import config as functorch_config
-from torch.utils._python_dispatch import _disable_current_modes
 
 from ..base.nodes import SMALL
+from ..base.private import _disable_current_modes, functorch_config
 from ..base.step import OutputUse
 from ..plan.report import PlanReport
 from ..run.backward import Watch

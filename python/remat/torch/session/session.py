@@ -14,6 +14,7 @@ from torch import fx
 from ..base.allocator import bytes_left
 from ..base.errors import errors_stand_alone
 from ..base.units import format_bytes
+from ..base.private import _dynamo
 from ..plan.options import Options
 from ..plan.ranks import of_all_ranks
 from .flight import InFlight
@@ -69,7 +70,7 @@ class Session:
         def run(*args: Any) -> Any:
             return self._call(region, args)
 
-        disable: Any = torch._dynamo.disable
+        disable: Any = _dynamo.disable
         return disable(run, reason="remat runs its own graphs")
 
     def _call(self, region: Region, args: Sequence[Any]) -> Any:

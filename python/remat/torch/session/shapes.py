@@ -6,7 +6,7 @@ import logging
 from collections import OrderedDict
 from collections.abc import Callable, Hashable
 
-import torch
+from ..base.private import CompileContext, _dynamo
 
 log = logging.getLogger("remat.torch")
 
@@ -41,7 +41,7 @@ class ShapeTable:
 
 def compiled_frame(default: int) -> tuple[int, int]:
     """The frame that Dynamo compiles at this moment, and how many times it has compiled it before."""
-    compiling = torch._guards.CompileContext.current_compile_id()
+    compiling = CompileContext.current_compile_id()
     if compiling is None or compiling.frame_id is None:
         return default, 0
     return compiling.frame_id, compiling.frame_compile_id or 0
@@ -49,7 +49,7 @@ def compiled_frame(default: int) -> tuple[int, int]:
 
 def warn_at_recompile_limit(times: int) -> None:
     """Past Dynamo's own limit a frame runs eagerly, without a plan, and nobody is asked."""
-    limit = torch._dynamo.config.recompile_limit
+    limit = _dynamo.config.recompile_limit
     if times + 1 == limit:
         log.warning(
             "Dynamo has compiled this model %d times, its limit: further shapes will run eagerly, beyond the "

@@ -24,6 +24,7 @@ import torch
 
 from ..base.errors import UnsupportedModelError
 from ..base.nodes import storage_bytes
+from ..base.private import _dynamo, insert_module_state
 
 
 @dataclass(frozen=True)
@@ -226,14 +227,12 @@ class Sharding:
         copied: Any = object.__new__(type(model))
         copied.__dict__.update(model.__dict__)
         if model in self.modules:
-            from torch.distributed import _composable_state
-
-            _composable_state._insert_module_state(copied, model._get_fsdp_state())
+            insert_module_state(copied, model._get_fsdp_state())
         return copied
 
 
 def _eager_hooks(module: Any) -> Callable[..., Any]:
-    disable: Any = torch._dynamo.disable
+    disable: Any = _dynamo.disable
     run: Callable[..., Any] = disable(module._call_impl, reason="FSDP2 gathers and frees parameters in hooks")
     return run
 

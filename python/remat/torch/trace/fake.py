@@ -9,9 +9,9 @@ from typing import Any
 
 import torch
 from torch import fx
-from torch._guards import detect_fake_mode
-from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 from torch.utils._pytree import tree_map
+
+from ..base.private import FakeTensor, FakeTensorMode, detect_fake_mode
 
 
 def _tensors(model: torch.nn.Module) -> list[torch.Tensor]:

@@ -13,6 +13,7 @@ import torch
 from torch import fx
 
 from ..base.nodes import BUILTIN_NAMESPACES
+from ..base.private import OpOverload
 from ..base.step import StepGraph
 from .kernels import is_own
 
@@ -149,7 +150,7 @@ def _is_ours(owner: fx.Node) -> bool:
     if owner.target is operator.getitem and isinstance(owner.args[0], fx.Node):
         owner = owner.args[0]
     target = owner.target
-    if isinstance(target, torch._ops.OpOverload):
+    if isinstance(target, OpOverload):
         # What writes to an input returns that.
         if target._schema.is_mutable:
             return False

@@ -9,7 +9,13 @@ from typing import Any
 
 import torch
 from torch import fx
-from torch._guards import detect_fake_mode
+
+from ..base.private import (
+    DispatchKey,
+    _AutoDispatchBelowAutograd,
+    _dispatch_get_all_op_names,
+    detect_fake_mode,
+)
 
 _LSTM: Any = torch.ops.aten.mkldnn_rnn_layer.default
 _LSTM_BACKWARD: Any = torch.ops.aten.mkldnn_rnn_layer_backward.default
@@ -20,7 +26,7 @@ _RECURRENT = {"lstm", "gru", "rnn_tanh", "rnn_relu"}
 
 def _decomposed_ops() -> list[Any]:
     ops = []
-    for full_name in torch._C._dispatch_get_all_op_names():
+    for full_name in _dispatch_get_all_op_names():
         namespace, _, name = full_name.partition("::")
         packet, _, overload = name.partition(".")
         if namespace == "aten" and (packet.lstrip("_").startswith("upsample") or packet in _RECURRENT):
@@ -37,7 +43,7 @@ def eager_kernels() -> Iterator[None]:
     PyTorch replaces them while tracing by arithmetic in Python, whose results differ from eager's in the last
     bits.
     """
-    keys = (torch._C.DispatchKey.Autograd, torch._C.DispatchKey.CompositeImplicitAutograd)
+    keys = (DispatchKey.Autograd, DispatchKey.CompositeImplicitAutograd)
     ops = _decomposed_ops()
     removed = [(op, key, op.py_kernels.pop(key)) for op in ops for key in keys if key in op.py_kernels]
     for op, _, _ in removed:
@@ -52,7 +58,7 @@ def eager_kernels() -> Iterator[None]:
 
 def _lstm_that_saves(*args: Any) -> Any:
     """oneDNN's LSTM with the workspace that its backward reads: made only where gradients are enabled."""
-    with torch.enable_grad(), torch._C._AutoDispatchBelowAutograd():
+    with torch.enable_grad(), _AutoDispatchBelowAutograd():
         return _LSTM(*args)
 
 

@@ -12,6 +12,7 @@ import torch
 from torch import fx
 
 from ..base.nodes import BUILTIN_NAMESPACES, is_mutable, outputs_of, tensors_of
+from ..base.private import OpOverload
 
 aten = torch.ops.aten
 _SCATTERS = (aten.slice_scatter.default, aten.select_scatter.default)
@@ -82,7 +83,7 @@ def _leave_out_copy(node: fx.Node, returned: set[int]) -> None:
 def _is_fresh(node: fx.Node) -> bool:
     """Is the node's result new memory, made by an op of PyTorch?"""
     target = node.target
-    if not isinstance(target, torch._ops.OpOverload) or target.namespace not in BUILTIN_NAMESPACES:
+    if not isinstance(target, OpOverload) or target.namespace not in BUILTIN_NAMESPACES:
         return False
     mine = node.meta["val"].untyped_storage()._cdata
     read = [t for n in node.all_input_nodes for t in tensors_of(n.meta.get("val"))]

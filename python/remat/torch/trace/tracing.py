@@ -6,7 +6,7 @@ import logging
 from contextlib import AbstractContextManager
 from typing import Any
 
-import torch
+from ..base.private import _dynamo
 
 
 def permissive_tracing() -> AbstractContextManager[Any]:
@@ -17,7 +17,7 @@ def permissive_tracing() -> AbstractContextManager[Any]:
     have run, or will run, in a call that is not); all other logging breaks the graph and runs as ever. Hooks
     of modules that come later are noticed.
     """
-    config: Any = torch._dynamo.config
+    config: Any = _dynamo.config
     once = {method for name, method in vars(logging.Logger).items() if name.endswith("_once")}
     return config.patch(
         allow_rnn=True,
