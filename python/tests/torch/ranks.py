@@ -9,7 +9,8 @@ import time
 from pathlib import Path
 
 HEAD = """
-import copy, logging, os, sys
+import copy, faulthandler, logging, os, sys
+faulthandler.dump_traceback_later({dump_s}, exit=False)
 os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")
 sys.path.insert(0, {tests!r})
 import torch, torch.distributed as dist
@@ -27,14 +28,14 @@ print("done")
 """
 
 
-def run_on_two_ranks(program: str, folder: Path, timeout_s: float = 300) -> list[str]:
+def run_on_two_ranks(program: str, folder: Path, timeout_s: float = 600) -> list[str]:
     """What a program prints on each rank; `rank` and the usual modules are there.
 
     Fails with the words of every rank if one fails, or says nothing of its end within the time: a rank that
-    waits for one that failed is not its cause.
+    waits for one that failed is not its cause. One that is late says where it stands.
     """
     script = folder / "worker.py"
-    head = HEAD.format(tests=str(Path(__file__).parent))
+    head = HEAD.format(tests=str(Path(__file__).parent), dump_s=0.9 * timeout_s)
     script.write_text(head + textwrap.dedent(program) + TAIL)
     words = [folder / f"rank_{rank}.txt" for rank in range(2)]
     ranks = [_start(script, rank, folder / "meeting", words[rank]) for rank in range(2)]
