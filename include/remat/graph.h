@@ -145,6 +145,8 @@ std::vector<OpId> predecessors(const Graph& graph, OpId op);
 /// Hex digits of a 64-bit hash over everything that a plan depends on: sizes, durations, workspaces,
 /// edges, `after`, flags and kept outputs; not over names.
 std::string graph_hash(const Graph& graph);
+/// The same over what makes a plan valid: without sizes, durations and workspaces.
+std::string structure_hash(const Graph& graph);
 
 /// "op 12 'layer.0.mm'", or "op 12" where it has no name.
 std::string describe(const Graph& graph, OpId op);

@@ -16,6 +16,8 @@
 
 namespace remat {
 
+class PlanStore;
+
 /// Time: least duration within the budget. Peak: least peak, then the least duration at it; with a budget,
 /// that peak has to be within it.
 enum class Objective { kTime, kPeak };
@@ -127,8 +129,10 @@ PlanResult make_plan_with(const Problem& problem, std::string_view name,
                           const std::function<PlanResult(const Problem&, Limits&)>& run, Limits& limits);
 
 /// The smallest budget that is known to work where `problem` was not solved: the least peak of `result` and
-/// of a short search for it, within a quarter of what is left of `limits` and at most five seconds.
+/// of a short search for it, within a quarter of what is left of `limits` and at most five seconds. A store
+/// is where that search starts and where its plan is kept, so that who asks for that budget next has one.
 std::optional<Bytes> smallest_known_budget(const Problem& problem, const PlanResult& result,
-                                           const PlanOptions& options, Limits& limits);
+                                           const PlanOptions& options, Limits& limits,
+                                           PlanStore* store = nullptr);
 
 }  // namespace remat

@@ -15,11 +15,14 @@
 namespace remat {
 
 /// For each graph (by hash) and order mode the plans that no other known plan beats in both peak and
-/// duration. Bounded: the graph that was used longest ago goes first. Safe to use from several threads.
+/// duration. A graph that is new begins with plans of the one used last that differs from it in sizes and
+/// durations alone, as when a step is measured again. Bounded: the graph that was used longest ago goes
+/// first. Safe to use from several threads.
 class PlanStore {
  public:
   static constexpr std::size_t kMaxGraphs = 8;
   static constexpr std::size_t kMaxPlans = 256;  ///< a graph and order
+  static constexpr std::size_t kMaxTaken = 16;   ///< from a graph with other sizes and durations
 
   struct Entry {
     Simulation cost;
@@ -39,10 +42,13 @@ class PlanStore {
  private:
   struct Known {
     std::uint64_t used = 0;
+    std::string structure;       ///< hash of all but sizes and durations
     std::vector<Entry> by_peak;  ///< falling peak, rising duration
   };
   Known* find(const Graph& graph, OrderMode order);
   Known& find_or_add(const Graph& graph, OrderMode order);
+  Known* take_from_alike(const Graph& graph, OrderMode order);
+  Known& insert(const Graph& graph, OrderMode order, Known known);
 
   std::mutex mutex_;
   std::uint64_t clock_ = 0;

@@ -62,7 +62,8 @@ std::int64_t smallest_known_budget_of(BoundResult& r) {
     std::optional<Bytes> found;
     thread.run(
         [&] {
-          found = smallest_known_budget(r.question.problem, r.result, r.effort.options, thread.limits());
+          found = smallest_known_budget(r.question.problem, r.result, r.effort.options, thread.limits(),
+                                        r.effort.work_limit ? nullptr : &plan_store());
         },
         nb::none());
     r.smallest_known = std::min(found.value_or(r.keep_all_peak), r.keep_all_peak);

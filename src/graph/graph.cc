@@ -49,6 +49,19 @@ class Hasher {
     add(static_cast<std::int64_t>(std::size(ids)));
     for (auto id : ids) add(id.index());
   }
+  void add_edges(const Graph& graph, OpId op) {
+    add(graph.recomputable[op]);
+    add_row(graph.inputs[op]);
+    add_row(graph.outputs[op]);
+    add_row(graph.after[op]);
+  }
+  std::string text() const {
+    std::array<char, 17> text{};
+    std::snprintf(text.data(), text.size(), "%016llx", static_cast<unsigned long long>(finish()));
+    return text.data();
+  }
+
+ private:
   std::uint64_t finish() const {
     std::uint64_t z = state_;
     z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9ULL;
@@ -56,7 +69,6 @@ class Hasher {
     return z ^ (z >> 31);
   }
 
- private:
   std::uint64_t state_ = 0xcbf29ce484222325ULL;
 };
 
@@ -77,14 +89,18 @@ std::string graph_hash(const Graph& graph) {
   for (OpId op : graph.ops()) {
     hash.add(graph.duration[op].count());
     hash.add(graph.workspace[op].count());
-    hash.add(graph.recomputable[op]);
-    hash.add_row(graph.inputs[op]);
-    hash.add_row(graph.outputs[op]);
-    hash.add_row(graph.after[op]);
+    hash.add_edges(graph, op);
   }
-  std::array<char, 17> text{};
-  std::snprintf(text.data(), text.size(), "%016llx", static_cast<unsigned long long>(hash.finish()));
-  return text.data();
+  return hash.text();
+}
+
+std::string structure_hash(const Graph& graph) {
+  Hasher hash;
+  hash.add(graph.values().size());
+  hash.add_row(graph.graph_inputs);
+  hash.add_row(graph.graph_outputs);
+  for (OpId op : graph.ops()) hash.add_edges(graph, op);
+  return hash.text();
 }
 
 /// The columns of the graph to be, and rows of indices that nobody has checked yet.

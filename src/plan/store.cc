@@ -4,40 +4,22 @@
 
 namespace remat {
 
-PlanStore::Known* PlanStore::find(const Graph& graph, OrderMode order) {
-  const auto at = graphs_.find({graph_hash(graph), order});
-  if (at == graphs_.end()) return nullptr;
-  at->second.used = ++clock_;
-  return &at->second;
-}
+namespace {
 
-PlanStore::Known& PlanStore::find_or_add(const Graph& graph, OrderMode order) {
-  Known& known = graphs_[{graph_hash(graph), order}];
-  known.used = ++clock_;
-  if (graphs_.size() > kMaxGraphs) {
-    graphs_.erase(std::min_element(graphs_.begin(), graphs_.end(), [](const auto& a, const auto& b) {
-      return a.second.used < b.second.used;
-    }));
-  }
-  return known;
-}
+bool beats(const Simulation& a, const Simulation& b) { return a.peak <= b.peak && a.duration <= b.duration; }
 
-void PlanStore::add(const Graph& graph, OrderMode order, const Plan& plan) {
-  const Simulation cost = simulate(graph, plan);
+/// Falling peak, rising duration; what another beats goes, and what is lost at least cost if there are many.
+void add_to(std::vector<PlanStore::Entry>& entries, PlanStore::Entry added) {
+  const Simulation& cost = added.cost;
   if (cost.duration == kTooLong) return;
-  const std::scoped_lock lock(mutex_);
-  auto& entries = find_or_add(graph, order).by_peak;
-  const auto beats = [](const Simulation& a, const Simulation& b) {
-    return a.peak <= b.peak && a.duration <= b.duration;
-  };
-  for (const Entry& entry : entries) {
+  for (const auto& entry : entries) {
     if (beats(entry.cost, cost)) return;
   }
-  std::erase_if(entries, [&](const Entry& entry) { return beats(cost, entry.cost); });
+  std::erase_if(entries, [&](const auto& entry) { return beats(cost, entry.cost); });
   const auto at = std::find_if(entries.begin(), entries.end(),
-                               [&](const Entry& entry) { return entry.cost.peak < cost.peak; });
-  entries.insert(at, {cost, plan});
-  if (entries.size() <= kMaxPlans) return;
+                               [&](const auto& entry) { return entry.cost.peak < cost.peak; });
+  entries.insert(at, std::move(added));
+  if (entries.size() <= PlanStore::kMaxPlans) return;
   // The plan whose loss costs least: its successor in peak fits wherever it fitted, a little slower.
   std::size_t cheapest = 0;
   for (std::size_t i = 1; i + 1 < entries.size(); ++i) {
@@ -45,6 +27,56 @@ void PlanStore::add(const Graph& graph, OrderMode order, const Plan& plan) {
     if (loss(i) < loss(cheapest)) cheapest = i;
   }
   entries.erase(entries.begin() + static_cast<std::ptrdiff_t>(cheapest));
+}
+
+}  // namespace
+
+PlanStore::Known& PlanStore::find_or_add(const Graph& graph, OrderMode order) {
+  if (Known* known = find(graph, order)) return *known;
+  return insert(graph, order, {0, structure_hash(graph), {}});
+}
+
+PlanStore::Known* PlanStore::find(const Graph& graph, OrderMode order) {
+  const auto at = graphs_.find({graph_hash(graph), order});
+  if (at == graphs_.end()) return take_from_alike(graph, order);
+  at->second.used = ++clock_;
+  return &at->second;
+}
+
+PlanStore::Known* PlanStore::take_from_alike(const Graph& graph, OrderMode order) {
+  const std::string structure = structure_hash(graph);
+  const Known* alike = nullptr;
+  for (const auto& [key, other] : graphs_) {
+    if (key.second != order || other.structure != structure) continue;
+    if (!alike || other.used > alike->used) alike = &other;
+  }
+  if (!alike) return nullptr;
+  // From the least peak upwards, which is what is hardest to find again.
+  Known known{0, structure, {}};
+  const auto& entries = alike->by_peak;
+  const std::size_t step = (entries.size() + kMaxTaken - 1) / kMaxTaken;
+  for (std::size_t i = 0; i < entries.size(); i += step) {
+    const Plan& plan = entries[entries.size() - 1 - i].plan;
+    add_to(known.by_peak, {simulate(graph, plan), plan});
+  }
+  return &insert(graph, order, std::move(known));
+}
+
+PlanStore::Known& PlanStore::insert(const Graph& graph, OrderMode order, Known known) {
+  Known& kept = graphs_[{graph_hash(graph), order}] = std::move(known);
+  kept.used = ++clock_;
+  if (graphs_.size() > kMaxGraphs) {
+    graphs_.erase(std::min_element(graphs_.begin(), graphs_.end(), [](const auto& a, const auto& b) {
+      return a.second.used < b.second.used;
+    }));
+  }
+  return kept;
+}
+
+void PlanStore::add(const Graph& graph, OrderMode order, const Plan& plan) {
+  const Simulation cost = simulate(graph, plan);
+  const std::scoped_lock lock(mutex_);
+  add_to(find_or_add(graph, order).by_peak, {cost, plan});
 }
 
 std::optional<Plan> PlanStore::best(const Graph& graph, OrderMode order, Bytes budget) {

@@ -2,11 +2,13 @@
 #include <algorithm>
 
 #include "remat/planner.h"
+#include "remat/store.h"
 
 namespace remat {
 
 std::optional<Bytes> smallest_known_budget(const Problem& problem, const PlanResult& result,
-                                           const PlanOptions& options, Limits& limits) {
+                                           const PlanOptions& options, Limits& limits,
+                                           PlanStore* store) {
   constexpr double kShare = 0.25, kMostSeconds = 5;
   std::optional<Bytes> smallest;
   if (result.plan) smallest = result.cost.peak;
@@ -15,8 +17,9 @@ std::optional<Bytes> smallest_known_budget(const Problem& problem, const PlanRes
   Problem least = problem;
   least.objective = Objective::kPeak;
   least.budget = kNoBudget;
-  const PlanResult found =
-      make_plan(least, "auto", PlanOptions{options.seed, options.threads, {}}, short_limits);
+  const PlanOptions plain{options.seed, options.threads, {}};
+  const PlanResult found = store ? make_plan_from(*store, least, "auto", plain, short_limits)
+                                 : make_plan(least, "auto", plain, short_limits);
   if (found.plan && (!smallest || found.cost.peak < *smallest)) smallest = found.cost.peak;
   return smallest;
 }

@@ -54,6 +54,37 @@ TEST(PlanStore, ForgetsTheGraphUsedLongestAgo) {
   EXPECT_EQ(store.all(chain(2), OrderMode::kFixed).size(), 1u);
 }
 
+TEST(PlanStore, AStepThatIsMeasuredAgainBeginsWithItsPlans) {
+  const Graph graph = testing::training_chain(12, 4), again = testing::training_chain(12, 5, 3);
+  Random random(8);
+  PlanStore store;
+  for (int k = 0; k < 50; ++k) {
+    store.add(graph, OrderMode::kFixed,
+              testing::random_plan(graph, random, static_cast<int>(random.below(12))));
+  }
+  const auto before = store.all(graph, OrderMode::kFixed), after = store.all(again, OrderMode::kFixed);
+  ASSERT_FALSE(after.empty());
+  EXPECT_EQ(after.back().plan, before.back().plan) << "the plan of the least peak above all";
+  EXPECT_EQ(after.back().cost.peak, simulate(again, after.back().plan).peak);
+  EXPECT_TRUE(store.all(again, OrderMode::kFree).empty());
+  EXPECT_TRUE(store.all(testing::training_chain(13, 4), OrderMode::kFixed).empty());
+}
+
+TEST(SmallestKnownBudget, IsFoundAgainInNoTime) {
+  const Graph graph = testing::training_chain(30, 7);
+  const Problem impossible{.graph = &graph, .budget = Bytes(8)};
+  PlanStore store;
+  Limits limits;
+  limits.set_work(300'000);
+  const PlanResult result = make_plan_from(store, impossible, "auto", {}, limits);
+  ASSERT_EQ(result.status, Status::kInfeasible);
+  const auto smallest = smallest_known_budget(impossible, result, {}, limits, &store);
+  ASSERT_TRUE(smallest);
+  Limits none;
+  none.set_work(1);
+  EXPECT_TRUE(has_plan(make_plan_from(store, {&graph, *smallest}, "auto", {}, none)));
+}
+
 TEST(MakePlanFrom, StartsFromWhatTheStoreKnowsAndTellsItWhatIsFound) {
   const Graph graph = testing::training_chain(30);
   const Bytes half(simulate(graph, keep_all_plan(graph)).peak.count() / 2);

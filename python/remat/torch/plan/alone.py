@@ -31,7 +31,7 @@ def _raise_no_plan(result: remat.PlanResult, problem: Problem) -> NoReturn:
     try:
         result.raise_if_no_plan()
     except remat.NoPlanError as error:
-        known = min(problem.graph.keep_all_peak + problem.reserve, error.smallest_known + problem.fixed)
+        known = min(problem.keep_all_peak + problem.reserve, error.smallest_known + problem.fixed)
     reserved = f", {exact_bytes(problem.reserve)} of them reserved" if problem.reserve else ""
     numbers = (
         f"none goes below {problem.amount(floor)}{reserved}; "

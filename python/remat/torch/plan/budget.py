@@ -11,8 +11,8 @@ from torch.utils._pytree import tree_leaves
 import remat
 
 from ..base.nodes import storage_bytes
-from ..base.units import format_bytes
 from ..base.private import FakeTensorMode
+from ..base.units import format_bytes
 
 # Free memory changes a little from start to start; plans that are stored should not.
 _STEPS_PER_DEVICE = 200

@@ -32,7 +32,7 @@ def search(
     graph: remat.Graph, target: int, options: Options, progress: ProgressLine | None = None
 ) -> remat.PlanResult:
     """A plan for one graph within `target` bytes. Where the clock alone stops the search before it has one,
-    the first plan.
+    the first plan, or what a search for the least peak finds.
     """
     effort = options.effort()
     if options.time_limit is None and options.work_limit is None:
@@ -43,4 +43,9 @@ def search(
     if result.plan is not None or result.stopped_by != "time":
         return result
     first = first_plan(graph, target, options)
-    return result if first is None or first.plan is None else first
+    if first is not None and first.plan is not None:
+        return first
+    if result.status != "infeasible" and result.smallest_known_budget() <= target:
+        # The search for the least peak found one; the process knows it now, and planning starts from it.
+        return remat.plan(graph, target, options.planner, **effort)
+    return result

@@ -37,7 +37,7 @@ def plan_together(
         lambda: _Together(ordered, options, limit, cache, progress).best(),
     )
     if decided is None:
-        raise _no_plans(parts, limit)
+        raise _no_plans(parts, limit, options.size("reserve"))
     return decided[parts[0].number]
 
 
@@ -215,16 +215,19 @@ class _Together:
         return self.cache.found((find.__name__, self.keys[index], cap, target), found)
 
 
-def _no_plans(parts: Sequence[Part], limit: int) -> remat.NoPlanError:
+def _no_plans(parts: Sequence[Part], limit: int, reserve: int) -> remat.NoPlanError:
+    """In bytes of the whole step, reserve included."""
     whole = [part.keep_all_held for part in parts]
-    floor = max(part.graph.floor for part in parts)
+    floor = max(part.graph.floor for part in parts) + reserve
     together = sum(part.copies * size for part, size in zip(parts, whole, strict=True))
     gradients = sum(part.new_gradients for part in parts)
     resident = max(part.graph.resident for part in parts)
-    known = max(p.graph.keep_all_peak - p.graph.resident for p in parts) + together + resident + gradients
+    largest = max(p.graph.keep_all_peak - p.graph.resident for p in parts)
+    known = largest + together + resident + gradients + reserve
+    calls = sum(part.copies for part in parts)
     return remat.NoPlanError(
-        f"no plans for {sum(p.copies for p in parts)} calls in flight together within {exact_bytes(limit)} "
-        f"were found; none goes below {exact_bytes(floor)}; "
+        f"no plans for {calls} calls in flight together within {exact_bytes(limit + reserve)} were found; "
+        f"none goes below {exact_bytes(floor)}; "
         f"smallest budget known to work: {exact_bytes(known)}",
         floor=floor,
         smallest_known=known,

@@ -18,8 +18,8 @@ from torch import fx
 
 from ..base.allocator import AllocatorTrace, trace_allocations
 from ..base.errors import UnsupportedModelError
-from ..base.units import exact_bytes, format_bytes
 from ..base.private import CustomPartitionerFn, inductor
+from ..base.units import exact_bytes, format_bytes
 from ..plan.report import PlanReport
 
 log = logging.getLogger("remat.torch")

@@ -13,8 +13,8 @@ from torch import fx
 
 from ..base.allocator import bytes_left
 from ..base.errors import errors_stand_alone
-from ..base.units import format_bytes
 from ..base.private import _dynamo
+from ..base.units import format_bytes
 from ..plan.options import Options
 from ..plan.ranks import of_all_ranks
 from .flight import InFlight
