@@ -7,8 +7,7 @@
 namespace remat {
 
 std::optional<Bytes> smallest_known_budget(const Problem& problem, const PlanResult& result,
-                                           const PlanOptions& options, Limits& limits,
-                                           PlanStore* store) {
+                                           const PlanOptions& options, Limits& limits, PlanStore* store) {
   constexpr double kShare = 0.25, kMostSeconds = 5;
   std::optional<Bytes> smallest;
   if (result.plan) smallest = result.cost.peak;
