@@ -9,6 +9,7 @@ import logging
 import subprocess
 import sys
 import textwrap
+from itertools import pairwise
 
 import pytest
 import remat
@@ -421,8 +422,12 @@ def test_steps_leave_nothing_behind() -> None:
         gc.collect()
         return len(gc.get_objects()), sum(live_storages().values())
 
-    train(fitted, inputs, 5)
-    objects, size = left()
-    train(fitted, inputs, 40)
-    assert left()[1] == size
-    assert left()[0] < objects + 40
+    # Caches of Python's own fill once, at whatever step: what steps leave behind, every round leaves.
+    objects, sizes = [], set()
+    for _ in range(3):
+        train(fitted, inputs, 40)
+        count, size = left()
+        objects.append(count)
+        sizes.add(size)
+    assert len(sizes) == 1
+    assert min(after - before for before, after in pairwise(objects)) < 40
