@@ -5,7 +5,7 @@
 #include <numeric>
 
 #include "base/numbers.h"
-#include "bounds/need.h"
+#include "graph/need.h"
 
 namespace remat {
 namespace {

@@ -2,20 +2,11 @@
 
 #include "base/numbers.h"
 #include "base/sorted.h"
-#include "bounds/need.h"
 #include "bounds/pebbling.h"
+#include "graph/need.h"
 #include "remat/bounds.h"
 
 namespace remat {
-
-Bytes need_of(const Graph& graph, OpId op) {
-  Bytes sum = graph.resident + graph.workspace[op];
-  for (ValueId v : graph.outputs[op]) sum += graph.bytes[v];
-  for (ValueId v : graph.inputs[op]) {
-    if (!graph.is_graph_input(v)) sum += graph.bytes[v];
-  }
-  return sum;
-}
 
 PeakBound floor_bound(const Graph& graph) {
   PeakBound best{"floor", graph.resident, OpId::none()};

@@ -5,8 +5,8 @@
 #include <vector>
 
 #include "base/numbers.h"
-#include "bounds/need.h"
 #include "graph/max_flow.h"
+#include "graph/need.h"
 
 namespace remat {
 namespace {

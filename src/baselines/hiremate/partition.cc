@@ -6,7 +6,6 @@
 
 #include "base/numbers.h"
 #include "base/sorted.h"
-#include "baselines/hiremate/same_groups.h"
 #include "remat/error.h"
 #include "remat/hiremate.h"
 
@@ -237,24 +236,6 @@ std::vector<OpId> layers_of(const Partition& partition, GroupId group) {
     stack.insert(stack.end(), top.members.rbegin(), top.members.rend());
   }
   return layers;
-}
-
-PartitionSummary summarize(const TrainingGraph& training, const Partition& partition) {
-  PartitionSummary summary;
-  IndexVector<GroupId, std::int64_t> depth(partition.groups.size(), 1);
-  for (GroupId g : partition.groups.ids()) {
-    const Group& group = partition.groups[g];
-    if (group.parent) depth[g] = depth[group.parent] + 1;
-    if (group.layer) continue;
-    ++summary.groups;
-    summary.levels = std::max(summary.levels, depth[g]);
-    summary.largest = std::max(summary.largest, std::ssize(group.members));
-  }
-  const auto same = representatives(training, partition);
-  for (GroupId g : partition.groups.ids()) {
-    if (!partition.groups[g].layer && same[g] == g) ++summary.distinct;
-  }
-  return summary;
 }
 
 std::string to_json(const TrainingGraph& training, const Partition& partition) {
