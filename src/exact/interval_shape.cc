@@ -57,6 +57,8 @@ void admit(const Graph& graph, const Plan& plan, Shape& shape) {
 }
 
 std::optional<Duration> least_duration_outside(const Graph& graph, const Shape& shape) {
+  // Stages follow the graph's order, and another one may do without reruns.
+  if (shape.form == Form::kStage && shape.order == OrderMode::kFree) return graph.base_duration;
   // Reruns of ops whose rerun is not useful are left out without loss, so they count nowhere here.
   std::optional<std::int64_t> least;
   const auto consider = [&](std::int64_t times, std::int64_t duration) {

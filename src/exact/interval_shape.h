@@ -31,8 +31,8 @@ Shape make_shape(const Graph& graph, OrderMode order, Form form, int c);
 void admit(const Graph& graph, const Plan& plan, Shape& shape);
 
 /// A lower bound on the duration of every plan that the shape leaves out: some op runs more often than it
-/// may there, or (stage form) two recomputations of one stage are out of order. Nothing where the shape
-/// leaves out no plan that could be of use.
+/// may there, or (stage form) two recomputations of one stage are out of order, or first runs are. Nothing
+/// where the shape leaves out no plan that could be of use.
 std::optional<Duration> least_duration_outside(const Graph& graph, const Shape& shape);
 
 /// Stages of the runs of each op in a plan in fixed order: how many first runs come before.

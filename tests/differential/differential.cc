@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "differential/exact.h"
+#include "differential/random_call.h"
 #include "differential/random_tiny.h"
 #include "helpers/reproduce.h"
 #include "remat/planner.h"
@@ -62,7 +63,10 @@ std::string wrong_plan(const Subject& subject, const PlanResult& result) {
 
 /// The optimum of the problem, or nothing where no plan fits.
 std::optional<Cost> best_cost(const Subject& subject, const Problem& problem) {
-  if (problem.objective == Objective::kPeak) return subject.trade_off.front();
+  if (problem.objective == Objective::kPeak) {
+    const Cost& least = subject.trade_off.front();
+    return least.peak <= problem.budget.count() ? std::optional(least) : std::nullopt;
+  }
   const auto duration = subject.optimum(problem.budget.count());
   if (!duration) return std::nullopt;
   return Cost{problem.budget.count(), *duration};
@@ -93,10 +97,11 @@ std::string wrong_status(const Problem& problem, const std::optional<Cost>& best
     return status + ", but stopped by " + std::string(to_string(result.stopped_by));
   }
   if (!has_plan(result)) return "";
-  if (problem.objective == Objective::kTime && result.cost.peak > problem.budget) {
+  if (result.cost.peak > problem.budget) {
     return status + ", but the peak " + text(result.cost.peak.count()) + " is over the budget";
   }
   if (result.status != Status::kOptimal) return "";
+  if (!best) return "optimal, but no plan fits";
   if (result.cost.duration.count() != best->duration) {
     return "optimal with the duration " + text(result.cost.duration.count()) + ", the optimum is " +
            text(best->duration);
@@ -162,17 +167,19 @@ class Run {
 
  private:
   void visit(const Subject& subject, Random& random) {
-    const Plan keep_all = keep_all_plan(subject.graph);
+    const bool is_fixed = subject.order == OrderMode::kFixed;
+    const Plan known[] = {keep_all_plan(subject.graph), random_plan(subject.tiny, is_fixed, random)};
     for (const PlannerInfo& planner : planners()) {
       testing::Call call = random_call(subject, random);
       call.planner = planner.name;
-      const bool is_given_start = random.chance(0.2), is_asked_for_peak = random.chance(0.3);
+      call.options.set = random_options(planner.name, random);
+      if (random.chance(0.2)) call.problem.starts = std::span(known).first(random.chance(0.5) ? 1 : 2);
+      const bool is_asked_for_peak = random.chance(0.3), has_budget = random.chance(0.5);
       if (!settings_.planner.empty() && settings_.planner != planner.name) continue;
-      if (is_given_start) call.problem.starts = std::span(&keep_all, 1);
       check(subject, call);
       if (!is_asked_for_peak) continue;
       call.problem.objective = Objective::kPeak;
-      call.problem.budget = kNoBudget;
+      if (!has_budget) call.problem.budget = kNoBudget;
       check(subject, call);
     }
     testing::Call call = random_call(subject, random);

@@ -27,8 +27,8 @@ struct Report {
 };
 
 /// For each graph, order and planner: one call for time at a random budget and, every third time, one for the
-/// least peak, with a random seed, work limit and plans known before. Each graph depends on the seed and its
-/// own number only. A planner that throws is a finding.
+/// least peak, with that budget or without, with a random seed, work limit, options and plans known before.
+/// Each graph depends on the seed and its own number only. A planner that throws is a finding.
 Report run(const Settings& settings);
 
 }  // namespace remat::differential

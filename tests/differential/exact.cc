@@ -138,6 +138,8 @@ class Walks {
   std::priority_queue<Entry, std::vector<Entry>, std::greater<>> queue_;
 };
 
+}  // namespace
+
 std::optional<std::string> broken_step(const Graph& graph, const std::vector<int>& steps, std::size_t s) {
   const auto earlier = std::vector<int>(steps.begin(), steps.begin() + static_cast<std::ptrdiff_t>(s));
   const std::string place = "step " + std::to_string(s) + ": ";
@@ -155,8 +157,6 @@ std::optional<std::string> broken_step(const Graph& graph, const std::vector<int
   if (!op.may_run_again && holds(earlier, steps[s])) return place + "the op runs twice";
   return std::nullopt;
 }
-
-}  // namespace
 
 std::string to_string(Sum sum) {
   if (sum < 0) return "-" + to_string(-sum);

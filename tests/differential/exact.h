@@ -16,6 +16,8 @@ struct Op {
   std::vector<int> inputs, outputs, after;
   std::int64_t duration = 0, workspace = 0;
   bool may_run_again = true;
+  bool is_backward = false;  ///< a hint for planners; no rule asks it
+  int forward_of = -1;       ///< the same
 };
 
 /// Values and ops by index, ops in the graph's order.
@@ -29,6 +31,9 @@ struct Cost {
   Sum peak = 0, duration = 0;
   friend bool operator==(const Cost&, const Cost&) = default;
 };
+
+/// What is wrong with step `s` after those before it, or nothing.
+std::optional<std::string> broken_step(const Graph& graph, const std::vector<int>& steps, std::size_t s);
 
 /// The first rule that the plan breaks, or nothing.
 std::optional<std::string> broken_rule(const Graph& graph, const std::vector<int>& steps, bool fixed_order);

@@ -64,13 +64,14 @@ class Maker {
         op.outputs.push_back(new_value());
       }
       op.may_run_again = !random_.chance(0.15);
-      if (i > 0 && random_.chance(0.12)) op.after.push_back(static_cast<int>(random_.below(i)));
+      while (i > 0 && random_.chance(0.12)) op.after.push_back(static_cast<int>(random_.below(i)));
       graph_.ops.push_back(std::move(op));
     }
     for (int v = 0; v < new_values(); ++v) {
       if (random_.chance(v + 1 == new_values() ? 0.6 : 0.12)) graph_.kept.push_back(v);
     }
     weigh();
+    if (random_.chance(0.3)) name_the_backward_pass();
     return std::move(graph_);
   }
 
@@ -107,6 +108,15 @@ class Maker {
     }
   }
 
+  void name_the_backward_pass() {
+    const std::int64_t ops = std::ssize(graph_.ops), first = random_.between(1, ops);
+    for (std::int64_t i = first; i < ops; ++i) {
+      exact::Op& op = graph_.ops[static_cast<std::size_t>(i)];
+      op.is_backward = true;
+      if (random_.chance(0.7)) op.forward_of = static_cast<int>(random_.below(first));
+    }
+  }
+
   Random& random_;
   exact::Graph graph_;
 };
@@ -131,6 +141,8 @@ Graph built(const exact::Graph& tiny) {
     spec.duration = Duration(op.duration);
     spec.workspace = Bytes(op.workspace);
     spec.recomputable = op.may_run_again;
+    spec.phase = op.is_backward ? Phase::kBackward : Phase::kNone;
+    spec.forward_of = op.forward_of;
     spec.inputs = inputs;
     spec.outputs = outputs;
     spec.after = after;
