@@ -92,7 +92,7 @@ std::map<std::string, std::string> parse_set(const std::vector<std::string>& tex
   return set;
 }
 
-void EffortOptions::declare(CLI::App& command) {
+void EffortOptions::declare_limits(CLI::App& command) {
   command.add_option("--time-limit", time_limit, "wall clock: 10s, 500ms, 2m, 1h (default: 10s)")
       ->type_name("TIME");
   constexpr auto kMostWork = std::numeric_limits<std::int64_t>::max();
@@ -101,6 +101,10 @@ void EffortOptions::declare(CLI::App& command) {
             "deterministic work units; alone it replaces the default time limit");
   add_whole(command, "--seed", plan.seed, std::uint64_t{0}, kLastSeed,
             "seed of everything random (default: 0)");
+}
+
+void EffortOptions::declare(CLI::App& command) {
+  declare_limits(command);
   add_whole(command, "--threads", plan.threads, 0, 1024, "threads, 0 for all (default: 1)");
   command.add_option("--set", set, "an option of the planner, may be repeated")
       ->type_name("KEY=VALUE")
@@ -121,6 +125,20 @@ void EffortOptions::apply(Limits& limits) const {
   } else if (!work_limit) {
     limits.set_time(kDefaultSeconds);
   }
+}
+
+Plan valid_plan(const Graph& graph, const PlanRecord& record, const std::string& path) {
+  if (const auto violation = validate(graph, record.steps, OrderMode::kFree)) {
+    throw InputError(path + ": " + violation->message);
+  }
+  Plan plan;
+  for (std::int64_t op : record.steps) plan.steps.push_back(OpId(op));
+  return plan;
+}
+
+Bytes parse_capacity(const std::string& text) {
+  if (text.ends_with('%')) throw UsageError("a capacity in percent needs a graph and its plan");
+  return parse_budget(text, Bytes());
 }
 
 void declare_order(CLI::App& command, std::string& order) {

@@ -17,6 +17,7 @@
 #include <string_view>
 #include <vector>
 
+#include "remat/error.h"
 #include "remat/io.h"
 #include "remat/limits.h"
 #include "remat/planner.h"
@@ -99,11 +100,31 @@ struct EffortOptions {
   PlanOptions plan;
 
   void declare(CLI::App& command);
+  /// The limits and the seed alone.
+  void declare_limits(CLI::App& command);
   /// Fills `plan` from the texts. Throws UsageError.
   void finish();
   /// 10 s unless a time or a work limit is given: a work limit alone is meant to be repeatable.
   void apply(Limits& limits) const;
 };
+
+/// The steps of a plan's file. Throws InputError where they break a rule of the model.
+Plan valid_plan(const Graph& graph, const PlanRecord& record, const std::string& path);
+
+/// What `run` returns; an InputError of the core, which knows no file, gets the file's name.
+template <class Run>
+auto of_file(const std::string& path, Run&& run) {
+  try {
+    return run();
+  } catch (const UsageError&) {
+    throw;
+  } catch (const InputError& error) {
+    throw InputError(path + ": " + error.what());
+  }
+}
+
+/// A capacity for a table of buffers: as a budget, without percent. Throws UsageError.
+Bytes parse_capacity(const std::string& text);
 
 /// Adds `--order fixed|free`.
 void declare_order(CLI::App& command, std::string& order);

@@ -73,7 +73,7 @@ std::string exact_bytes(Bytes bytes);
 std::string describe_budget(std::string_view asked, Bytes bytes);
 
 /// What a file holds.
-enum class FileKind { kGraph, kPlan, kOther };
+enum class FileKind { kGraph, kPlan, kLayout, kBuffers, kOther };
 /// Whole file; throws InputError. The file is remembered as an input of this process.
 std::string read_file(const std::filesystem::path& path, FileKind kind = FileKind::kOther);
 /// Writes beside and renames, through links to the file that is meant; throws InputError and leaves no

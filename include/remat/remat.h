@@ -9,6 +9,8 @@
 #include "remat/ids.h"
 #include "remat/io.h"
 #include "remat/keep_all.h"
+#include "remat/layout.h"
+#include "remat/layout_io.h"
 #include "remat/left_behind.h"
 #include "remat/limits.h"
 #include "remat/plan.h"

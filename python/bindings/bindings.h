@@ -77,6 +77,13 @@ OrderMode parse_order(const std::string& text);
 /// BudgetFault.
 std::optional<Bytes> parse_budget_object(nb::handle budget, Bytes keep_all_peak, Bytes floor);
 
+/// The steps as a plan. Throws PlanFault where they break a rule.
+Plan checked_plan(const Graph& graph, std::span<const std::int64_t> steps, OrderMode order,
+                  std::optional<Bytes> budget = std::nullopt);
+nb::dict dict_of(const Counters& counters);
+/// Each line as a UserWarning.
+void warn(const std::vector<std::string>& lines);
+
 void bind_errors(nb::module_& m);
 void bind_graph(nb::module_& m);
 void bind_graph_dict(nb::class_<Graph>& graph_class);
@@ -84,6 +91,7 @@ void bind_plan(nb::module_& m);
 void bind_effort(nb::module_& m);
 void bind_planning(nb::module_& m);
 void bind_sweep(nb::module_& m);
+void bind_layout(nb::module_& m);
 void bind_files(nb::module_& m);
 void bind_devices(nb::module_& m);
 void bind_hiremate(nb::module_& m);

@@ -75,4 +75,16 @@ std::optional<Bytes> parse_budget_object(nb::handle budget, Bytes reference, Byt
   return Bytes(count);
 }
 
+void warn(const std::vector<std::string>& lines) {
+  for (const std::string& line : lines) {
+    if (PyErr_WarnEx(PyExc_UserWarning, line.c_str(), 1) < 0) throw nb::python_error();
+  }
+}
+
+nb::dict dict_of(const Counters& counters) {
+  nb::dict dict;
+  for (const auto& [name, count] : counters) dict[name.c_str()] = count;
+  return dict;
+}
+
 }  // namespace remat::python

@@ -7,12 +7,6 @@
 namespace remat::python {
 namespace {
 
-void warn(const std::vector<std::string>& lines) {
-  for (const std::string& line : lines) {
-    if (PyErr_WarnEx(PyExc_UserWarning, line.c_str(), 1) < 0) throw nb::python_error();
-  }
-}
-
 Graph load_graph_file(const std::filesystem::path& path) {
   LoadedGraph loaded = with_fault<GraphFault>([&] {
     nb::gil_scoped_release release;

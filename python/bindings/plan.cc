@@ -7,15 +7,6 @@
 namespace remat::python {
 namespace {
 
-Plan checked_plan(const Graph& graph, std::span<const std::int64_t> steps, OrderMode order,
-                  std::optional<Bytes> budget = std::nullopt) {
-  if (const auto violation = validate(graph, steps, order, budget)) throw PlanFault(*violation);
-  Plan plan;
-  plan.steps.reserve(steps.size());
-  for (std::int64_t step : steps) plan.steps.push_back(OpId(step));
-  return plan;
-}
-
 BoundSimulation simulate_plan(const Graph& graph, const Plan& plan) {
   BoundSimulation result;
   IndexVector<StepId, Bytes> memory;
@@ -149,6 +140,15 @@ void bind_simulation_class(nb::module_& m) {
 }
 
 }  // namespace
+
+Plan checked_plan(const Graph& graph, std::span<const std::int64_t> steps, OrderMode order,
+                  std::optional<Bytes> budget) {
+  if (const auto violation = validate(graph, steps, order, budget)) throw PlanFault(*violation);
+  Plan plan;
+  plan.steps.reserve(steps.size());
+  for (std::int64_t step : steps) plan.steps.push_back(OpId(step));
+  return plan;
+}
 
 void bind_plan(nb::module_& m) {
   bind_plan_class(m);

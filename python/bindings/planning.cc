@@ -115,12 +115,6 @@ auto if_within(Get get) {
   };
 }
 
-nb::dict counters(const BoundResult& r) {
-  nb::dict dict;
-  for (const auto& [name, count] : r.result.counters) dict[name.c_str()] = count;
-  return dict;
-}
-
 void bind_outcome(nb::class_<BoundResult>& result) {
   result
       .def_prop_ro(
@@ -188,8 +182,9 @@ void bind_facts(nb::class_<BoundResult>& result) {
           "What proves `duration_lower_bound`.")
       .def_prop_ro(
           "seconds", [](const BoundResult& r) { return r.result.seconds; }, "Wall clock of planning.")
-      .def_prop_ro("counters", counters, nb::sig("def counters(self) -> dict[str, int]"),
-                   "What the planner counted, in its own order.")
+      .def_prop_ro(
+          "counters", [](const BoundResult& r) { return dict_of(r.result.counters); },
+          nb::sig("def counters(self) -> dict[str, int]"), "What the planner counted, in its own order.")
       .def("__repr__", [](const BoundResult& r) {
         return nb::str("<remat.PlanResult: {} by {}, budget {}, best peak {}>")
             .format(std::string(to_string(r.result.status)), r.result.planner, budget_text(r),

@@ -6,6 +6,8 @@ the only part that imports torch.
 - to plan: `plan`, `sweep`, `planners`; they return `PlanResult`, `SweepResult`, `PlannerInfo`
 - graphs: `Graph`, `Op`, `load_graph`; devices for rooflines: `devices`, `parse_device`, `Device`
 - plans: `Plan`, `load_plan`, `check`, `simulate`
+- one arena for all buffers of a plan: `layout`, `check_layout`, `load_layout`, `Layout`, `LayoutBuffer`,
+  `LayoutResult`; for buffers of anybody's own: `layout_buffers`
 - amounts of memory: `parse_bytes`, `format_bytes`
 - errors: `RematError`, and below it `GraphError`, `PlanError`, `UsageError`, `BudgetError`, `NoPlanError`,
   `InfeasibleError`
@@ -19,6 +21,9 @@ from inspect import ismodule as _ismodule
 from remat._core import (
     Device as Device,
     Graph as Graph,
+    Layout as Layout,
+    LayoutBuffer as LayoutBuffer,
+    LayoutResult as LayoutResult,
     Op as Op,
     Plan as Plan,
     PlannerInfo as PlannerInfo,
@@ -27,9 +32,11 @@ from remat._core import (
     SweepPoint as SweepPoint,
     SweepResult as SweepResult,
     check as check,
+    check_layout as check_layout,
     devices as devices,
     format_bytes as format_bytes,
     load_graph as load_graph,
+    load_layout as load_layout,
     load_plan as load_plan,
     parse_bytes as parse_bytes,
     parse_device as parse_device,
@@ -46,6 +53,8 @@ from remat.errors import (
     UsageError as UsageError,
 )
 from remat.planning import (
+    layout as layout,
+    layout_buffers as layout_buffers,
     plan as plan,
     sweep as sweep,
 )

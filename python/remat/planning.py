@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Literal, TypedDict
 
 from remat import _core
-from remat._core import Graph, PlanResult, SweepResult
+from remat._core import Graph, LayoutResult, Plan, PlanResult, SweepResult
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -116,3 +116,88 @@ def sweep(graph: Graph, points: int = 20, planner: str = "auto", **effort: Unpac
     """
     question, limits, progress = asked("sweep", graph, None, effort)
     return _core.sweep(question, points, planner, limits, progress)
+
+
+class LayoutEffort(TypedDict, total=False):
+    """Keywords of the calls that lay out; see :func:`layout`."""
+
+    time_limit: float | None
+    work_limit: int | None
+    seed: int
+    progress: Progress | None
+
+
+def layout_effort(call: str, effort: LayoutEffort) -> tuple[_core.Effort, Progress | None]:
+    """Limits with defaults for what is not given. Raises TypeError for a keyword that does not exist."""
+    unknown = [name for name in effort if name not in LayoutEffort.__annotations__]
+    if unknown:
+        raise TypeError(f"{call}() got an unexpected keyword argument {unknown[0]!r}")
+    limits = _core.Effort(
+        effort.get("time_limit", 10.0), effort.get("work_limit"), effort.get("seed", 0), 1, {}
+    )
+    return limits, effort.get("progress")
+
+
+def layout(
+    graph: Graph,
+    plan: Plan,
+    capacity: int | str | None = None,
+    *,
+    alignment: int = 64,
+    **effort: Unpack[LayoutEffort],
+) -> LayoutResult:
+    """Gives every instance and workspace of a plan an offset in one allocation.
+
+    Buffers that live at the same time do not overlap. The arena is that allocation, the pool, and the
+    graph's inputs, which are not laid out.
+
+    Args:
+        graph: what the plan is for.
+        plan: its steps are checked first, in free order.
+        capacity: bytes that the arena must not exceed, graph inputs included: a number, ``"6GiB"`` or
+            ``"75%"`` of ``graph.keep_all_peak``; any layout within it will do. None: the smallest arena.
+        alignment: every offset is a multiple of it, and sizes are rounded up to it.
+
+    Keyword Args:
+        time_limit: seconds of wall clock, 10.0 by default, or None.
+        work_limit: deterministic units of work, None by default; alone it makes the same layout on every
+            machine.
+        seed: of the search's random numbers, 0 by default.
+        progress: called for each better layout, as that of :func:`plan`, with the pool in place of the peak.
+
+    A first layout exists after milliseconds. It runs without the GIL; Ctrl-C returns the best layout so far.
+
+    Raises:
+        PlanError: the plan breaks a rule.
+        BudgetError: a capacity that is not a positive amount of bytes.
+        UsageError: an alignment below 1, or a limit that is not 0 or more.
+    """
+    limits, progress = layout_effort("layout", effort)
+    return _core.layout(graph, plan, capacity, alignment, limits, progress)
+
+
+def layout_buffers(
+    lower: Iterable[int],
+    upper: Iterable[int],
+    size: Iterable[int],
+    capacity: int | str | None = None,
+    *,
+    alignment: int = 1,
+    **effort: Unpack[LayoutEffort],
+) -> LayoutResult:
+    """The same for buffers of anybody's own: buffer ``i`` needs ``size[i]`` bytes in the time
+    ``[lower[i], upper[i])``.
+
+    Args:
+        lower: begins of the lives, integers of any unit; of shape (n,), as are the next two.
+        upper: their ends, each after its begin.
+        size: bytes.
+
+    The others are those of :func:`layout`; `capacity` cannot be in percent.
+
+    Raises:
+        UsageError: arrays of different lengths.
+        RematError: a life that ends before it begins, or sizes whose sum does not fit into 62 bits.
+    """
+    limits, progress = layout_effort("layout_buffers", effort)
+    return _core.layout_buffers(lower, upper, size, capacity, alignment, limits, progress)

@@ -139,7 +139,19 @@ Inputs& inputs() {
 }
 
 std::string_view to_string(FileKind kind) {
-  return kind == FileKind::kGraph ? "graph" : kind == FileKind::kPlan ? "plan" : "file";
+  switch (kind) {
+    case FileKind::kGraph:
+      return "graph";
+    case FileKind::kPlan:
+      return "plan";
+    case FileKind::kLayout:
+      return "layout";
+    case FileKind::kBuffers:
+      return "table of buffers";
+    case FileKind::kOther:
+      break;
+  }
+  return "file";
 }
 
 }  // namespace

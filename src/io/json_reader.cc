@@ -6,6 +6,7 @@
 
 #include "base/numbers.h"
 #include "base/one_line.h"
+#include "remat/quantity.h"
 
 namespace remat::io {
 
@@ -228,6 +229,22 @@ Element& Element::item(Reader& reader) { refuse(reader, *this, "an array"); }
 Skip& Skip::nothing() {
   static Skip skip;
   return skip;
+}
+
+void Count::integer(Reader& reader, std::int64_t read) {
+  if (read < 0 || read >= kMaxCount) {
+    reader.fail(std::to_string(read) + " is outside [0, " + std::to_string(kMaxCount) + ")");
+  }
+  value = read;
+}
+
+void FormatName::text(Reader& reader, std::string& read) {
+  if (read != name_) reader.fail("found " + in_quotes(read) + " instead of " + in_quotes(std::string(name_)));
+}
+
+void FormatVersion::integer(Reader& reader, std::int64_t read) {
+  if (read != 1)
+    reader.fail("version " + std::to_string(read) + " is not supported; this reader knows version 1");
 }
 
 void Choice::text(Reader& reader, std::string& read) {

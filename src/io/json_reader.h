@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <set>
 #include <string>
 #include <string_view>
@@ -124,6 +125,34 @@ class Integer : public Element {
   void reset() override { value = 0; }
   void integer(Reader&, std::int64_t read) override { value = read; }
   std::int64_t value = 0;
+};
+
+/// A size or a duration in [0, kMaxCount), or null for "not stated".
+class Count : public Element {
+ public:
+  std::string_view expected() const override { return "an integer"; }
+  void reset() override { value.reset(); }
+  void null(Reader&) override { value.reset(); }
+  void integer(Reader& reader, std::int64_t read) override;
+  template <class Q>
+  std::optional<Q> as() const {
+    return value ? std::optional<Q>(Q(*value)) : std::nullopt;
+  }
+  std::optional<std::int64_t> value;
+};
+
+/// The name of the format, and its version 1.
+class FormatName : public Text {
+ public:
+  explicit FormatName(std::string_view name) : name_(name) {}
+  void text(Reader& reader, std::string& read) override;
+
+ private:
+  std::string_view name_;
+};
+class FormatVersion : public Integer {
+ public:
+  void integer(Reader& reader, std::int64_t read) override;
 };
 
 /// One of a few words; `value` is its index.

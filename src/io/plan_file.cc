@@ -9,40 +9,6 @@
 namespace remat {
 namespace {
 
-class PlanFormat : public io::Text {
- public:
-  void text(io::Reader& reader, std::string& read) override {
-    if (read != "remat.plan") reader.fail("found '" + read + "' instead of 'remat.plan'");
-  }
-};
-
-class PlanVersion : public io::Integer {
- public:
-  void integer(io::Reader& reader, std::int64_t read) override {
-    if (read != 1)
-      reader.fail("version " + std::to_string(read) + " is not supported; this reader knows version 1");
-  }
-};
-
-/// A size or a duration, or null for "not stated".
-class Count : public io::Element {
- public:
-  std::string_view expected() const override { return "an integer"; }
-  void reset() override { value.reset(); }
-  void null(io::Reader&) override { value.reset(); }
-  void integer(io::Reader& reader, std::int64_t read) override {
-    if (read < 0 || read >= kMaxCount) {
-      reader.fail(std::to_string(read) + " is outside [0, " + std::to_string(kMaxCount) + ")");
-    }
-    value = read;
-  }
-  template <class Q>
-  std::optional<Q> as() const {
-    return value ? std::optional<Q>(Q(*value)) : std::nullopt;
-  }
-  std::optional<std::int64_t> value;
-};
-
 class Seed : public io::Element {
  public:
   std::string_view expected() const override { return "an integer in [0, 2^64)"; }
@@ -73,7 +39,7 @@ class BoundsObject : public io::Object {
     optional("peak", peak);
     optional("duration", duration);
   }
-  Count peak, duration;
+  io::Count peak, duration;
 
  protected:
   std::string_view key_prefix() const override { return "bounds."; }
@@ -117,10 +83,10 @@ class PlanDocument : public io::Object {
   }
 
  private:
-  PlanFormat format_;
-  PlanVersion version_;
+  io::FormatName format_{"remat.plan"};
+  io::FormatVersion version_;
   io::Text graph_, graph_hash_, planner_;
-  Count budget_, peak_, duration_;
+  io::Count budget_, peak_, duration_;
   io::Choice order_{{"fixed", "free"}};
   Seed seed_;
   io::Choice status_{{"optimal", "feasible", "infeasible", "unknown"}};
@@ -128,11 +94,6 @@ class PlanDocument : public io::Object {
   BoundsObject bounds_;
   io::IntegerList steps_;
 };
-
-template <class Q>
-std::string spell(const std::optional<Q>& amount) {
-  return amount ? std::to_string(amount->count()) : "null";
-}
 
 }  // namespace
 
@@ -155,7 +116,7 @@ std::string format_plan(const PlanRecord& plan) {
   io::append_quoted(text, plan.graph_name);
   text += ",\"graph_hash\":";
   io::append_quoted(text, plan.graph_hash);
-  text += ",\"budget\":" + spell(plan.budget) + ",\"order\":\"" + std::string(to_string(plan.order)) +
+  text += ",\"budget\":" + io::spell(plan.budget) + ",\"order\":\"" + std::string(to_string(plan.order)) +
           "\",\"planner\":";
   io::append_quoted(text, plan.planner);
   text += ",\"seed\":" + std::to_string(plan.seed);
@@ -163,10 +124,11 @@ std::string format_plan(const PlanRecord& plan) {
     text += ",\"status\":";
     io::append_quoted(text, plan.status);
   }
-  text += ",\n\"peak\":" + spell(plan.peak) + ",\"duration\":" + spell(plan.duration) + ",\"overhead\":" +
+  text += ",\n\"peak\":" + io::spell(plan.peak) + ",\"duration\":" + io::spell(plan.duration) +
+          ",\"overhead\":" +
           (plan.overhead && std::isfinite(*plan.overhead) ? io::spell(*plan.overhead) : "null") +
-          ",\"bounds\":{\"peak\":" + spell(plan.peak_bound) + ",\"duration\":" + spell(plan.duration_bound) +
-          "},\n\"steps\":[";
+          ",\"bounds\":{\"peak\":" + io::spell(plan.peak_bound) +
+          ",\"duration\":" + io::spell(plan.duration_bound) + "},\n\"steps\":[";
   for (std::size_t i = 0; i < plan.steps.size(); ++i) {
     if (i > 0) text += ',';
     text += std::to_string(plan.steps[i]);

@@ -1,6 +1,7 @@
 // What a plan's file says, from a result and against a graph.
 #include <cmath>
 
+#include "io/differences.h"
 #include "io/json_text.h"
 #include "remat/io.h"
 
@@ -27,34 +28,8 @@ PlanRecord make_record(const Problem& problem, const PlanResult& result, std::ui
   return plan;
 }
 
-namespace {
-
-class Differences {
- public:
-  void compare(std::string_view what, const std::string& stated, const std::string& found) {
-    if (stated != found) add(what, stated, found);
-  }
-  void add(std::string_view what, const std::string& stated, const std::string& found) {
-    lines.push_back(std::string(what) + ": the plan says " + stated + ", recomputed " + found);
-  }
-  template <class Q>
-  void compare(std::string_view what, const std::optional<Q>& stated, Q found) {
-    if (stated) compare(what, std::to_string(stated->count()), std::to_string(found.count()));
-  }
-  template <class Q>
-  void bound(std::string_view what, const std::optional<Q>& stated, Q reached) {
-    if (stated && *stated > reached) {
-      lines.push_back(std::string(what) + ": the plan says " + std::to_string(stated->count()) +
-                      ", but it reaches " + std::to_string(reached.count()));
-    }
-  }
-  std::vector<std::string> lines;
-};
-
-}  // namespace
-
 std::vector<std::string> check_record(const Graph& graph, const PlanRecord& plan) {
-  Differences differences;
+  io::Differences differences("the plan");
   if (!plan.graph_hash.empty()) differences.compare("graph_hash", plan.graph_hash, graph_hash(graph));
   if (!plan.graph_name.empty()) {
     differences.compare("graph", "'" + plan.graph_name + "'", "'" + graph.name + "'");

@@ -108,21 +108,6 @@ class OpObject : public Object {
   ForwardOf forward_of_;
 };
 
-class FormatName : public Text {
- public:
-  void text(Reader& reader, std::string& read) override {
-    if (read != "remat.graph") reader.fail("found '" + read + "' instead of 'remat.graph'");
-  }
-};
-
-class FormatVersion : public Integer {
- public:
-  void integer(Reader& reader, std::int64_t read) override {
-    if (read != 1)
-      reader.fail("version " + std::to_string(read) + " is not supported; this reader knows version 1");
-  }
-};
-
 class GraphDocument : public Object {
  public:
   GraphDocument() {
@@ -147,7 +132,7 @@ class GraphDocument : public Object {
   GraphBuilder builder_;
   ValueObject value_{builder_};
   OpObject op_{builder_};
-  FormatName format_;
+  FormatName format_{"remat.graph"};
   FormatVersion version_;
   Text name_, time_unit_;
   Array values_{value_}, ops_{op_};

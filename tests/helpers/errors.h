@@ -7,14 +7,17 @@
 
 namespace remat::testing {
 
-/// The message of the UsageError that `run` throws, or nothing where it throws none.
-std::string usage_error(auto&& run) {
+/// The message of the error of this type that `run` throws, or nothing where it throws none.
+template <class Error>
+std::string error_of(auto&& run) {
   try {
     run();
-  } catch (const UsageError& error) {
+  } catch (const Error& error) {
     return error.what();
   }
   return "";
 }
+
+std::string usage_error(auto&& run) { return error_of<UsageError>(run); }
 
 }  // namespace remat::testing

@@ -1,0 +1,148 @@
+// remat layout: offsets in one arena, for the buffers of a plan or of a table.
+#include "remat/layout.h"
+
+#include <iostream>
+
+#include "commands.h"
+#include "common.h"
+#include "remat/bounds.h"
+#include "remat/error.h"
+#include "remat/keep_all.h"
+#include "remat/layout_io.h"
+
+namespace remat::cli {
+namespace {
+
+struct LayoutCommand {
+  std::string input, plan, capacity, out;
+  std::optional<std::int64_t> alignment;
+  bool json = false;
+  EffortOptions effort;
+
+  int run();
+
+ private:
+  int lay_out_plan(Limits& limits);
+  int lay_out_table(Limits& limits);
+  LayoutResult make(const LayoutProblem& problem, Limits& limits) const;
+  int finish(const LayoutProblem& problem, const LayoutResult& result, Bytes resident, Report extra,
+             const std::function<void()>& save) const;
+};
+
+LayoutResult LayoutCommand::make(const LayoutProblem& problem, Limits& limits) const {
+  effort.apply(limits);
+  limits.set_stop(&catch_interrupts());
+  LayoutOptions options;
+  options.seed = effort.plan.seed;
+  return of_file(input, [&] { return make_layout(problem, options, limits); });
+}
+
+std::string why_none(const LayoutResult& result, Bytes capacity, Bytes resident) {
+  const std::string asked = exact_bytes(capacity), best = exact_bytes(result.arena + resident);
+  if (result.status == Status::kInfeasible) {
+    return "proved infeasible: no layout fits into " + asked + ", the bound '" + result.bound.argument +
+           "' is " + exact_bytes(result.bound.arena + resident) + "; the best arena found is " + best;
+  }
+  return "no layout within " + asked + " found, nothing proved; the best arena found is " + best;
+}
+
+/// Prints, and saves what is within the capacity. `extra` stands behind the arena.
+int LayoutCommand::finish(const LayoutProblem& problem, const LayoutResult& result, Bytes resident,
+                          Report extra, const std::function<void()>& save) const {
+  const bool found = result.status == Status::kOptimal || result.status == Status::kFeasible;
+  const Bytes live = live_peak(problem), arena = resident + result.arena;
+  Report report;
+  report["status"] = to_string(result.status);
+  report["stopped_by"] = to_string(result.stopped_by);
+  report["buffers"] = problem.buffers.size();
+  report["alignment"] = problem.alignment;
+  report["capacity"] = problem.capacity ? Report((*problem.capacity + resident).count()) : Report(nullptr);
+  report["arena"] = found ? Report(arena.count()) : Report(nullptr);
+  for (const auto& [key, value] : extra.items()) report[key] = value;
+  report["live_peak"] = (resident + live).count();
+  report["arena_over_live_peak"] = found && arena.count() > 0
+                                       ? Report(static_cast<double>((arena - live - resident).count()) /
+                                                static_cast<double>((live + resident).count()))
+                                       : Report(nullptr);
+  report["arena_lower_bound"] = (resident + result.bound.arena).count();
+  report["arena_bound_argument"] = result.bound.argument;
+  if (!found) report["best_arena"] = arena.count();
+  report["seconds"] = result.seconds;
+  report["seed"] = effort.plan.seed;
+  std::string message;
+  if (!found) {
+    message = why_none(result, *problem.capacity + resident, resident);
+    if (!out.empty()) message += "; " + out + " is not written";
+  } else if (!out.empty()) {
+    save();
+    report["layout_file"] = out;
+  }
+  for (const auto& [name, count] : result.counters) report["counter." + name] = count;
+  print(report, json);
+  if (!found) std::cerr << "remat: " << one_line(message) << "\n";
+  return found ? kOk : result.status == Status::kInfeasible ? kInfeasible : kNothingFound;
+}
+
+int LayoutCommand::lay_out_plan(Limits& limits) {
+  const LoadedGraph loaded = load_and_warn(input);
+  const Graph& graph = loaded.graph;
+  const PlanRecord record = load_plan(plan);
+  for (const std::string& line : record.warnings) warn(line);
+  if (!out.empty()) refuse_to_replace_input(out, FileKind::kLayout);
+  const Plan steps = valid_plan(graph, record, plan);
+  constexpr std::int64_t kCacheLine = 64;
+  PlanBuffers buffers = plan_buffers(graph, steps, alignment.value_or(kCacheLine));
+  if (!capacity.empty()) {
+    buffers.problem.capacity =
+        parse_budget(capacity, keep_all_peak(graph), floor_bound(graph).peak) - buffers.resident;
+  }
+  const LayoutResult result = make(buffers.problem, limits);
+  Report extra;
+  extra["resident"] = buffers.resident.count();
+  extra["pool"] = result.arena.count();
+  extra["peak"] = simulate(graph, steps).peak.count();
+  return finish(buffers.problem, result, buffers.resident, extra,
+                [&] { save_layout(make_layout_record(graph, steps, buffers, result), out); });
+}
+
+int LayoutCommand::lay_out_table(Limits& limits) {
+  const BufferTable table = load_buffers(input);
+  for (const std::string& line : table.warnings) warn(line);
+  if (!out.empty()) refuse_to_replace_input(out, FileKind::kBuffers);
+  LayoutProblem problem{table.buffers, alignment.value_or(1), std::nullopt};
+  if (!capacity.empty()) problem.capacity = parse_capacity(capacity);
+  const LayoutResult result = make(problem, limits);
+  return finish(problem, result, Bytes(), Report::object(),
+                [&] { save_buffers(table, result.offsets.raw(), out); });
+}
+
+int LayoutCommand::run() {
+  Limits limits;  // counts from here: for who waits, reading is part of it
+  effort.finish();
+  if (!out.empty()) require_writable_folder(out);
+  return plan.empty() ? lay_out_table(limits) : lay_out_plan(limits);
+}
+
+}  // namespace
+
+void add_layout(CLI::App& app, Action& action) {
+  auto command = std::make_shared<LayoutCommand>();
+  CLI::App* sub = app.add_subcommand("layout", "offsets in one arena for a plan or a table of buffers");
+  sub->add_option("INPUT", command->input,
+                  "remat.graph or node-link JSON, or a CSV table with the columns id, lower, upper, size")
+      ->required();
+  sub->add_option("PLAN", command->plan, "remat.plan; with a graph only");
+  sub->add_option("--capacity", command->capacity,
+                  "look for a layout within it: 1048576, 6GiB, 75% (of the keep-all peak); for a plan it "
+                  "covers the graph's inputs too (default: look for the smallest arena)")
+      ->type_name("B");
+  add_whole(*sub, "--align", command->alignment, std::int64_t{1}, kMaxCount - 1,
+            "offsets are multiples of it (default: 64 for a plan, 1 for a table)");
+  command->effort.declare_limits(*sub);
+  add_output(*sub, "-o,--output", command->out, "write the layout here, if it is within the capacity")
+      ->type_name("FILE");
+  sub->add_flag("--json", command->json, "print one JSON object");
+  sub->callback([command, &action] { action = [command] { return command->run(); }; });
+}
+
+}  // namespace remat::cli

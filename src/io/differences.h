@@ -1,0 +1,40 @@
+// Lines that say where a file states something else than what is found.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+namespace remat::io {
+
+class Differences {
+ public:
+  /// `who` states things: "the plan".
+  explicit Differences(std::string who) : who_(std::move(who)) {}
+
+  void compare(std::string_view what, const std::string& stated, const std::string& found) {
+    if (stated != found) add(what, stated, found);
+  }
+  void add(std::string_view what, const std::string& stated, const std::string& found) {
+    lines.push_back(std::string(what) + ": " + who_ + " says " + stated + ", recomputed " + found);
+  }
+  template <class Q>
+  void compare(std::string_view what, const std::optional<Q>& stated, Q found) {
+    if (stated) compare(what, std::to_string(stated->count()), std::to_string(found.count()));
+  }
+  template <class Q>
+  void bound(std::string_view what, const std::optional<Q>& stated, Q reached) {
+    if (stated && *stated > reached) {
+      lines.push_back(std::string(what) + ": " + who_ + " says " + std::to_string(stated->count()) +
+                      ", but it reaches " + std::to_string(reached.count()));
+    }
+  }
+  std::vector<std::string> lines;
+
+ private:
+  std::string who_;
+};
+
+}  // namespace remat::io

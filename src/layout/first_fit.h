@@ -1,0 +1,36 @@
+// First fit: items one after the other, each in the lowest gap that is free while it lives.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "layout/sections.h"
+#include "remat/limits.h"
+
+namespace remat::layout {
+
+/// Offsets of all items in units, and the height of the packing.
+struct Packed {
+  std::vector<std::int64_t> offsets;
+  std::int64_t height = 0;
+};
+
+/// Items in this sequence. O(n^2), with a small constant.
+Packed first_fit(const Packing& packing, std::span<const std::int32_t> sequence);
+
+/// As an allocator would meet them: by their first section, or (`backward`) by their last one from the end.
+/// Those that live longer than `long_life` sections go as low as they can; the rest as high as they can below
+/// `ceiling`, or else as low as they can. O(n log n) where few gaps are open at once.
+struct Sweep {
+  bool backward = false;
+  std::int32_t long_life = 0;
+  std::int64_t ceiling = 0;
+};
+Packed sweep_fit(const Packing& packing, const Sweep& sweep);
+
+/// The best of both over several sequences and sweeps, until one reaches `goal`, `limits` is reached, or all
+/// are tried. At least one is tried.
+Packed best_fit(const Packing& packing, std::int64_t goal, Limits& limits);
+
+}  // namespace remat::layout

@@ -1,0 +1,270 @@
+// The shared entry point: first fit, then the search part by part, with the proof that nothing smaller exists
+// where it ends.
+#include "remat/layout.h"
+
+#include <algorithm>
+#include <numeric>
+#include <stdexcept>
+
+#include "base/numbers.h"
+#include "layout/first_fit.h"
+#include "layout/search.h"
+#include "layout/sections.h"
+#include "remat/error.h"
+
+namespace remat {
+namespace layout {
+namespace {
+
+/// A part of time on its own.
+struct PartState {
+  Part part;
+  Packed packed;
+  std::int64_t bound = 0;  ///< no packing of it is lower
+  std::int64_t grain = 1;  ///< heights of packings that nothing can be moved down in are multiples of it
+  bool is_searchable = true;
+  int rounds = 0;
+  std::optional<CapacitySearch> search;  ///< at the goal, for as long as that stands
+};
+
+void check(const LayoutProblem& problem) {
+  if (problem.alignment < 1 || problem.alignment >= kMaxCount) {
+    throw UsageError("alignment " + std::to_string(problem.alignment) + " is outside [1, 2^62)");
+  }
+  std::int64_t sum = 0;
+  for (BufferId id : problem.buffers.ids()) {
+    const Buffer& buffer = problem.buffers[id];
+    const auto fail = [&](const std::string& what) {
+      throw InputError("buffer " + std::to_string(id.index()) + ": " + what);
+    };
+    if (buffer.first >= buffer.end) {
+      fail("its life ends at " + std::to_string(buffer.end) + ", not after it begins at " +
+           std::to_string(buffer.first));
+    }
+    if (buffer.size.count() < 0 || buffer.size.count() >= kMaxCount) {
+      fail("size " + std::to_string(buffer.size.count()) + " is outside [0, 2^62)");
+    }
+    const std::int64_t units = (buffer.size.count() + problem.alignment - 1) / problem.alignment;
+    std::int64_t bytes = 0;
+    if (__builtin_mul_overflow(units, problem.alignment, &bytes) ||
+        __builtin_add_overflow(sum, bytes, &sum) || sum >= kMaxCount) {
+      fail("the sizes up to here, rounded up to the alignment, sum up to 2^62 bytes or more");
+    }
+  }
+}
+
+Packed stacked(const Packing& packing) {
+  Packed packed;
+  for (const Item& item : packing.items) {
+    packed.offsets.push_back(packed.height);
+    packed.height += item.size;
+  }
+  return packed;
+}
+
+class Layouter {
+ public:
+  Layouter(const LayoutProblem& problem, const LayoutOptions& options, Limits& limits)
+      : problem_(&problem), options_(&options), limits_(&limits), packing_(make_packing(problem)) {}
+
+  LayoutResult run(bool search);
+
+ private:
+  void start();
+  void improve();
+  void improve(PartState& part);
+  Answer attempt(PartState& part, CapacitySearch& search, std::int64_t nodes);
+  void write(LayoutResult& result) const;
+  PartState* next_part();
+
+  std::int64_t height() const {
+    std::int64_t most = 0;
+    for (const PartState& part : parts_) most = std::max(most, part.packed.height);
+    return most;
+  }
+  /// The least height that is not proved to be out of reach.
+  std::int64_t bound() const {
+    std::int64_t most = 0;
+    for (const PartState& part : parts_) most = std::max(most, part.bound);
+    return most;
+  }
+  /// No need to go below this.
+  std::int64_t goal() const { return capacity_ ? std::max(*capacity_, bound()) : bound(); }
+  bool is_impossible() const { return capacity_ && bound() > *capacity_; }
+
+  const LayoutProblem* problem_;
+  const LayoutOptions* options_;
+  Limits* limits_;
+  Packing packing_;
+  std::vector<PartState> parts_;
+  std::optional<std::int64_t> capacity_;
+  std::int64_t live_peak_ = 0;
+  std::int64_t nodes_ = 0;
+};
+
+void Layouter::start() {
+  // Beyond this the search is too slow to be of use, and its tables too large.
+  constexpr std::int64_t kMostPlaces = 20'000'000;
+  if (problem_->capacity) {
+    capacity_ = std::max<std::int64_t>(0, problem_->capacity->count()) / problem_->alignment;
+  }
+  for (Part& part : split(packing_)) {
+    PartState state;
+    state.part = std::move(part);
+    const Packing& packing = state.part.packing;
+    state.bound = *std::max_element(packing.load.begin(), packing.load.end());
+    state.grain = 0;
+    std::int64_t places = 0;
+    for (const Item& item : packing.items) {
+      state.grain = std::gcd(state.grain, item.size);
+      places += item.end - item.first;
+    }
+    state.is_searchable = places <= kMostPlaces;
+    parts_.push_back(std::move(state));
+  }
+  live_peak_ = bound();
+  for (PartState& state : parts_) {
+    const Packing& packing = state.part.packing;
+    state.packed = options_->first_fit ? best_fit(packing, goal(), *limits_) : stacked(packing);
+  }
+}
+
+Answer Layouter::attempt(PartState& state, CapacitySearch& search, std::int64_t nodes) {
+  const std::int64_t before = search.nodes();
+  const Answer answer = search.run(nodes, *limits_);
+  nodes_ += search.nodes() - before;
+  if (answer == Answer::kFits) {
+    state.packed = {search.offsets(), layout::height(state.part.packing, search.offsets())};
+    Progress progress{"layout", limits_->seconds(), Bytes(height() * problem_->alignment), std::nullopt};
+    progress.within_budget = !capacity_ || height() <= *capacity_;
+    limits_->report(progress);
+  } else if (answer == Answer::kImpossible) {
+    state.bound = std::max(state.bound, (search.capacity() / state.grain + 1) * state.grain);
+  }
+  return answer;
+}
+
+/// One round: the goal itself, then heights between it and what is known, halving what lies between.
+void Layouter::improve(PartState& state) {
+  constexpr std::int64_t kFirstNodes = 20'000;
+  const Packing& packing = state.part.packing;
+  const auto items = narrow<std::int64_t>(packing.items.size());
+  const std::int64_t nodes = std::max(kFirstNodes, 4 * items) << std::min(state.rounds++, 30);
+  std::int64_t low = goal();
+  if (!state.search || state.search->capacity() != low) {
+    state.search.emplace(packing, low, *options_);
+  }
+  if (attempt(state, *state.search, nodes) != Answer::kUnknown) {
+    state.search.reset();
+    return;
+  }
+  if (capacity_) return;
+  LayoutOptions options = *options_;
+  while (state.packed.height - low > std::max(state.grain, low / 1000) && !limits_->reached()) {
+    options.seed += narrow<std::uint64_t>(state.rounds);
+    CapacitySearch search(packing, low + (state.packed.height - low) / 2, options);
+    if (attempt(state, search, nodes / 4) != Answer::kFits) low = search.capacity();
+  }
+}
+
+/// The highest part that may become lower; none where that would not help.
+PartState* Layouter::next_part() {
+  const std::int64_t goal = this->goal();
+  PartState* next = nullptr;
+  for (PartState& state : parts_) {
+    if (state.packed.height <= goal) continue;
+    if (!state.is_searchable) {
+      if (capacity_) continue;  // another part may still prove that nothing fits
+      if (state.packed.height == height()) return nullptr;
+      continue;
+    }
+    if (!next ||
+        std::pair(state.rounds, -state.packed.height) < std::pair(next->rounds, -next->packed.height)) {
+      next = &state;
+    }
+  }
+  return next;
+}
+
+void Layouter::improve() {
+  while (!is_impossible() && height() > goal() && !limits_->reached()) {
+    PartState* part = next_part();
+    if (!part) return;
+    improve(*part);
+  }
+}
+
+void Layouter::write(LayoutResult& result) const {
+  const std::int64_t alignment = problem_->alignment;
+  result.offsets.assign(problem_->buffers.size(), Bytes());
+  for (const PartState& state : parts_) {
+    for (std::size_t i = 0; i < state.packed.offsets.size(); ++i) {
+      result.offsets[state.part.packing.buffer[i]] = Bytes(state.packed.offsets[i] * alignment);
+    }
+  }
+  result.arena = Bytes(height() * alignment);
+  result.bound = {bound() > live_peak_ ? "search" : "live_peak", Bytes(bound() * alignment)};
+  result.counters = {
+      {"parts", narrow<std::int64_t>(parts_.size())}, {"sections", packing_.sections()}, {"nodes", nodes_}};
+  const bool fits = !capacity_ || height() <= *capacity_;
+  result.status = is_impossible()       ? Status::kInfeasible
+                  : !fits               ? Status::kUnknown
+                  : height() == bound() ? Status::kOptimal
+                                        : Status::kFeasible;
+  if (result.status == Status::kInfeasible || result.status == Status::kOptimal) {
+    result.stopped_by = StoppedBy::kProof;
+  } else {
+    result.stopped_by = limits_->stopped_by().value_or(StoppedBy::kTarget);
+  }
+}
+
+LayoutResult Layouter::run(bool search) {
+  LayoutResult result;
+  start();
+  if (search) improve();
+  write(result);
+  return result;
+}
+
+}  // namespace
+}  // namespace layout
+
+namespace {
+
+LayoutResult confirmed(const LayoutProblem& problem, LayoutResult result) {
+  if (const auto violation = validate_layout(problem, result.offsets.raw(), result.arena)) {
+    throw std::logic_error("a layout breaks the rule " + std::string(to_string(violation->rule)) + ": " +
+                           violation->message);
+  }
+  if (result.arena < result.bound.arena) throw std::logic_error("a layout is below its lower bound");
+  return result;
+}
+
+}  // namespace
+
+LayoutResult make_layout(const LayoutProblem& problem, const LayoutOptions& options, Limits& limits) {
+  const Limits clock;
+  layout::check(problem);
+  LayoutResult result = confirmed(problem, layout::Layouter(problem, options, limits).run(true));
+  result.seconds = clock.seconds();
+  return result;
+}
+
+LayoutResult quick_layout(const LayoutProblem& problem, std::int64_t units) {
+  layout::check(problem);
+  Limits limits;
+  limits.set_work(units);
+  LayoutResult result = confirmed(problem, layout::Layouter(problem, {}, limits).run(false));
+  result.seconds = limits.seconds();
+  return result;
+}
+
+Bytes live_peak(const LayoutProblem& problem) {
+  layout::check(problem);
+  const layout::Packing packing = layout::make_packing(problem);
+  std::int64_t most = 0;
+  for (std::int64_t load : packing.load) most = std::max(most, load);
+  return Bytes(most * problem.alignment);
+}
+
+}  // namespace remat

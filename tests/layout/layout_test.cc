@@ -1,0 +1,357 @@
+// Layouts against brute force, over all switches, with and without a capacity, and within limits.
+#include "remat/layout.h"
+
+#include <gtest/gtest.h>
+
+#include <limits>
+
+#include "helpers/errors.h"
+#include "helpers/graphs.h"
+#include "helpers/places.h"
+#include "layout/random_buffers.h"
+#include "remat/error.h"
+#include "remat/keep_all.h"
+#include "remat/layout_io.h"
+
+namespace remat {
+namespace {
+
+using testing::fault_of;
+using testing::oracle_arena;
+using testing::random_buffers;
+using testing::table_of;
+
+constexpr int kMostBuffers = 8;
+
+bool found(const LayoutResult& result) {
+  return result.status == Status::kOptimal || result.status == Status::kFeasible;
+}
+
+/// What holds for every answer.
+void expect_sound(const LayoutProblem& problem, const LayoutResult& result, Bytes least) {
+  ASSERT_EQ(fault_of(problem, result.offsets.raw(), result.arena), "");
+  ASSERT_GE(result.arena, least);
+  ASSERT_LE(result.bound.arena, least);
+  ASSERT_LE(live_peak(problem), least);
+  ASSERT_EQ(arena_of(problem, result.offsets.raw()), result.arena);
+  if (result.status == Status::kOptimal) {
+    ASSERT_EQ(result.arena, least);
+  }
+  if (result.status == Status::kInfeasible) {
+    ASSERT_GT(least, problem.capacity.value());
+  }
+  if (found(result) && problem.capacity) {
+    ASSERT_LE(result.arena, *problem.capacity);
+  }
+}
+
+TEST(Layout, IsTheBestOfFiveThousandRandomProblemsByBruteForce) {
+  Random random(20);
+  for (int round = 0; round < 5000; ++round) {
+    const LayoutProblem problem = random_buffers(random, kMostBuffers);
+    const Bytes least = oracle_arena(problem);
+    Limits limits;
+    const LayoutResult result = make_layout(problem, {}, limits);
+    SCOPED_TRACE(table_of(problem) + "alignment " + std::to_string(problem.alignment));
+    expect_sound(problem, result, least);
+    ASSERT_EQ(result.status, Status::kOptimal);
+    ASSERT_EQ(result.stopped_by, StoppedBy::kProof);
+    if (HasFatalFailure()) return;
+  }
+}
+
+TEST(Layout, FitsACapacityExactlyWhereTheBestArenaDoes) {
+  Random random(21);
+  for (int round = 0; round < 1000; ++round) {
+    LayoutProblem problem = random_buffers(random, kMostBuffers);
+    const Bytes least = oracle_arena(problem);
+    for (std::int64_t more : {-2, -1, 0, 1, 7}) {
+      problem.capacity = least + Bytes(more);
+      if (*problem.capacity < Bytes()) continue;
+      Limits limits;
+      const LayoutResult result = make_layout(problem, {}, limits);
+      SCOPED_TRACE(table_of(problem) + "capacity " + std::to_string(problem.capacity->count()));
+      expect_sound(problem, result, least);
+      ASSERT_EQ(found(result), more >= 0);
+      if (more < 0) {
+        ASSERT_EQ(result.status, Status::kInfeasible);
+      }
+      if (HasFatalFailure()) return;
+    }
+  }
+}
+
+/// Bit k of the parameter turns the k-th switch off.
+class LayoutSwitches : public ::testing::TestWithParam<int> {
+ protected:
+  LayoutOptions options() const {
+    const auto is_on = [&](int bit) { return (GetParam() >> bit & 1) == 0; };
+    return {.seed = 3,
+            .first_fit = is_on(0),
+            .sections = is_on(1),
+            .dominance = is_on(2),
+            .symmetry = is_on(3),
+            .crossing = is_on(4)};
+  }
+};
+
+TEST_P(LayoutSwitches, ChangeNoAnswer) {
+  Random random(22);
+  for (int round = 0; round < 150; ++round) {
+    LayoutProblem problem = random_buffers(random, kMostBuffers);
+    const Bytes least = oracle_arena(problem);
+    SCOPED_TRACE(table_of(problem));
+    Limits limits;
+    const LayoutResult result = make_layout(problem, options(), limits);
+    expect_sound(problem, result, least);
+    ASSERT_EQ(result.status, Status::kOptimal);
+    if (least == Bytes()) continue;
+    problem.capacity = least - Bytes(1);
+    const LayoutResult none = make_layout(problem, options(), limits);
+    expect_sound(problem, none, least);
+    ASSERT_EQ(none.status, Status::kInfeasible);
+    if (HasFatalFailure()) return;
+  }
+}
+
+/// Problems that need more than their live peak: about one in 20,000 random ones of nine buffers.
+struct AboveLivePeak {
+  std::int64_t live_peak, arena;
+  std::vector<Buffer> buffers;
+};
+const std::vector<AboveLivePeak>& above_live_peak() {
+  static const std::vector<AboveLivePeak> kCases{
+      {6,
+       7,
+       {{0, 3, Bytes(4)},
+        {0, 2, Bytes(2)},
+        {2, 4, Bytes(1)},
+        {2, 5, Bytes(1)},
+        {3, 5, Bytes(2)},
+        {3, 4, Bytes(2)},
+        {4, 6, Bytes(3)},
+        {5, 6, Bytes(3)},
+        {6, 7, Bytes(4)}}},
+      {5,
+       6,
+       {{0, 3, Bytes(1)},
+        {0, 1, Bytes(4)},
+        {1, 2, Bytes(3)},
+        {1, 4, Bytes(1)},
+        {2, 5, Bytes(1)},
+        {2, 3, Bytes(1)},
+        {2, 5, Bytes(1)},
+        {3, 4, Bytes(2)},
+        {4, 7, Bytes(3)}}},
+      {5,
+       6,
+       {{0, 2, Bytes(2)},
+        {0, 1, Bytes(2)},
+        {0, 3, Bytes(1)},
+        {1, 4, Bytes(1)},
+        {1, 3, Bytes(1)},
+        {2, 4, Bytes(1)},
+        {2, 3, Bytes(1)},
+        {3, 5, Bytes(3)},
+        {4, 7, Bytes(2)}}},
+      {8,
+       9,
+       {{0, 2, Bytes(4)},
+        {0, 1, Bytes(4)},
+        {1, 4, Bytes(3)},
+        {1, 3, Bytes(1)},
+        {2, 3, Bytes(3)},
+        {2, 4, Bytes(1)},
+        {3, 4, Bytes(2)},
+        {3, 5, Bytes(2)},
+        {4, 7, Bytes(6)}}},
+      {7,
+       8,
+       {{0, 2, Bytes(5)},
+        {0, 3, Bytes(2)},
+        {2, 4, Bytes(4)},
+        {2, 5, Bytes(1)},
+        {3, 5, Bytes(1)},
+        {3, 4, Bytes(1)},
+        {4, 7, Bytes(3)},
+        {4, 7, Bytes(2)},
+        {5, 7, Bytes(2)}}},
+  };
+  return kCases;
+}
+
+TEST_P(LayoutSwitches, LeaveTheProofThatALivePeakIsOutOfReach) {
+  for (const AboveLivePeak& known : above_live_peak()) {
+    LayoutProblem problem;
+    for (const Buffer& buffer : known.buffers) problem.buffers.push_back(buffer);
+    ASSERT_EQ(oracle_arena(problem), Bytes(known.arena));
+    ASSERT_EQ(live_peak(problem), Bytes(known.live_peak));
+    Limits limits;
+    const LayoutResult result = make_layout(problem, options(), limits);
+    expect_sound(problem, result, Bytes(known.arena));
+    EXPECT_EQ(result.status, Status::kOptimal);
+    EXPECT_EQ(result.bound.argument, "search");
+    EXPECT_EQ(result.bound.arena, Bytes(known.arena));
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(All, LayoutSwitches, ::testing::Range(0, 32));
+
+/// Buffers that are hard to lay out: a full strip cut into pieces, as minimalloc's problems are.
+LayoutProblem cut_strip(Random& random, int moments, std::int64_t height) {
+  LayoutProblem problem;
+  std::vector<std::pair<std::int64_t, std::int64_t>> living;  // end, size
+  for (std::int64_t at = 0; at < moments; ++at) {
+    std::int64_t free = height;
+    std::erase_if(living, [&](const auto& buffer) { return buffer.first <= at; });
+    for (const auto& [end, size] : living) free -= size;
+    while (free > 0) {
+      const std::int64_t size = std::min(free, random.between(1, height / 4)),
+                         end = at + random.between(1, random.chance(0.3) ? 20 : 4);
+      problem.buffers.push_back({at, end, Bytes(size)});
+      living.emplace_back(end, size);
+      free -= size;
+    }
+  }
+  return problem;
+}
+
+TEST(Layout, IsTheSameForTheSameSeedAndWorkLimitAndDoesNotStopLate) {
+  Random random(23);
+  for (int round = 0; round < 6; ++round) {
+    const LayoutProblem problem = cut_strip(random, 60, 1000);
+    std::optional<LayoutResult> first;
+    for (int run = 0; run < 2; ++run) {
+      constexpr std::int64_t kWork = 30'000;
+      Limits limits;
+      limits.set_work(kWork);
+      const LayoutResult result = make_layout(problem, {.seed = 5}, limits);
+      EXPECT_EQ(fault_of(problem, result.offsets.raw(), result.arena), "");
+      EXPECT_LE(limits.work(), kWork + kWork / 10);
+      if (first) {
+        EXPECT_EQ(result.offsets, first->offsets);
+      }
+      first = result;
+    }
+  }
+}
+
+TEST(Layout, HasALayoutFromTheFirstMomentAndSaysWhatStoppedIt) {
+  Random random(24);
+  const LayoutProblem problem = cut_strip(random, 200, 1000);
+  Limits limits;
+  limits.set_work(1);
+  const LayoutResult result = make_layout(problem, {}, limits);
+  EXPECT_EQ(result.status, Status::kFeasible);
+  EXPECT_EQ(result.stopped_by, StoppedBy::kWork);
+  EXPECT_EQ(fault_of(problem, result.offsets.raw(), result.arena), "");
+
+  LayoutProblem tight = problem;
+  tight.capacity = live_peak(problem);
+  Limits again;
+  again.set_work(1);
+  const LayoutResult none = make_layout(tight, {}, again);
+  EXPECT_EQ(none.status, Status::kUnknown) << "a limit proves nothing";
+  EXPECT_EQ(none.stopped_by, StoppedBy::kWork);
+  EXPECT_GT(none.arena, *tight.capacity);
+}
+
+TEST(Layout, StopsWhereItIsTold) {
+  Random random(25);
+  const LayoutProblem problem = cut_strip(random, 200, 1000);
+  const std::atomic<bool> stop = true;
+  Limits limits;
+  limits.set_stop(&stop);
+  EXPECT_EQ(make_layout(problem, {}, limits).stopped_by, StoppedBy::kInterrupted);
+}
+
+TEST(Layout, OfNothingIsEmpty) {
+  Limits limits;
+  const LayoutResult result = make_layout({}, {}, limits);
+  EXPECT_EQ(result.status, Status::kOptimal);
+  EXPECT_EQ(result.arena, Bytes());
+  EXPECT_TRUE(result.offsets.empty());
+  LayoutProblem problem;
+  problem.buffers.push_back({0, 1, Bytes()});
+  EXPECT_EQ(make_layout(problem, {}, limits).arena, Bytes());
+}
+
+TEST(Layout, RoundsSizesUpToTheAlignment) {
+  LayoutProblem problem;
+  problem.alignment = 64;
+  problem.buffers.push_back({0, 2, Bytes(1)});
+  problem.buffers.push_back({1, 3, Bytes(65)});
+  Limits limits;
+  const LayoutResult result = make_layout(problem, {}, limits);
+  EXPECT_EQ(result.arena, Bytes(192));
+  EXPECT_EQ(live_peak(problem), Bytes(192));
+}
+
+TEST(Layout, RefusesWhatDoesNotFitIntoItsNumbers) {
+  LayoutProblem problem;
+  const auto refusal = [&] {
+    Limits limits;
+    return testing::error_of<std::runtime_error>([&] { make_layout(problem, {}, limits); });
+  };
+  problem.buffers.push_back({3, 3, Bytes(1)});
+  EXPECT_EQ(refusal(), "buffer 0: its life ends at 3, not after it begins at 3");
+  problem.buffers[BufferId(0)] = {0, 1, Bytes(kMaxCount - 1)};
+  problem.buffers.push_back({0, 1, Bytes(1)});
+  EXPECT_EQ(refusal(),
+            "buffer 1: the sizes up to here, rounded up to the alignment, sum up to 2^62 bytes or more");
+  problem.buffers.assign(1, {0, 1, Bytes(-1)});
+  EXPECT_EQ(refusal(), "buffer 0: size -1 is outside [0, 2^62)");
+  problem.alignment = 0;
+  EXPECT_EQ(refusal(), "alignment 0 is outside [1, 2^62)");
+}
+
+TEST(Layout, TakesLivesAndSizesAsLargeAsTheyCanBe) {
+  using Time = std::numeric_limits<std::int64_t>;
+  LayoutProblem problem;
+  problem.buffers.push_back({Time::min(), Time::max(), Bytes(kMaxCount / 2)});
+  problem.buffers.push_back({Time::min(), Time::min() + 1, Bytes(kMaxCount / 4)});
+  problem.buffers.push_back({Time::max() - 1, Time::max(), Bytes(kMaxCount / 4 - 1)});
+  Limits limits;
+  const LayoutResult result = make_layout(problem, {}, limits);
+  EXPECT_EQ(result.status, Status::kOptimal);
+  EXPECT_EQ(result.arena, Bytes(kMaxCount / 4 * 3));
+}
+
+TEST(Layout, OfTheStripsOfMinimallocFitsTheirCapacity) {
+  for (const char* name : {"A", "B", "C", "D", "E", "F"}) {
+    const auto path = testing::shared_dir() / "layout" / (std::string(name) + ".1048576.csv");
+    if (!std::filesystem::exists(path)) GTEST_SKIP() << path << " is not there";
+    LayoutProblem problem{load_buffers(path).buffers, 1, Bytes(1048576)};
+    Limits limits;
+    limits.set_work(20'000'000);
+    const LayoutResult result = make_layout(problem, {}, limits);
+    EXPECT_TRUE(found(result)) << name;
+    EXPECT_EQ(fault_of(problem, result.offsets.raw(), Bytes(1048576)), "") << name;
+  }
+}
+
+TEST(PlanBuffers, AreTheInstancesAndWorkspacesOfAPlan) {
+  const Graph graph =
+      testing::make_graph({100}, {{{0}, {8, 16}, 1, 4}, {{1}, {2}, 1}, {{2, 3}, {1}, 1, 7}}, {4});
+  Plan plan = keep_all_plan(graph);
+  const PlanBuffers buffers = plan_buffers(graph, plan, 1);
+  EXPECT_EQ(buffers.resident, Bytes(100));
+  const std::vector<Buffer> expected{{0, 3, Bytes(16)}, {0, 2, Bytes(8)}, {1, 3, Bytes(2)},
+                                     {2, 3, Bytes(1)},  {0, 1, Bytes(4)}, {2, 3, Bytes(7)}};
+  EXPECT_EQ(std::vector<Buffer>(buffers.problem.buffers.begin(), buffers.problem.buffers.end()), expected);
+  EXPECT_EQ(buffers.what[BufferId(1)], (PlanBuffer{ValueId(1), StepId(0)}));
+  EXPECT_EQ(buffers.what[BufferId(5)], (PlanBuffer{ValueId(), StepId(2)}));
+}
+
+TEST(PlanBuffers, LiveAsManyBytesAsTheSimulatorCounts) {
+  Random random(26);
+  for (int round = 0; round < 300; ++round) {
+    const Graph graph = testing::random_graph(random);
+    const Plan plan = testing::random_plan(graph, random, static_cast<int>(random.below(6)));
+    const PlanBuffers buffers = plan_buffers(graph, plan, 1);
+    EXPECT_EQ(buffers.resident + live_peak(buffers.problem), simulate(graph, plan).peak);
+  }
+}
+
+}  // namespace
+}  // namespace remat
