@@ -431,3 +431,45 @@ def test_steps_leave_nothing_behind() -> None:
         sizes.add(size)
     assert len(sizes) == 1
     assert min(after - before for before, after in pairwise(objects)) < 40
+
+
+class Remembers(nn.Module):
+    """What it keeps from call to call, in all the ways that modules do."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear = nn.Linear(16, 16)
+        self.inner = nn.BatchNorm1d(16)
+        self.register_buffer("ema", torch.ones(16))
+        self.register_buffer("count", torch.zeros(()))
+        self.n, self.last, self.seen = 0, None, {"mean": torch.zeros(16)}
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        y = self.inner(torch.tanh(self.linear(x)))
+        self.ema = 0.9 * self.ema + 0.1 * y.detach().mean(0)
+        self.seen["mean"] = y.detach().mean(0)
+        self.count += 1
+        self.n += 1
+        self.last = self.n
+        return (y * self.ema).square().sum()
+
+
+def test_fit_leaves_no_trace_in_the_model() -> None:
+    model, x = Remembers(), torch.randn(32, 16)
+    held = [dict(model.state_dict(keep_vars=True)), {k: v for k, v in vars(model).items() if k[0] != "_"}]
+    values = {name: value.clone() for name, value in model.state_dict().items()}
+    generator = torch.get_rng_state()
+    fitted = fit(model, x, "100%")
+    for each in (model, fitted):
+        now = [dict(each.state_dict(keep_vars=True)), {k: v for k, v in vars(each).items() if k[0] != "_"}]
+        for before, after in zip(held, now, strict=True):
+            assert before.keys() == after.keys() - {"remat"}
+            assert all(after[name] is value for name, value in before.items())
+        assert all(each.state_dict()[name].equal(value) for name, value in values.items())
+        assert list(each.seen) == ["mean"]
+        assert each.seen["mean"].equal(torch.zeros(16))
+    assert torch.get_rng_state().equal(generator)
+    assert all(p.grad is None for p in model.parameters())
+    twin = copy.deepcopy(model)
+    assert not train(fitted, (x,)).differences(train(twin, (x,)))
+    assert (fitted.n, fitted.ema.equal(twin.ema)) == (twin.n, True)

@@ -28,8 +28,7 @@ from torch._C._profiler import (
     _ExperimentalConfig,
     _ExtraFields_Allocation,
 )
-from torch._functorch import config as functorch_config
-from torch._functorch import partitioners
+from torch._functorch import config as functorch_config, partitioners
 from torch._functorch._aot_autograd.descriptors import (
     PlainAOTOutput,
     SavedForBackwardsAOTOutput,

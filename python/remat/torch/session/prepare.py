@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any, NoReturn
 
@@ -12,10 +12,11 @@ from torch.utils._pytree import tree_map
 
 from ..base.allocator import trace_allocations
 from ..base.errors import UnsupportedModelError
-from ..base.nodes import cuda_devices, storage_bytes
+from ..base.nodes import storage_bytes
 from .fitted import call_with
 from .measure import measure_peak
 from .session import Session
+from .untouched import Snapshot, untouched
 
 Loss = Callable[[Any], torch.Tensor]
 
@@ -34,7 +35,7 @@ class Preparation:
         """One call without a plan."""
         with self.session.shared.preparing():
             self._look_at_loss()
-            with _untouched(self.model):
+            with self._untouched():
                 self._forward()
 
     def plan(self) -> None:
@@ -44,16 +45,22 @@ class Preparation:
         """
         with self.session.shared.preparing():
             self._look_at_loss()
-            with _untouched(self.model):
+            with self._untouched() as snapshot:
                 self._forward()
+                snapshot.restore()
                 # There are several graphs: now that all are known, plan them together.
                 self._forward_if_stale()
+                snapshot.restore()
                 if not self.session.shared.report.parts:
                     raise_nothing_planned(self.model)
                 if self.session.shared.options.executor == "inductor":
                     return  # what its halves hand over is its own affair; the first step is measured whole
                 self.session.count_unplanned(self._forward, next(self.model.parameters()).device)
+                snapshot.restore()
                 self._forward_if_stale()
+
+    def _untouched(self) -> AbstractContextManager[Snapshot]:
+        return untouched(self.fitted, only_buffers=self.session.sharding is not None)
 
     def _forward_if_stale(self) -> None:
         self.session.agree()
@@ -71,7 +78,7 @@ class Preparation:
         """Tell the session which outputs the loss depends on, and how much memory it takes."""
         if self.loss is None:
             return
-        with _untouched(self.model):
+        with self._untouched():
             with self.session.probing():
                 outputs = call_with(self.fitted, self.sample_inputs)
             self.session.note_loss(*_measured_loss(self.loss, outputs))
@@ -119,19 +126,6 @@ def _as_leaf(item: Any) -> Any:
     if isinstance(item, torch.Tensor):
         return item.detach().requires_grad_(item.is_floating_point() or item.is_complex())
     return item
-
-
-@contextmanager
-def _untouched(model: torch.nn.Module) -> Iterator[None]:
-    """Buffers and generators as they were before."""
-    buffers = [(buffer, buffer.detach().clone()) for buffer in model.buffers()]
-    with torch.random.fork_rng(devices=cuda_devices()):
-        try:
-            yield
-        finally:
-            with torch.no_grad():
-                for buffer, before in buffers:
-                    buffer.copy_(before)
 
 
 def raise_nothing_planned(model: torch.nn.Module) -> NoReturn:
