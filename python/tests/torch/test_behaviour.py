@@ -433,6 +433,12 @@ def test_steps_leave_nothing_behind() -> None:
     assert min(after - before for before, after in pairwise(objects)) < 40
 
 
+def test_sparse_gradients_are_refused_in_one_line() -> None:
+    model = nn.Sequential(nn.Embedding(100, 8, sparse=True), nn.Linear(8, 8))
+    with pytest.raises(remat.torch.UnsupportedModelError, match="is a sparse_coo tensor.*sparse=False"):
+        fit(model, torch.randint(100, (4, 8)), "100%")
+
+
 class Remembers(nn.Module):
     """What it keeps from call to call, in all the ways that modules do."""
 

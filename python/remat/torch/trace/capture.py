@@ -6,8 +6,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import torch
 from torch import fx
 
+from ..base.errors import UnsupportedModelError
+from ..base.nodes import tensors_of
 from ..base.step import OutputUse, StepGraph
 from .choices import apply_choices
 from .contract import contract
@@ -53,6 +56,7 @@ def capture_step(
     Raises UnsupportedModelError where the step holds something that a plan cannot express.
     """
     given = circumstances
+    _require_dense(joint)
     if not given.for_compiler:
         tidy(joint)
     correct_sizes(joint, run)
@@ -65,3 +69,14 @@ def capture_step(
     step.add_resident(EXISTING_GRADIENTS, given.existing_gradients)
     step.add_resident("outside the graph", given.outside)
     return step
+
+
+def _require_dense(joint: fx.GraphModule) -> None:
+    for node in joint.graph.nodes:
+        for tensor in tensors_of(node.meta.get("val")):
+            if tensor.layout is not torch.strided:
+                kind = str(tensor.layout).removeprefix("torch.")
+                raise UnsupportedModelError(
+                    f"{node.name} ({node.target}) is a {kind} tensor, whose bytes depend on data; plans need "
+                    "dense ones (nn.Embedding and nn.EmbeddingBag make dense gradients with sparse=False)"
+                )
