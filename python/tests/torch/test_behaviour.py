@@ -433,6 +433,19 @@ def test_steps_leave_nothing_behind() -> None:
     assert min(after - before for before, after in pairwise(objects)) < 40
 
 
+def test_calls_without_gradients_run_as_in_eager_mode_and_are_not_traced() -> None:
+    model, inputs = case("encoder").build()
+    fitted = fit(model, inputs, "70%").eval()
+    torch._dynamo.utils.counters.clear()
+    with torch.no_grad():
+        for size in range(1, 6):
+            part = inputs[0][:size]
+            assert fitted(part).equal(model.eval()(part))
+    with torch.inference_mode():
+        fitted(inputs[0])
+    assert not torch._dynamo.utils.counters["frames"]
+
+
 def test_sparse_gradients_are_refused_in_one_line() -> None:
     model = nn.Sequential(nn.Embedding(100, 8, sparse=True), nn.Linear(8, 8))
     with pytest.raises(remat.torch.UnsupportedModelError, match="is a sparse_coo tensor.*sparse=False"):

@@ -39,6 +39,8 @@ def _compiled_call(call: Callable[..., Any], session: Session) -> Callable[..., 
     # A new shape may be traced in any call.
     @errors_stand_alone
     def traced(*args: Any, **kwargs: Any) -> Any:
+        if not torch.is_grad_enabled():
+            return call(*args, **kwargs)  # nothing is saved: there is nothing to plan, and much to trace
         before = session.graph_calls
         with permissive_tracing():
             results = planned(*args, **kwargs)
