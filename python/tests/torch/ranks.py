@@ -24,6 +24,7 @@ dist.init_process_group("gloo", init_method="file://" + sys.argv[2], rank=rank, 
 TAIL = """
 dist.barrier()
 dist.destroy_process_group()
+faulthandler.cancel_dump_traceback_later()
 print("done")
 """
 
