@@ -6,6 +6,7 @@ import copy
 import gc
 import importlib.metadata
 import logging
+import pickle
 import subprocess
 import sys
 import textwrap
@@ -444,6 +445,25 @@ def test_calls_without_gradients_run_as_in_eager_mode_and_are_not_traced() -> No
     with torch.inference_mode():
         fitted(inputs[0])
     assert not torch._dynamo.utils.counters["frames"]
+
+
+def test_a_copy_of_a_fitted_model_shows_no_plan_and_says_so(caplog, tmp_path) -> None:
+    model, inputs = case("mlp").build()
+    fitted = fit(model, inputs, "80%")
+
+    def saved() -> nn.Module:
+        torch.save(fitted, tmp_path / "model.pt")
+        return torch.load(tmp_path / "model.pt", weights_only=False)
+
+    for make in (lambda: copy.deepcopy(fitted), lambda: pickle.loads(pickle.dumps(fitted)), saved):
+        caplog.clear()
+        other = make()
+        assert "a copy of a fitted model runs without a plan" in caplog.text
+        assert other.remat is None
+        again = fit(other, inputs, "80%")
+        assert again.remat.parts[0].recomputed_steps > 0
+        assert not train(again, inputs).differences(train(copy.deepcopy(model), inputs))
+    assert fitted.remat.parts
 
 
 def test_sparse_gradients_are_refused_in_one_line() -> None:

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import Any
 
 import remat
 
+from ..base.errors import log
 from ..base.units import format_bytes
 
 
@@ -145,3 +148,17 @@ class ModelReport:
 
     def __str__(self) -> str:
         return "\n\n".join(str(part) for part in self.parts) or "nothing planned yet"
+
+    # PyTorch leaves out compiled calls where it copies a module: the copy has no plan, and must not show one.
+    def __deepcopy__(self, memo: dict[int, Any]) -> None:
+        _without_plan()
+
+    def __reduce__(self) -> tuple[Callable[[], None], tuple[()]]:
+        return _without_plan, ()
+
+
+def _without_plan() -> None:
+    log.warning(
+        "a copy of a fitted model runs without a plan, and its .remat is None; "
+        "give it to remat.torch.fit again"
+    )
