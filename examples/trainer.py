@@ -2,9 +2,9 @@
 """Train a small GPT-2 with the Trainer of transformers, as it is and within 80 % of its memory.
 
 The line that matters is `remat.torch.fit`: the Trainer gets the fitted model in place of the model.
-Micro-batches are accumulated, gradients are clipped, the model is evaluated between steps; after three of six
-steps training is saved and goes on from there in a new Trainer. Ends with exit code 1 if a loss or a parameter
-differs in one bit.
+Micro-batches are accumulated, gradients are clipped, the model is evaluated between steps; after three of
+six steps training is saved and goes on from there in a new Trainer. Ends with exit code 1 if a loss or a
+parameter differs in one bit.
 
 Needs transformers and accelerate.
 """
