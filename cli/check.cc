@@ -23,13 +23,14 @@ struct CheckCommand {
   int check_plan() const;
   int check_layout() const;
   int check_table() const;
-  int finish(Report report, const std::string& file, const std::vector<std::string>& differences) const;
+  int finish(Report report, const std::string& file, const std::vector<std::string>& differences,
+             const Look& look = {}) const;
 };
 
 int CheckCommand::finish(Report report, const std::string& file,
-                         const std::vector<std::string>& differences) const {
+                         const std::vector<std::string>& differences, const Look& look) const {
   if (!differences.empty()) report["difference"] = differences;
-  print(report, json);
+  print(report, json, look);
   if (differences.empty()) return kOk;
   std::cerr << "remat: " << one_line(file + ": " + differences.front()) << "\n";
   return kFailure;
@@ -114,7 +115,7 @@ int CheckCommand::check_plan() const {
     report["overhead"] = overhead(g, cost.duration);
     report["recomputed_ops"] = recomputed_ops(g, steps);
   }
-  return finish(std::move(report), plan, differences);
+  return finish(std::move(report), plan, differences, {.time_unit = std::string(g.time_unit)});
 }
 
 int CheckCommand::run() const {

@@ -196,7 +196,7 @@ void ProgressLine::show(const Progress& progress) {
   if (progress.duration && progress.within_budget)
     line += "  overhead " + percent(overhead(*graph_, *progress.duration));
   if (progress.peak) {
-    line += "  peak " + std::to_string(progress.peak->count());
+    line += "  peak " + format_bytes(*progress.peak);
     if (keep_all_peak_.count() > 0) {
       line +=
           " (" +

@@ -37,8 +37,16 @@ enum ExitCode : int {
 /// arrays of objects become tables.
 using Report = nlohmann::ordered_json;
 
-/// Prints to standard output: one JSON object, or lines and tables. Numbers named in percent stay ratios.
-void print(const Report& report, bool as_json);
+/// How a report looks on a terminal. (Through a pipe, and as JSON, numbers stay as they are.)
+struct Look {
+  std::string time_unit = {};           ///< of the graph
+  std::vector<std::string> spare = {};  ///< columns of tables that go where all do not fit, the first first
+};
+
+/// Prints to standard output: one JSON object, or lines and tables.
+void print(const Report& report, bool as_json, const Look& look = {});
+/// A value as it is, on one line.
+std::string cell(const Report& value);
 /// "remat: warning: ..." on standard error.
 void warn(const std::string& message);
 /// A text on one line: control characters become spaces.

@@ -4,6 +4,7 @@
 
 #include "commands.h"
 #include "common.h"
+#include "people.h"
 #include "remat/bounds.h"
 #include "remat/error.h"
 #include "remat/keep_all.h"
@@ -26,7 +27,8 @@ struct Row {
   std::optional<PlanResult> result;
   std::string note;
 
-  Report report(const Problem& problem) const {
+  /// for_people: "over budget" in place of "unknown" and of a column.
+  Report report(const Problem& problem, bool for_people) const {
     const bool ran = result.has_value();
     const bool shown = ran && result->plan;
     Report row;
@@ -35,7 +37,9 @@ struct Row {
     row["overhead_percent"] =
         shown ? Report(100 * overhead(*problem.graph, result->cost.duration)) : Report(nullptr);
     row["peak"] = shown ? Report(result->cost.peak.count()) : Report(nullptr);
-    row["over_budget"] = shown ? Report(result->cost.peak > problem.budget ? "yes" : "no") : Report(nullptr);
+    const bool over = shown && result->cost.peak > problem.budget;
+    if (for_people && over) row["status"] = "over budget";
+    if (!for_people) row["over_budget"] = shown ? Report(over ? "yes" : "no") : Report(nullptr);
     row["peak_bound"] = ran ? Report(result->peak_bound.peak.count()) : Report(nullptr);
     row["duration_bound"] = ran ? Report(result->duration_bound.duration.count()) : Report(nullptr);
     row["gap_percent"] = ran && has_plan(*result) ? Report(100 * gap(*result)) : Report(nullptr);
@@ -100,7 +104,7 @@ int CompareCommand::run() {
   bool found = false, proved_infeasible = false;
   for (const std::string& name : names) {
     const Row row = run_planner(problem, name, effort, keep_all_peak);
-    rows.push_back(row.report(problem));
+    rows.push_back(row.report(problem, !json && terminal_columns() > 0));
     if (!row.result) continue;
     found |= has_plan(*row.result);
     proved_infeasible |= row.result->status == Status::kInfeasible;
@@ -117,7 +121,9 @@ int CompareCommand::run() {
   report["base_duration"] = loaded.graph.base_duration.count();
   report["seed"] = effort.plan.seed;
   report["planners"] = std::move(rows);
-  print(report, json);
+  print(report, json,
+        {.time_unit = std::string(loaded.graph.time_unit),
+         .spare = {"duration_bound", "peak_bound", "stopped_by", "seconds"}});
   if (catch_interrupts()) return kInterrupted;
   return found ? kOk : proved_infeasible ? kInfeasible : kNothingFound;
 }

@@ -137,7 +137,7 @@ int InfoCommand::run() const {
   Shares duration;
   for (OpId op : g.ops()) duration.add(std::string(g.op_kind[op]), g.duration[op].count());
   report["duration_by_kind"] = duration.rows("duration", "kind", g.base_duration.count(), top);
-  print(report, json);
+  print(report, json, {.time_unit = std::string(g.time_unit), .spare = {"kind", "value", "steps", "count"}});
   return kOk;
 }
 

@@ -12,7 +12,7 @@ namespace {
 
 struct PlanCommand {
   std::string graph, budget, planner = "auto", order = "fixed", objective = "time", out;
-  bool json = false;
+  bool json = false, verbose = false;
   EffortOptions effort;
 
   int run();
@@ -110,8 +110,10 @@ int PlanCommand::run() {
     code = explain_failure(problem, result, said, limits, message);
     if (!out.empty()) message += "; " + out + " is not written";
   }
-  for (const auto& [name, count] : result.counters) said["counter." + name] = count;
-  print(said, json);
+  if (json || verbose) {
+    for (const auto& [name, count] : result.counters) said["counter." + name] = count;
+  }
+  print(said, json, {.time_unit = std::string(loaded.graph.time_unit)});
   if (code != kOk) std::cerr << "remat: " << one_line(message) << "\n";
   return code;
 }
@@ -135,6 +137,7 @@ void add_plan(CLI::App& app, Action& action) {
   add_output(*sub, "-o,--output", command->out, "write the plan here, if it is within the budget")
       ->type_name("PLAN");
   sub->add_flag("--json", command->json, "print one JSON object");
+  sub->add_flag("--verbose", command->verbose, "print what the planner counted too");
   sub->callback([command, &action] { action = [command] { return command->run(); }; });
 }
 

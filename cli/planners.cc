@@ -1,12 +1,23 @@
 // remat planners: the table of planners.
 #include "commands.h"
 #include "common.h"
+#include "people.h"
 
 namespace remat::cli {
 namespace {
 
 int print_planners(bool json) {
   Report rows = Report::array();
+  if (!json && terminal_columns() > 0) {
+    for (const PlannerInfo& planner : planners()) {
+      rows.push_back({{"name", planner.name},
+                      {"what it does", std::string(planner.description) +
+                                           ". Guarantee: " + std::string(planner.guarantee) +
+                                           ". Source: " + std::string(planner.source)}});
+    }
+    print(Report{{"planners", rows}}, json);
+    return kOk;
+  }
   for (const PlannerInfo& planner : planners()) {
     rows.push_back({{"name", planner.name},
                     {"description", planner.description},

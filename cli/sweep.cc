@@ -117,7 +117,9 @@ int SweepCommand::run() {
   report["seconds"] = result.seconds;
   report["seed"] = effort.plan.seed;
   report["points"] = std::move(rows);
-  print(report, json);
+  print(report, json,
+        {.time_unit = std::string(loaded.graph.time_unit),
+         .spare = {"duration_lower_bound", "duration", "status", "planner"}});
   return code;
 }
 

@@ -5,7 +5,8 @@
 A block is run by its language:
 
 - ``console``: lines that start with ``$ `` are run by bash (a trailing ``\\`` continues the command); the
-  lines up to the next command are what it prints, first on stdout, then on stderr. ``...`` stands for
+  lines up to the next command are what it prints on a terminal of 80 columns, first on stdout, then on
+  stderr. ``...`` stands for
   anything within a line, and alone on a line for any lines. A command must succeed unless its whole
   output is shown.
 - ``sh``: run by bash as it stands; the first command that fails ends it, which is an error.
@@ -46,6 +47,7 @@ from typing import Any
 
 ROOT = Path(__file__).resolve().parent.parent
 TIMEOUT_S = 300
+COLUMNS = 80
 
 
 class SnippetError(Exception):
@@ -130,13 +132,14 @@ def trimmed(lines: list[str]) -> list[str]:
     return lines
 
 
-def run_bash(text: str, folder: Path) -> subprocess.CompletedProcess[str]:
+def run_bash(text: str, folder: Path, columns: int = 0) -> subprocess.CompletedProcess[str]:
+    """columns: of the terminal that `remat` is to write for, or 0 for a pipe."""
     # `remat` and `python` are those of the environment that runs this file.
     path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
     return subprocess.run(
         ["bash", "-c", text],
         cwd=folder,
-        env={**os.environ, "PATH": path},
+        env={**os.environ, "PATH": path, "REMAT_COLUMNS": str(columns)},
         stdin=subprocess.DEVNULL,
         capture_output=True,
         text=True,
@@ -152,7 +155,8 @@ def check_output(place: str, expected: list[str], got: list[str]) -> None:
 
 def run_console(block: Block, folder: Path) -> None:
     for command in read_commands(block):
-        done = run_bash(command.text, folder)
+        is_piped = re.search(r"[|>]", command.text) is not None
+        done = run_bash(command.text, folder, 0 if is_piped else COLUMNS)
         got = trimmed((done.stdout + done.stderr).splitlines())
         expected = trimmed(command.output)
         whole = bool(expected) and not any("..." in line for line in expected)

@@ -1,12 +1,17 @@
 // The command line as users meet it: the real binary, its output, its exit codes.
+#include <fcntl.h>
 #include <gtest/gtest.h>
 #include <signal.h>
+#include <stdlib.h>
+#include <sys/ioctl.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <chrono>
 #include <filesystem>
 #include <fstream>
 #include <set>
+#include <sstream>
 #include <thread>
 
 #include "cli/run_cli.h"
@@ -99,6 +104,79 @@ TEST_F(Cli, NothingFoundExitsWith3AndNamesTheBestPeak) {
   EXPECT_EQ(run.value("best_peak"), "13");
   EXPECT_EQ(run.value("peak"), "-");
   EXPECT_FALSE(fs::exists(folder_ / "plan.json"));
+}
+
+/// As on a terminal of 80 columns.
+CliRun run_for_people(const std::vector<std::string>& arguments) {
+  return run_cli(arguments, "", [] { ::setenv("REMAT_COLUMNS", "80", 1); });
+}
+
+std::size_t longest_line(const std::string& text) {
+  std::istringstream lines(text);
+  std::size_t longest = 0;
+  for (std::string line; std::getline(lines, line);) longest = std::max(longest, line.size());
+  return longest;
+}
+
+TEST_F(Cli, OnATerminalSizesHaveUnitsAndSharesAndTablesFitItsWidth) {
+  const std::string graph = folder_ / "gpt.json";
+  ASSERT_EQ(run_cli({"generate", "gpt", "--depth", "8", "--durations", "roofline", "-o", graph}).code, 0);
+  const std::vector<std::string> compare{"compare",      graph,        "--budget",
+                                         "80%",          "--planners", "auto,chen,keep_all,checkmate_milp",
+                                         "--work-limit", "20000"};
+  const CliRun compared = run_for_people(compare);
+  EXPECT_LE(longest_line(compared.out), 80) << compared.out;
+  EXPECT_TRUE(compared.value("budget").ends_with(" GiB (80.0 % of keep-all)")) << compared.out;
+  EXPECT_TRUE(compared.value("base_duration").ends_with(" ms")) << compared.out;
+  EXPECT_NE(compared.out.find("over budget"), std::string::npos) << "keep_all's row";
+  EXPECT_EQ(compared.out.find("unknown"), std::string::npos) << compared.out;
+  for (const std::vector<std::string>& command :
+       {std::vector<std::string>{"sweep", graph, "--points", "4", "--work-limit", "20000"},
+        std::vector<std::string>{"info", graph}, std::vector<std::string>{"planners"},
+        std::vector<std::string>{"plan", graph, "-b", "80%", "--work-limit", "20000"}}) {
+    const CliRun run = run_for_people(command);
+    EXPECT_EQ(run.code, 0) << run.err;
+    EXPECT_LE(longest_line(run.out), 80) << run.out;
+  }
+}
+
+TEST_F(Cli, ThroughAPipeAndAsJsonNumbersStayAsTheyAre) {
+  const std::vector<std::string> plan{"plan", graph_, "-b", "50%", "--work-limit", "1000"};
+  const CliRun piped = run_cli(plan);
+  EXPECT_EQ(piped.value("budget"), "6");
+  EXPECT_EQ(piped.value("keep_all_peak"), "13");
+  std::vector<std::string> as_json = plan;
+  as_json.emplace_back("--json");
+  EXPECT_EQ(run_for_people(as_json).json().at("budget"), 6);
+  EXPECT_EQ(run_for_people(plan).value("budget"), "6 B (46.2 % of keep-all)");
+}
+
+TEST_F(Cli, CountersAreForWhoAsks) {
+  std::vector<std::string> plan{"plan", graph_, "-b", "50%", "--work-limit", "1000"};
+  EXPECT_EQ(run_cli(plan).out.find("counter."), std::string::npos);
+  plan.emplace_back("--verbose");
+  EXPECT_NE(run_cli(plan).out.find("counter."), std::string::npos);
+  plan.back() = "--json";
+  EXPECT_NE(run_cli(plan).out.find("counter."), std::string::npos);
+}
+
+TEST_F(Cli, TheWidthIsThatOfTheTerminal) {
+  const int terminal = ::posix_openpt(O_RDWR | O_NOCTTY);
+  ASSERT_GE(terminal, 0);
+  ASSERT_EQ(::grantpt(terminal), 0);
+  ASSERT_EQ(::unlockpt(terminal), 0);
+  const winsize size{.ws_row = 24, .ws_col = 50, .ws_xpixel = 0, .ws_ypixel = 0};
+  const int held = ::open(::ptsname(terminal), O_RDWR | O_NOCTTY);
+  ASSERT_EQ(::ioctl(terminal, TIOCSWINSZ, &size), 0);
+  ASSERT_EQ(
+      run_cli({"info", graph_, "--top", "1"}, ::ptsname(terminal), [] { ::unsetenv("REMAT_COLUMNS"); }).code,
+      0);
+  std::string out(4096, ' ');
+  out.resize(static_cast<std::size_t>(std::max<ssize_t>(0, ::read(terminal, out.data(), out.size()))));
+  ::close(held);
+  ::close(terminal);
+  EXPECT_NE(out.find("keep_all_peak = 13 B"), std::string::npos) << out;
+  EXPECT_LE(longest_line(out), 51) << "a carriage return stands before each line feed\n" << out;
 }
 
 TEST_F(Cli, ObjectivePeakGoesWithoutABudget) {

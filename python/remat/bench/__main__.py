@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import shutil
 import sys
+import textwrap
 from pathlib import Path
 from typing import NoReturn
 
@@ -73,6 +74,16 @@ def parse(arguments: list[str] | None) -> argparse.Namespace:
 def say(text: str) -> None:
     """Progress: a line on standard error."""
     print(f"bench: {text}", file=sys.stderr, flush=True)
+
+
+def tell(text: str) -> None:
+    """A result, on standard output; on a terminal in lines that fit its width."""
+    if sys.stdout.isatty():
+        width = shutil.get_terminal_size().columns
+        text = textwrap.fill(
+            text, width, subsequent_indent="  ", break_on_hyphens=False, break_long_words=False
+        )
+    print(text)
 
 
 def forget(folder: Path, suites: list[str], planner: str) -> None:
@@ -149,11 +160,11 @@ def measure(chosen: argparse.Namespace) -> int:
         section = run_suite(name, lab, draw)
         sections.append(section)
         limits.append(lab.limit)
-        print(f"{name}: {section.verdict}")
-        print(f"{name}: {lab.folder / name}.md")
+        tell(f"{name}: {section.verdict}")
+        tell(f"{name}: {lab.folder / name}.md")
     if chosen.report:
         write_report(chosen.report, lab, sections, limits, draw)
-        print(f"report: {chosen.report}")
+        tell(f"report: {chosen.report}")
     return 0
 
 

@@ -63,11 +63,21 @@ def fit(
         optimizer: its state is taken from the budget, whether it exists already or not. Most users want it.
         reserve: bytes of the budget for what else is on the device.
         margin: what budget="auto" leaves free, "5%" by default.
-        accumulate, outputs, calls, loss_workspace: what the training loop does, instead of finding out.
-        planner, order, time_limit, work_limit, seed, threads: how to plan, as in :func:`remat.plan`.
+        accumulate: whether gradients exist already when a step starts; otherwise each call is looked at.
+        outputs: "held" or "dropped" during the backward; otherwise the first step is looked at.
+        calls: calls of the model before the first backward.
+        loss_workspace: bytes for a loss outside the model, where `loss` is not given.
+        planner: as in :func:`remat.plan`, like the next five.
+        order: "fixed" or "free".
+        time_limit: seconds for planning.
+        work_limit: the same by counted work.
+        seed: of the planner.
+        threads: how many it may use.
         plan: carry out this plan instead.
-        never_recompute, always_keep: patterns of modules, or kinds of ops.
-        costs, device: where the durations of ops come from.
+        never_recompute: patterns of modules, or kinds of ops, that run once.
+        always_keep: patterns of modules, or kinds of ops, whose results are kept.
+        costs: "measured", "roofline" or a file.
+        device: of the roofline.
         executor: "boxed" or "inductor".
         cache_dir: a folder that keeps costs and plans for later processes.
         max_shapes: combinations of input shapes that keep their plans.

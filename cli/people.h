@@ -1,0 +1,24 @@
+// Reports for people at a terminal: numbers in units, tables that fit its width.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "common.h"
+
+namespace remat::cli {
+
+/// Columns of the terminal that standard output goes to, or 0 where it goes to a file or a pipe: then numbers
+/// are written as they are, for scripts. REMAT_COLUMNS says it in place of the terminal.
+int terminal_columns();
+
+/// What a value of this key is called for people: "3.56 GiB", "13.58 %", "206 ms".
+std::string for_people(const std::string& key, const Report& value, const std::string& time_unit);
+/// Head of a table's column.
+std::string head_for_people(const std::string& key);
+/// Characters that a text takes on a terminal.
+std::size_t width_of(const std::string& text);
+/// The text in lines of at most `width`, broken at spaces where there are any.
+std::vector<std::string> wrapped(const std::string& text, std::size_t width);
+
+}  // namespace remat::cli
