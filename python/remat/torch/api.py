@@ -11,6 +11,7 @@ from torch.utils._pytree import tree_leaves
 import remat
 
 from .base.errors import errors_stand_alone
+from .base.progress import progress_line
 from .plan.options import FitOptions, Options
 from .plan.report import ModelReport
 from .session.captured import captured_step
@@ -98,14 +99,18 @@ def fit(
         raise remat.UsageError(
             "fit: the model's tensors have no memory (meta or fake): it can be captured or swept, not run"
         )
-    session = Session(Options.from_mapping({"budget": budget, **options}), model)
-    first = next(model.parameters(), None)
-    if budget == "auto" and first is not None:
-        # Now that nothing of a step is in memory.
-        session.shared.surroundings.settle(tree_leaves(sample_inputs), first.device)
-    fitted = compiled(model, session)
-    fitted.__dict__["remat"] = session.shared.report
-    Preparation(session, model, fitted, sample_inputs, loss).plan()
+    asked = Options.from_mapping({"budget": budget, **options})
+    with progress_line() as progress:
+        progress.tracing()
+        session = Session(asked, model)
+        first = next(model.parameters(), None)
+        if budget == "auto" and first is not None:
+            # Now that nothing of a step is in memory.
+            session.shared.surroundings.settle(tree_leaves(sample_inputs), first.device)
+        fitted = compiled(model, session)
+        fitted.__dict__["remat"] = session.shared.report
+        Preparation(session, model, fitted, sample_inputs, loss).plan()
+        progress.came_to(session.shared.report.largest().came_to())
     return cast(FittedModel, fitted)
 
 

@@ -13,9 +13,10 @@ import remat
 from remat.planning import Effort
 
 from .base.errors import errors_stand_alone
-from .base.progress import ProgressLine
+from .base.progress import progress_line
 from .base.units import format_bytes
 from .cost.files import write_costs
+from .cost.source import forget_measured
 from .plan.count import keep_all_peak_of, peak_of
 from .plan.options import FitOptions
 from .plan.peak import PeakReport, peak_report
@@ -100,15 +101,16 @@ def sweep(
     Raises:
         UnsupportedModelError: as in :func:`capture`.
     """
-    captured = captured_step(model, sample_inputs, loss, options)
-    settled = captured.settled()
-    seconds = settled.time_limit or _SWEEP_S
-    with ProgressLine() as progress:
+    with progress_line() as progress:
+        captured = captured_step(model, sample_inputs, loss, options)
+        settled = captured.settled()
+        seconds = settled.time_limit or _SWEEP_S
         progress.planning(seconds)
         effort: Effort = {**settled.effort(), "time_limit": seconds, "progress": progress.better_plan}
         found = remat.sweep(captured.graph, points, settled.planner, **effort)
-    reserve = settled.size("reserve")
-    rows = _distinct([_row(captured, point, reserve) for point in found.points])
+        reserve = settled.size("reserve")
+        rows = _distinct([_row(captured, point, reserve) for point in found.points])
+        progress.came_to(f"{len(rows)} plans")
     return Sweep(rows, captured.graph.keep_all_peak + reserve, captured.graph.floor + reserve, captured.graph)
 
 
@@ -180,7 +182,7 @@ def measure_costs(
     loss: _Loss | None = None,
     **options: Unpack[FitOptions],
 ) -> int:
-    """Measure every distinct op of a training step and write the costs to a file, for `costs=path` elsewhere.
+    """Measure every distinct op of a training step anew and write the costs to a file, for `costs=path`.
 
     Returns how many there are. The arguments are those of :func:`capture`.
 
@@ -188,6 +190,7 @@ def measure_costs(
         UnsupportedModelError: as in :func:`capture`.
         UsageError: the file cannot be written.
     """
+    forget_measured()
     captured = captured_step(model, sample_inputs, loss, options)
     known = captured.pipeline.costs.of(captured.step)
     try:

@@ -25,7 +25,10 @@ def pytest_configure(config: pytest.Config) -> None:
 
 @pytest.fixture(autouse=True)
 def fresh_compiler():
-    """Every test compiles anew."""
+    """Every test compiles and measures anew."""
+    from remat.torch.cost.source import forget_measured
+
     torch._dynamo.reset()
+    forget_measured()
     yield
     torch._dynamo.reset()

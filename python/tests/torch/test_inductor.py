@@ -59,7 +59,7 @@ def test_a_first_step_above_the_budget_is_said_with_numbers(caplog, monkeypatch)
         step(fitted, inputs)
         step(fitted, inputs)
     (said,) = [r.getMessage() for r in caplog.records if "Inductor's first step" in r.getMessage()]
-    assert f"{part.measured_peak - 4_000_000} above the budget of 4000000" in said
+    assert f"({part.measured_peak - 4_000_000} bytes) above the budget of 3.81 MiB" in said
 
 
 def test_without_gradients_inductor_runs_too() -> None:

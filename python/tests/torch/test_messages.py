@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import io
 import logging
 import time
@@ -197,7 +198,42 @@ def test_the_progress_line_is_drawn_on_terminals_only_and_cleared() -> None:
     assert len(last) > 30
 
 
-def test_the_progress_line_waits_a_second() -> None:
+def test_the_progress_line_is_replaced_by_what_it_came_to_unless_there_was_an_error() -> None:
+    def shown(fail: bool) -> str:
+        terminal = Terminal()
+        with contextlib.suppress(KeyboardInterrupt), ProgressLine(terminal, delay=0.0) as line:
+            line.tracing()
+            deadline = time.perf_counter() + 5
+            while not terminal.getvalue() and time.perf_counter() < deadline:
+                time.sleep(0.01)
+            line.came_to("peak 3.00 GiB of 5.00 GiB")
+            if fail:
+                raise KeyboardInterrupt
+        return terminal.getvalue()
+
+    assert "\rremat: tracing 0 s" in shown(False)
+    last = shown(False).split("\r")[-1]
+    assert last.startswith("remat: peak 3.00 GiB of 5.00 GiB, 0.")
+    assert last.endswith(" s\n")
+    assert "GiB" not in shown(True)
+
+
+def test_fit_shows_all_of_its_phases_on_one_line(monkeypatch) -> None:
+    phases: list[str] = []
+    begin = ProgressLine._begin
+    monkeypatch.setattr(ProgressLine, "_begin", lambda self, what: (phases.append(what), begin(self, what)))
+    made: list[ProgressLine] = []
+    start = ProgressLine.__enter__
+    monkeypatch.setattr(ProgressLine, "__enter__", lambda self: (made.append(self), start(self))[1])
+    model, inputs = case("mlp").build()
+    fitted = fit(model, inputs, "80%", work_limit=10_000)
+    assert phases[0] == "tracing"
+    assert list(dict.fromkeys(phases)) == ["tracing", "profiling", "planning"]
+    assert len(made) == 1
+    assert made[0]._result == fitted.remat.largest().came_to()
+
+
+def test_the_progress_line_waits_a_moment() -> None:
     terminal = Terminal()
     with ProgressLine(terminal) as line:
         line.planning(10.0)

@@ -1,22 +1,26 @@
-"""One line on a terminal while planning takes more than a second."""
+"""One line on a terminal while tracing, measuring and planning take their time, and what they came to."""
 
 from __future__ import annotations
 
+import shutil
 import sys
 import threading
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from types import TracebackType
 from typing import TextIO
 
 from .units import format_bytes
 
-_DELAY_S = 1.0
+_DELAY_S = 0.5
 _TICK_S = 0.2
 _BAR = 24
 
 
 class ProgressLine:
-    """Shows what is going on on stderr, if that is a terminal, and clears the line at the end.
+    """Shows what is going on on stderr, if that is a terminal; at the end the line is replaced by what it
+    came to, or cleared.
 
     A thread draws it, so that it moves while the planner runs; it sleeps between two drawings.
     """
@@ -27,6 +31,7 @@ class ProgressLine:
         self._start = time.perf_counter()
         self._phase = self._start
         self._what, self._detail = "", ""
+        self._result = ""
         self._share: float | None = None
         self._limit: float | None = None
         self._width = 0
@@ -46,7 +51,14 @@ class ProgressLine:
         if self._thread is not None:
             self._thread.join()
         if self._width:
-            self._write("")
+            result = f"remat: {self._result}, {time.perf_counter() - self._start:.1f} s"
+            self._write(result if self._result and kind is None else "")
+            if self._result and kind is None:
+                self._end_line()
+
+    def tracing(self) -> None:
+        self._begin("tracing")
+        self._share, self._limit, self._detail = None, None, ""
 
     def profiling(self, done: int, todo: int) -> None:
         self._begin("profiling")
@@ -63,6 +75,10 @@ class ProgressLine:
         """As `progress` of `remat.plan`."""
         if peak is not None:
             self._detail = f"{'within the budget' if within else f'at {format_bytes(peak)}'} by {planner}"
+
+    def came_to(self, result: str) -> None:
+        """What is left on the terminal at the end, if anything was shown."""
+        self._result = result
 
     def _begin(self, what: str) -> None:
         if what != self._what:
@@ -84,10 +100,35 @@ class ProgressLine:
             if now - self._start > self.delay and self._what:
                 self._write(self.line(now))
 
+    def _end_line(self) -> None:
+        with suppress(OSError, ValueError):
+            self.stream.write("\n")
+            self.stream.flush()
+
     def _write(self, line: str) -> None:
+        # A line that the terminal wraps could not be written over.
+        line = line[: shutil.get_terminal_size().columns - 1]
         try:
             self.stream.write("\r" + line.ljust(self._width) + ("" if line else "\r"))
             self.stream.flush()
         except (OSError, ValueError):  # the terminal went away
             self._done.set()
         self._width = len(line)
+
+
+_shown: ProgressLine | None = None
+
+
+@contextmanager
+def progress_line() -> Iterator[ProgressLine]:
+    """The line of the process: one that is there already goes on."""
+    global _shown
+    if _shown is not None:
+        yield _shown
+        return
+    with ProgressLine() as line:
+        _shown = line
+        try:
+            yield line
+        finally:
+            _shown = None

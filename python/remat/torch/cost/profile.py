@@ -7,7 +7,6 @@ identical (target, shapes, types, strides, other arguments) are measured once.
 
 from __future__ import annotations
 
-import statistics
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -25,8 +24,8 @@ from ..base.private import _DisableAutocast
 from ..trace.inplace import OVER, over_argument
 from ..trace.kernels import kernel_of
 from .cost import Cost, Progress
+from .timing import Stopwatch
 
-_REPEATS = 3
 # More than the caches that one core has to itself.
 _CACHE_BYTES = 8 << 20
 
@@ -34,17 +33,20 @@ _CACHE_BYTES = 8 << 20
 def measure_ops(nodes: Mapping[str, fx.Node], progress: Progress | None = None) -> dict[str, Cost]:
     """Run every op alone; its key goes into the result.
 
-    progress: called with (measured so far, to measure).
+    progress: called with (measured so far, to measure). A warning says so where the machine is too busy for
+    durations that mean much.
     """
     found: dict[str, Cost] = {}
+    stopwatch = Stopwatch()
     try:
         with _undisturbed():
             for key, node in nodes.items():
-                found[key] = measure_op(node)
+                found[key] = measure_op(node, stopwatch)
                 if progress is not None:
                     progress(len(found), len(nodes))
     finally:
         _other_data.cache_clear()
+    stopwatch.warn_of_noise()
     return found
 
 
@@ -89,13 +91,13 @@ def run_alone(node: fx.Node) -> Any:
         return _call_alone(node)[0]()
 
 
-def measure_op(node: fx.Node) -> Cost:
-    """Median time of three runs after a first one, and the exact workspace of that first one."""
+def measure_op(node: fx.Node, stopwatch: Stopwatch) -> Cost:
+    """Time of runs after a first one, and the exact workspace of that first one."""
     run, device = _call_alone(node)
     try:
         if device.type == "cuda":
-            return _measure_cuda(run, device)
-        return _measure_cpu(run)
+            return _measure_cuda(run, device, stopwatch)
+        return _measure_cpu(run, stopwatch)
     except torch.cuda.OutOfMemoryError:
         raise
     except Exception as error:
@@ -135,23 +137,24 @@ def _leave_the_cache() -> None:
     _other_data().add_(1.0)
 
 
-def _measure_cpu(run: Callable[[], Any]) -> Cost:
+def _measure_cpu(run: Callable[[], Any], stopwatch: Stopwatch) -> Cost:
     run()  # the first call creates primitives and caches
     with trace_allocations() as trace:
         result = run()
     top, level = trace.rise()
     outputs = _made_storages(result)
     del result
-    times = []
-    for _ in range(_REPEATS):
+
+    def timed() -> int:
         _leave_the_cache()
         start = time.perf_counter_ns()
         run()
-        times.append(time.perf_counter_ns() - start)
-    return Cost(int(statistics.median(times)), top - level, outputs)
+        return time.perf_counter_ns() - start
+
+    return Cost(stopwatch.time(timed), top - level, outputs)
 
 
-def _measure_cuda(run: Callable[[], Any], device: torch.device) -> Cost:
+def _measure_cuda(run: Callable[[], Any], device: torch.device, stopwatch: Stopwatch) -> Cost:
     run()  # the first call loads kernels and creates library handles
     torch.cuda.synchronize(device)
     torch.cuda.reset_peak_memory_stats(device)
@@ -160,13 +163,14 @@ def _measure_cuda(run: Callable[[], Any], device: torch.device) -> Cost:
     workspace = torch.cuda.max_memory_allocated(device) - torch.cuda.memory_allocated(device)
     outputs = _made_storages(result)
     del result
-    times = []
-    for _ in range(_REPEATS):
+
+    def timed() -> int:
         event: Any = torch.cuda.Event
         start, end = event(enable_timing=True), event(enable_timing=True)
         start.record()
         run()
         end.record()
         end.synchronize()
-        times.append(start.elapsed_time(end))
-    return Cost(int(statistics.median(times) * 1e6), workspace, outputs)
+        return int(start.elapsed_time(end) * 1e6)
+
+    return Cost(stopwatch.time(timed), workspace, outputs)

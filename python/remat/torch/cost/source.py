@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Protocol
@@ -26,6 +27,24 @@ class CostStore(Protocol):
 
     def add_costs(self, environment: Mapping[str, str], found: Mapping[str, Cost]) -> dict[str, Cost]:
         """Add measurements; returns them as they now stand: what is there already stays."""
+
+
+# What this process has measured, by environment and op: the same costs for all its plans and sweeps.
+_measured: dict[str, dict[str, Cost]] = {}
+
+
+def forget_measured() -> None:
+    """Measure anew from here on."""
+    _measured.clear()
+
+
+def _measured_here(nodes: Mapping[str, fx.Node], progress: Progress | None) -> tuple[dict[str, Cost], int]:
+    """The costs of ops as this process measured them, and how many it did just now."""
+    known = _measured.setdefault(json.dumps(environment(), sort_keys=True), {})
+    rest = {key: node for key, node in nodes.items() if key not in known}
+    if rest:
+        known.update(measure_ops(rest, progress))
+    return {key: known[key] for key in nodes}, len(rest)
 
 
 @dataclass
@@ -91,10 +110,13 @@ class Costs:
     def _measure(
         self, missing: Mapping[str, fx.Node], progress: Progress | None
     ) -> tuple[dict[str, Cost], int]:
+        """A store has the first word: its processes plan with the same costs."""
         if self.store is None:
-            return measure_ops(missing, progress), len(missing)
+            return _measured_here(missing, progress)
         stored = self.store.load_costs(environment())
         rest = {key: node for key, node in missing.items() if key not in stored}
+        measured = 0
         if rest:
-            stored |= self.store.add_costs(environment(), measure_ops(rest, progress))
-        return {key: stored[key] for key in missing}, len(rest)
+            found, measured = _measured_here(rest, progress)
+            stored |= self.store.add_costs(environment(), found)
+        return {key: stored[key] for key in missing}, measured

@@ -68,6 +68,13 @@ class PlanReport:
             f"{sum(self.seconds.values()):.1f} s{', stored plan' if self.stored else ''}"
         )
 
+    def came_to(self) -> str:
+        """For who waited."""
+        return (
+            f"peak {format_bytes(self.predicted_peak)} of {format_bytes(self.keep_all_peak)}, "
+            f"{100 * self.overhead:.1f} % more time"
+        )
+
     def __str__(self) -> str:
         lines = [
             f"graph = {self.name}",

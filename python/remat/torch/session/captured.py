@@ -11,7 +11,7 @@ import torch
 import remat
 
 from ..base.errors import UnsupportedModelError
-from ..base.progress import ProgressLine
+from ..base.progress import progress_line
 from ..base.step import StepGraph
 from ..plan.options import Options
 from ..trace.fake import has_no_memory, with_fake_tensors
@@ -49,6 +49,17 @@ def captured_step(
 
     Raises UnsupportedModelError where the model is broken into several graphs, or needs no gradient.
     """
+    with progress_line() as progress:
+        progress.tracing()
+        return _captured_step(model, sample_inputs, loss, options)
+
+
+def _captured_step(
+    model: torch.nn.Module,
+    sample_inputs: Any,
+    loss: Callable[[Any], torch.Tensor] | None,
+    options: Mapping[str, Any],
+) -> CapturedStep:
     if has_no_memory(model):
         model, sample_inputs = with_fake_tensors(model, sample_inputs)
     session = Session(Options.from_mapping({"budget": "100%", **options}), model, only_capture=True)
@@ -62,6 +73,6 @@ def captured_step(
             f"capture: the model is broken into {len(found)} graphs (TORCH_LOGS=graph_breaks says where); "
             "only a model in one piece is one graph"
         )
-    with ProgressLine() as progress:
+    with progress_line() as progress:
         graph = pipeline.cost(found[0], progress).graph
     return CapturedStep(found[0], graph, pipeline, next(model.parameters()).device)

@@ -13,7 +13,7 @@ from torch import fx
 
 import remat
 
-from ..base.progress import ProgressLine
+from ..base.progress import ProgressLine, progress_line
 from ..base.step import OutputUse, StepGraph
 from ..cost.profile import run_alone
 from ..plan.cache import PlanCache
@@ -146,25 +146,26 @@ class Pipeline:
         step, call = captured.step, captured.call
         options = self.surroundings.settle(call.args, call.device)
         start = time.perf_counter()
-        with ProgressLine() as progress:
+        with progress_line() as progress:
             costed = self.cost(captured, progress)
             profiled = time.perf_counter()
             part, others = self._parts_together(captured, costed.graph)
             report = plan_step(Problem(step, part, options, others), self.cache, progress)
-        steps = list(report.plan.steps)
-        halves = rewrite(step, steps, self.for_compiler)
-        report = count_saved(report, step, halves.saved)
-        report = replace(
-            report,
-            rise=report.rise + self.surroundings.rise(call.args),
-            distinct_ops=costed.measured,
-            existing_gradients=call.existing_gradients,
-            seconds={
-                "capture": captured.seconds,
-                "profile": profiled - start,
-                "plan": time.perf_counter() - profiled,
-            },
-        )
+            steps = list(report.plan.steps)
+            halves = rewrite(step, steps, self.for_compiler)
+            report = count_saved(report, step, halves.saved)
+            report = replace(
+                report,
+                rise=report.rise + self.surroundings.rise(call.args),
+                distinct_ops=costed.measured,
+                existing_gradients=call.existing_gradients,
+                seconds={
+                    "capture": captured.seconds,
+                    "profile": profiled - start,
+                    "plan": time.perf_counter() - profiled,
+                },
+            )
+            progress.came_to(report.came_to())
         held = part.held_bytes(steps) - step.tangent_bytes + halves.rng_state_bytes
         planned = Planned(report, held, step.tangent_bytes, step.output_bytes(), step.is_random)
         return planned, halves

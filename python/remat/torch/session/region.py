@@ -17,6 +17,7 @@ from torch import fx
 
 from ..base.nodes import SMALL
 from ..base.private import _disable_current_modes, functorch_config
+from ..base.progress import progress_line
 from ..base.step import OutputUse
 from ..plan.report import PlanReport
 from ..run.backward import Watch
@@ -249,7 +250,8 @@ class Region:
 
         gm = cut_off(self.gm, use.cut)
         try:
-            with functorch_config.patch(donated_buffer=False), eager_kernels():
+            with progress_line() as progress, functorch_config.patch(donated_buffer=False), eager_kernels():
+                progress.tracing()
                 if self.shared.options.executor == "inductor":
                     variant.compiled(compile_with_inductor(gm, args, partition))
                 else:

@@ -1,0 +1,81 @@
+"""Durations on a machine that does other things too: runs are repeated until the least of them agree.
+
+What else a machine does only ever adds time, so the least runs are the ones to believe. One alone could be
+lucky, so three have to be close to each other, and their median counts. On an idle machine that is the median
+of the first three.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+log = logging.getLogger("remat.torch")
+
+_AGREEING = 3
+_MOST_RUNS = 9
+# As a fraction of the least, or in nanoseconds: short ops move by more, and matter less.
+_CLOSE, _CLOSE_NS = 0.1, 3_000
+# Repeats of all ops together may take as long as their first runs, and a second.
+_GRACE_NS = 1_000_000_000
+# A share of uncertain time that is worth a warning.
+_WORTH_SAYING = 0.1
+
+
+@dataclass(frozen=True)
+class Timing:
+    """Of one op. duration: in ns. spread: from the least to the greatest run, as a fraction of the least.
+    agreed: three runs did.
+    """
+
+    duration: int
+    spread: float
+    agreed: bool
+
+
+@dataclass
+class Stopwatch:
+    """Times the ops of a step, and remembers how far their runs were apart."""
+
+    timings: list[Timing] = field(default_factory=list)
+    _first_ns: int = 0
+    _repeated_ns: int = 0
+
+    def time(self, run: Callable[[], int]) -> int:
+        """Duration of an op in ns; `run` runs it once and returns how long that took."""
+        times = [run() for _ in range(_AGREEING)]
+        self._first_ns += sum(times)
+        while not _agree(times) and len(times) < _MOST_RUNS and self._may_repeat():
+            times.append(run())
+            self._repeated_ns += times[-1]
+        least = sorted(times)[:_AGREEING]
+        spread = (max(times) - least[0]) / max(1, least[0])
+        timing = Timing(least[_AGREEING // 2], spread, _agree(times))
+        self.timings.append(timing)
+        return timing.duration
+
+    def _may_repeat(self) -> bool:
+        return self._repeated_ns < self._first_ns + _GRACE_NS
+
+    def warn_of_noise(self) -> None:
+        """Say so where much of the time belongs to ops whose runs did not agree."""
+        uncertain = [timing for timing in self.timings if not timing.agreed]
+        total = sum(timing.duration for timing in self.timings)
+        share = sum(timing.duration for timing in uncertain) / max(1, total)
+        if share <= _WORTH_SAYING:
+            return
+        log.warning(
+            "the machine is busy: the durations of %d of %d ops, %.0f %% of the step's time, moved by up to "
+            "%.0f %% between runs, so predicted overheads are uncertain; measure on an idle machine "
+            "(remat.torch.measure_costs) and pass costs=",
+            len(uncertain),
+            len(self.timings),
+            100 * share,
+            100 * max(timing.spread for timing in uncertain),
+        )
+
+
+def _agree(times: Sequence[int]) -> bool:
+    least = sorted(times)[:_AGREEING]
+    return least[-1] - least[0] <= max(_CLOSE_NS, _CLOSE * least[0])

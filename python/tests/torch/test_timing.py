@@ -1,0 +1,113 @@
+"""Durations that other programs disturb, with a clock that does what the test wants."""
+
+from __future__ import annotations
+
+import itertools
+import logging
+from collections.abc import Iterator
+
+import pytest
+import remat.torch
+import torch
+from models import case
+from remat.torch.cost import profile
+from remat.torch.cost.timing import Stopwatch
+
+US = 1000
+
+
+class Runs:
+    """Durations that runs take one after the other; counts them."""
+
+    def __init__(self, *durations: int) -> None:
+        self.left: Iterator[int] = itertools.chain(durations, itertools.repeat(durations[-1]))
+        self.count = 0
+
+    def __call__(self) -> int:
+        self.count += 1
+        return next(self.left)
+
+
+@pytest.mark.parametrize(
+    ("durations", "expected", "runs"),
+    [
+        ([100, 105, 98], 100, 3),
+        ([100, 800, 98, 102], 100, 4),
+        ([900, 800, 700, 100, 105, 98], 100, 6),
+        ([800, 790, 810], 800, 3),
+        ([100, 200, 300, 400, 500, 600, 700, 800, 900], 200, 9),
+    ],
+    ids=["quiet", "one run disturbed", "busy at first", "busy all the time", "never agrees"],
+)
+def test_runs_are_repeated_until_the_least_three_agree(durations, expected, runs) -> None:
+    run = Runs(*(d * US for d in durations))
+    assert Stopwatch().time(run) == expected * US
+    assert run.count == runs
+
+
+def test_short_ops_are_not_repeated_for_a_microsecond() -> None:
+    run = Runs(1 * US, 3 * US, 2 * US)
+    assert Stopwatch().time(run) == 2 * US
+    assert run.count == 3
+
+
+def test_repeats_of_all_ops_together_take_no_longer_than_their_first_runs_and_a_second() -> None:
+    stopwatch, second = Stopwatch(), 10**9
+    total = 0
+    for _ in range(20):
+        run = Runs(*(second * n for n in range(1, 20)))
+        stopwatch.time(run)
+        total += run.count
+    # First runs: 20 x 6 s. Repeats of 4, 5, ... s end once they have taken 1 s more than those.
+    assert 20 * 3 < total < 20 * 6
+
+
+@pytest.mark.parametrize("busy", [False, True])
+def test_a_busy_machine_is_said_with_the_spread(caplog, busy) -> None:
+    stopwatch = Stopwatch()
+    stopwatch.time(Runs(*(50 * US * n for n in (range(1, 20) if busy else [1]))))
+    stopwatch.time(Runs(100 * US))
+    with caplog.at_level(logging.WARNING, "remat.torch"):
+        stopwatch.warn_of_noise()
+    said = [record.getMessage() for record in caplog.records]
+    assert bool(said) == busy
+    if busy:
+        assert "1 of 2 ops, 50 % of the step's time, moved by up to 800 % between runs" in said[0]
+
+
+def test_ops_are_timed_by_the_stopwatch(monkeypatch) -> None:
+    """Every second run takes ten times as long, by a clock that only the ops move."""
+    now, runs = 0, 0
+
+    def op(x: torch.Tensor) -> torch.Tensor:
+        nonlocal now, runs
+        runs += 1
+        now += 1_000_000 if runs % 2 else 100_000
+        return x + 1
+
+    monkeypatch.setattr(profile.time, "perf_counter_ns", lambda: now)
+    monkeypatch.setattr(profile, "_leave_the_cache", lambda: None)
+    cost = profile._measure_cpu(lambda: op(torch.zeros(64)), Stopwatch())
+    assert cost.duration == 100_000
+
+
+def test_sweep_and_fit_of_one_process_use_the_same_costs(monkeypatch) -> None:
+    model, inputs = case("mlp").build()
+    swept = remat.torch.sweep(model, inputs, points=2, work_limit=1000)
+    monkeypatch.setattr(profile, "measure_op", lambda *_: pytest.fail("measured again"))
+    captured = remat.torch.capture(model, inputs)
+    fitted = remat.torch.fit(model, inputs, "90%", work_limit=1000).remat
+    assert captured == swept.graph
+    assert fitted.graph.base_duration == swept.graph.base_duration
+    assert fitted.parts[0].distinct_ops == 0
+
+
+def test_costs_that_are_written_to_a_file_are_measured_anew(tmp_path, monkeypatch) -> None:
+    model, inputs = case("mlp").build()
+    remat.torch.capture(model, inputs)
+    measured: list[str] = []
+    measure = profile.measure_op
+    monkeypatch.setattr(
+        profile, "measure_op", lambda node, watch: (measured.append(node.name), measure(node, watch))[1]
+    )
+    assert remat.torch.measure_costs(model, inputs, tmp_path / "costs.json") == len(measured) > 0
