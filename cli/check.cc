@@ -27,8 +27,8 @@ struct CheckCommand {
              const Look& look = {}) const;
 };
 
-int CheckCommand::finish(Report report, const std::string& file,
-                         const std::vector<std::string>& differences, const Look& look) const {
+int CheckCommand::finish(Report report, const std::string& file, const std::vector<std::string>& differences,
+                         const Look& look) const {
   if (!differences.empty()) report["difference"] = differences;
   print(report, json, look);
   if (differences.empty()) return kOk;

@@ -25,6 +25,11 @@ bool is_bytes(const std::string& key) {
                                            "peak_bound",
                                            "total_bytes",
                                            "resident",
+                                           "arena",
+                                           "capacity",
+                                           "arena_lower_bound",
+                                           "best_arena",
+                                           "live_peak",
                                            "bytes"};
   return kKeys.contains(key);
 }
