@@ -32,6 +32,7 @@ from remat.bench.report import (
     Table,
     beaten_by,
     cell,
+    figures_from_json,
     section_lines,
 )
 from remat.bench.suites import SUITES
@@ -163,6 +164,44 @@ def test_a_report_holds_sections_and_figures(lab: Lab, tmp_path: Path) -> None:
     text = (tmp_path / "docs" / "results.md").read_text()
     assert "![Figure 1](results/f1.svg)" in text
     assert (tmp_path / "docs" / "results" / "f1.svg").exists()
+    drawn = figures_from_json((tmp_path / "docs" / "results" / "figures.json").read_text())
+    assert drawn == [figure]
+
+
+def test_a_planner_looks_the_same_in_every_figure_of_the_documentation() -> None:
+    results = Path(__file__).parents[2] / "docs" / "results"
+    figures = figures_from_json((results / "figures.json").read_text())
+    assert {f"{figure.name}.svg" for figure in figures} == {path.name for path in results.glob("*.svg")}
+    seen: dict[str, plots.Style] = {}
+    for figure in figures:
+        styles = plots.styles_of(figure)
+        assert len(set(styles.values())) == len(styles), figure.name
+        for name, style in styles.items():
+            if " " not in name:  # else a value of an option
+                assert style == plots.STYLES[name]
+                assert seen.setdefault(name, style) == style
+
+
+def test_every_axis_has_its_unit_and_overheads_begin_at_zero() -> None:
+    if not plots.available():
+        pytest.skip(plots.MISSING)
+    from matplotlib import pyplot
+
+    results = Path(__file__).parents[2] / "docs" / "results"
+    for figure in figures_from_json((results / "figures.json").read_text()):
+        for panel in figure.panels:
+            for label in (panel.x_label, panel.y_label):
+                assert label in ("ops", "depth") or label.endswith(("(%)", "(% of keep-all)", "(s)", "(GiB)"))
+            made, ax = pyplot.subplots()
+            plots._draw_panel(panel, ax, plots.styles_of(figure))
+            named = [text.get_text() for text in ax.get_legend().get_texts()]
+            bottom, top = ax.get_ylim()
+            pyplot.close(made)
+            with_points = [curve.name for curve in panel.curves if curve.x]
+            missed = [f"{curve.name}: no plan" for curve in panel.curves if curve.missed]
+            assert named == with_points + missed
+            if not panel.log_y:
+                assert -0.1 * top < bottom <= 0
 
 
 @pytest.mark.parametrize(

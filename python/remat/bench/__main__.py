@@ -11,7 +11,7 @@ from typing import NoReturn
 
 from remat.bench import interrupts, plots
 from remat.bench.lab import BenchError, Lab, Rehearsal
-from remat.bench.report import Section, machine, section_lines, suite_json
+from remat.bench.report import Section, figures_to_json, machine, section_lines, suite_json
 from remat.bench.suites import SUITES
 
 HEAD = """# Results
@@ -22,7 +22,9 @@ everything in memory. `n/a`: the planner does not support this graph, or did not
 does not fit; `infeasible`: it is proved that no plan fits. *auto behind* names every published planner that
 is faster than `auto` at the same budget within its own, longer limit. Published planners run as published,
 without warm starts from Remat's search; only the groups of `hiremate` are solved by `retention`, which
-makes it faster and better than the paper's setting (`preset=published`).
+makes it faster and better than the paper's setting (`preset=published`). In figures a planner has the same
+colour, marker and line everywhere, overheads begin at 0, and a cross at the upper edge is a planner that has
+no plan there; `figures.json` beside them has their points.
 """
 
 
@@ -128,6 +130,8 @@ def write_report(path: Path, lab: Lab, sections: list[Section], limits: list[flo
         return
     folder = path.parent / path.stem
     folder.mkdir(exist_ok=True)
+    figures = [figure for section in sections for figure in section.figures()]
+    (folder / "figures.json").write_text(figures_to_json(figures))
     for section in sections:
         for figure in section.figures():
             shutil.copy(lab.folder / "figures" / f"{figure.name}.svg", folder / f"{figure.name}.svg")

@@ -6,7 +6,7 @@ import json
 import os
 import platform
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -15,12 +15,13 @@ from remat.bench.lab import Graph, Lab, Run, facts_of
 
 @dataclass
 class Curve:
-    """Points of one line of a figure; `published` ones are drawn hollow."""
+    """Points of one line of a figure; missed: where on the x axis there is no plan within the budget."""
 
     name: str
     x: list[float]
     y: list[float]
     steps: bool = False
+    missed: list[float] = field(default_factory=list)
 
 
 @dataclass
@@ -68,6 +69,26 @@ class Section:
     def figures(self) -> list[Figure]:
         """In order."""
         return [part for part in self.parts if isinstance(part, Figure)]
+
+
+def figures_to_json(figures: Sequence[Figure]) -> str:
+    """Figures as data, from which they can be drawn again."""
+    return json.dumps([asdict(figure) for figure in figures], indent=1) + "\n"
+
+
+def figures_from_json(text: str) -> list[Figure]:
+    """What `figures_to_json` wrote."""
+    return [
+        Figure(
+            figure["name"],
+            figure["caption"],
+            [
+                Panel(**{**panel, "curves": [Curve(**curve) for curve in panel["curves"]]})
+                for panel in figure["panels"]
+            ],
+        )
+        for figure in json.loads(text)
+    ]
 
 
 def percent(ratio: float | None) -> str:

@@ -248,19 +248,30 @@ def _sizes(lab: Lab, graphs: list[Graph]) -> list[Table | Figure]:
             table.rows.append([graph.name, str(graph.ops), *shown])
             for run in runs:
                 if not run.fits:
+                    step[run.planner].missed.append(float(graph.ops))
                     continue
                 step[run.planner].x.append(float(graph.ops))
                 step[run.planner].y.append(percent_of(run))
                 solving[run.planner].x.append(float(graph.ops))
                 solving[run.planner].y.append(max(run.seconds, 0.001))
-        panels.append(Panel(f"{family}: time of a step", "ops", "% of keep-all", list(step.values())))
-        panels.append(Panel(f"{family}: planning", "ops", "seconds", list(solving.values()), log_y=True))
+        panels.append(Panel(f"{family}: time of a step", "ops", "overhead (%)", list(step.values())))
+        panels.append(
+            Panel(f"{family}: planning", "ops", "planning time (s)", list(solving.values()), log_y=True)
+        )
     return [Figure("hiremate_figure4", "Figure 4: graphs of growing size, at 60 %", panels), table]
 
 
 def percent_of(run: Run) -> float:
-    """Time of the step in percent of keep-all."""
-    return 100 + 100 * (run.overhead or 0)
+    """Overhead in percent."""
+    return 100 * (run.overhead or 0)
+
+
+def _over_shares(name: str, runs: Sequence[Run]) -> Curve:
+    """Overhead against memory."""
+    pairs = list(zip(SHARES, runs, strict=True))
+    found = [(float(share), percent_of(run)) for share, run in pairs if run.fits]
+    missed = [float(share) for share, run in pairs if not run.fits]
+    return Curve(name, [x for x, _ in found], [y for _, y in found], missed=missed)
 
 
 def _memory_curves(lab: Lab, graph: Graph, planners: Sequence[str]) -> Panel:
@@ -268,10 +279,8 @@ def _memory_curves(lab: Lab, graph: Graph, planners: Sequence[str]) -> Panel:
     curves = []
     for name in planners:
         runs = [lab.plan(graph, name, graph.share(share)) for share in SHARES]
-        points = [(share, percent_of(run)) for share, run in zip(SHARES, runs, strict=True) if run.fits]
-        if points:
-            curves.append(Curve(name, [x for x, _ in points], [y for _, y in points]))
-    return Panel(graph.name, "budget (% of keep-all)", "time (% of keep-all)", curves)
+        curves.append(_over_shares(name, runs))
+    return Panel(graph.name, "budget (% of keep-all)", "overhead (%)", curves)
 
 
 def _networks(lab: Lab, graphs: list[Graph]) -> Figure:
@@ -303,9 +312,8 @@ def _options(lab: Lab, name: str, caption: str, option: str, values: Sequence[st
     for value in values:
         runs = [lab.plan(graph, OWN, graph.share(share), options={option: value}) for share in SHARES]
         table.rows.append([f"{option} {value}", _groups(runs[0]), *map(cell, runs)])
-        points = [(share, percent_of(run)) for share, run in zip(SHARES, runs, strict=True) if run.fits]
-        curves.append(Curve(f"{option} {value}", [x for x, _ in points], [y for _, y in points]))
-    panel = Panel(graph.name, "budget (% of keep-all)", "time (% of keep-all)", curves)
+        curves.append(_over_shares(f"{option} {value}", runs))
+    panel = Panel(graph.name, "budget (% of keep-all)", "overhead (%)", curves)
     return [Figure(name, caption, [panel]), table]
 
 

@@ -213,9 +213,9 @@ def _depths(lab: Lab, graphs: list[Graph], own: Comparison) -> list[Table | Figu
             Panel(
                 family,
                 "depth",
-                "length relative to NoRemat",
+                "overhead (%)",
                 [
-                    _along(name, [(depth, runs[i]) for depth, runs in rows], _length)
+                    _along(name, [(depth, runs[i]) for depth, runs in rows], _overhead)
                     for i, name in enumerate(names)
                 ],
             )
@@ -231,14 +231,17 @@ def _gib(run: Run) -> float:
     return (run.peak or 0) / 2**30
 
 
-def _length(run: Run) -> float:
-    return 1 + (run.overhead or 0)
+def _overhead(run: Run) -> float:
+    return 100 * (run.overhead or 0)
 
 
 def _along(name: str, rows: list[tuple[int, Run]], measure: Callable[[Run], float]) -> Curve:
     """One planner along depth, where it has a plan."""
     there = [(depth, run) for depth, run in rows if run.peak is not None]
-    return Curve(name, [float(depth) for depth, _ in there], [measure(run) for _, run in there])
+    missed = [float(depth) for depth, run in rows if run.peak is None]
+    return Curve(
+        name, [float(depth) for depth, _ in there], [measure(run) for _, run in there], missed=missed
+    )
 
 
 def _trade_off(lab: Lab, everyone: Comparison) -> list[Table | Figure]:
@@ -275,13 +278,14 @@ def _trade_off(lab: Lab, everyone: Comparison) -> list[Table | Figure]:
         panels.append(
             Panel(
                 graph.name,
-                "length relative to NoRemat",
+                "overhead (%)",
                 "peak (GiB)",
                 [
                     _line("TWRemat(k)", [run for run, _, _ in points]),
                     _line("tw_remat", [run for _, run, _ in points if run.fits]),
                     _line("auto, 1 s", [run for _, _, run in points if run.fits]),
                 ],
+                log_x=True,
             )
         )
     return [Figure("kumar_figure4", "Figure 4: ResNet200, memory against length", panels), table]
@@ -289,7 +293,7 @@ def _trade_off(lab: Lab, everyone: Comparison) -> list[Table | Figure]:
 
 def _line(name: str, runs: list[Run]) -> Curve:
     runs = sorted(runs, key=lambda run: run.overhead or 0)
-    return Curve(name, [_length(run) for run in runs], [_gib(run) for run in runs])
+    return Curve(name, [_overhead(run) for run in runs], [_gib(run) for run in runs])
 
 
 def _differences() -> list[str]:
