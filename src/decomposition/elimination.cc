@@ -1,6 +1,7 @@
 #include <algorithm>
 #include <numeric>
 #include <tuple>
+#include <utility>
 
 #include "base/numbers.h"
 #include "base/sorted.h"
@@ -86,8 +87,11 @@ class VertexHeap {
 /// of v that are not joined, kept exact as edges come and vertices go.
 class Game {
  public:
-  Game(const Adjacency& graph, EliminationRule rule)
-      : graph_(graph), with_fill_(rule == EliminationRule::kMinFill), fill_(with_fill_ ? graph.size() : 0) {
+  Game(const Adjacency& graph, EliminationRule rule, Limits& limits)
+      : graph_(graph),
+        with_fill_(rule == EliminationRule::kMinFill),
+        fill_(with_fill_ ? graph.size() : 0),
+        limits_(limits) {
     if (with_fill_) count_fill();
   }
   std::int64_t degree(Vertex v) const { return static_cast<std::int64_t>(row(v).size()); }
@@ -95,28 +99,34 @@ class Game {
     return with_fill_ ? std::pair(fill_[at(v)], degree(v)) : std::pair(degree(v), std::int64_t{0});
   }
   /// Joins the neighbours of v and removes it. `touched` gets the vertices whose key may have changed, with
-  /// repetitions. Returns the work done.
-  std::int64_t eliminate(Vertex v, std::vector<Vertex>& touched) {
-    work_ = 1;
+  /// repetitions. False where the limits were reached on the way, which leaves no game to go on with.
+  bool eliminate(Vertex v, std::vector<Vertex>& touched) {
     const std::vector<Vertex> around = std::move(row(v));
     for (std::size_t i = 0; i < around.size(); ++i) {
+      work_ += std::ssize(around);
+      if (is_stopped()) return false;
       for (std::size_t j = i + 1; j < around.size(); ++j) {
         const Vertex a = around[i], b = around[j];
         const bool joined = degree(a) < degree(b) ? contains(row(a), b) : contains(row(b), a);
         if (!joined) join(a, b, v, touched);
       }
     }
-    work_ += static_cast<std::int64_t>(around.size() * around.size());
     for (Vertex a : around) {
       // The neighbours of v are a clique now: what a lacks beside v are the pairs of v with the others.
       if (with_fill_) fill_[at(a)] -= degree(a) - std::ssize(around);
       erase(row(a), v);
       touched.push_back(a);
     }
-    return work_;
+    limits_.spend(1 + (std::exchange(work_, 0) + 1) / 32);
+    return true;
   }
 
  private:
+  /// One vertex of many neighbours takes seconds.
+  bool is_stopped() {
+    constexpr std::int64_t kLong = 1 << 18;
+    return work_ > kLong && limits_.spend(std::exchange(work_, 0) / 32);
+  }
   std::vector<Vertex>& row(Vertex v) { return graph_[at(v)]; }
   const std::vector<Vertex>& row(Vertex v) const { return graph_[at(v)]; }
 
@@ -127,9 +137,12 @@ class Game {
       std::int64_t joined = 0;
       for (Vertex a : row(v)) {
         for (Vertex b : row(a)) joined += mark[at(b)] == v;
+        work_ += degree(a);
+        if (is_stopped()) return;
       }
       fill_[at(v)] = degree(v) * (degree(v) - 1) / 2 - joined / 2;
     }
+    work_ = 0;
   }
   void join(Vertex a, Vertex b, Vertex eliminated, std::vector<Vertex>& touched) {
     if (with_fill_) {
@@ -156,7 +169,8 @@ class Game {
   Adjacency graph_;
   bool with_fill_;
   std::vector<std::int64_t> fill_;
-  std::int64_t work_ = 0;
+  Limits& limits_;
+  std::int64_t work_ = 0;  ///< not yet spent
 };
 
 std::vector<std::int64_t> ranks(std::size_t n, std::optional<std::uint64_t> seed) {
@@ -195,7 +209,7 @@ Adjacency op_adjacency(const Graph& graph) {
 std::optional<Elimination> eliminate(const Adjacency& graph, EliminationRule rule, Limits& limits,
                                      std::optional<std::uint64_t> seed, std::int32_t give_up_at) {
   const std::vector<std::int64_t> rank = ranks(graph.size(), seed);
-  Game game(graph, rule);
+  Game game(graph, rule, limits);
   std::vector<VertexHeap::Key> keys;
   for (std::size_t v = 0; v < graph.size(); ++v) {
     const auto [first, second] = game.key(narrow<Vertex>(v));
@@ -219,8 +233,13 @@ std::optional<Elimination> eliminate(const Adjacency& graph, EliminationRule rul
     if (core) continue;
     if (game.degree(v) >= give_up_at) return std::nullopt;
     touched.clear();
-    limits.spend(1 + game.eliminate(v, touched) / 32);
     gone[at(v)] = true;
+    if (!game.eliminate(v, touched)) {
+      if (left - 1 >= give_up_at) return std::nullopt;
+      core = true;
+      result.core = result.order.size() - 1;
+      continue;
+    }
     for (Vertex t : touched) {
       if (gone[at(t)]) continue;
       const auto [first, second] = game.key(t);

@@ -33,6 +33,12 @@ class UnionFind {
 };
 
 bool includes(const Bag& big, const Bag& small) {
+  // The core that a limit leaves may hold most vertices, and next to it stand bags of a few.
+  constexpr std::size_t kMuchLarger = 32;
+  if (small.size() < big.size() / kMuchLarger) {
+    return std::all_of(small.begin(), small.end(),
+                       [&](Vertex v) { return std::binary_search(big.begin(), big.end(), v); });
+  }
   return small.size() <= big.size() && std::includes(big.begin(), big.end(), small.begin(), small.end());
 }
 

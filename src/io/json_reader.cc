@@ -27,7 +27,9 @@ class TrackedIterator {
     *seen_ = ++at_;
     return *this;
   }
-  friend bool operator==(const TrackedIterator& a, const TrackedIterator& b) { return a.at_ == b.at_; }
+  [[maybe_unused]] friend bool operator==(const TrackedIterator& a, const TrackedIterator& b) {
+    return a.at_ == b.at_;
+  }
   friend bool operator!=(const TrackedIterator& a, const TrackedIterator& b) { return a.at_ != b.at_; }
 
  private:

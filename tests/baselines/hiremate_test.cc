@@ -199,7 +199,8 @@ TEST(Canonical, FindsRepeatedBlocksAndTranslatesTheirOptions) {
     root.members.push_back(std::move(block));
   }
   const Partition partition = make_partition(training, root);
-  const auto same = representatives(training, partition);
+  Limits limits;
+  const auto same = representatives(training, partition, limits);
   const auto& members = partition.groups[partition.root].members;
   // The first block has no input from before, the last no gradient from after.
   EXPECT_EQ(same[members[1]], members[1]);
@@ -213,6 +214,21 @@ TEST(Canonical, FindsRepeatedBlocksAndTranslatesTheirOptions) {
   EXPECT_LT(2 * summary.distinct, summary.groups);
 }
 
+TEST(HiremateHierarchy, EndsWithoutARootOnceTheLimitsAreReached) {
+  const Graph graph = testing::training_chain(12);
+  const TrainingGraph training = pair_layers(graph);
+  Settings settings = small(6, 4);
+  settings.lower = {solver_named("retention", settings)};
+  const Partition partition = partition_with(training, *h_partition(settings));
+  std::atomic<bool> stop = true;
+  Limits limits;
+  limits.set_stop(&stop);
+  Hierarchy hierarchy(training, partition, settings, limits);
+  hierarchy.solve(limits);
+  EXPECT_EQ(hierarchy.counts().solved, 0);
+  EXPECT_TRUE(hierarchy.root().members.empty());
+}
+
 /// What a solution of H-ILP says about memory and duration is what the simulator says: the plan that comes
 /// out of the model's optimum keeps the budget, with the lower solvers' options, refreshed ones among them.
 void expect_root_plans_within_budget(const std::string& lower, int rounds, int* refreshed) {
@@ -224,8 +240,8 @@ void expect_root_plans_within_budget(const std::string& lower, int rounds, int* 
     Settings settings = small(6, 4);
     settings.lower = {solver_named(lower, settings)};
     const Partition partition = partition_with(training, *h_partition(settings));
-    Hierarchy hierarchy(training, partition, settings);
     Limits limits;
+    Hierarchy hierarchy(training, partition, settings, limits);
     hierarchy.solve(limits);
     const Level& root = hierarchy.root();
     for (const Member& member : root.members) {

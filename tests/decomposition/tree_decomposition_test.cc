@@ -200,6 +200,26 @@ TEST(TreeDecomposition, LeavesTheRestInOneBagWhenTheLimitsAreReached) {
   EXPECT_EQ(find_defect(graph, from_elimination(graph, *order)), std::nullopt);
 }
 
+TEST(TreeDecomposition, EndsAtTheLimitsWithinOneVertexOfManyNeighbours) {
+  // Every vertex of the two sides has 1,500 neighbours, none of them joined: 10^6 edges for the first.
+  constexpr Vertex kSide = 1500;
+  std::vector<std::pair<Vertex, Vertex>> edges;
+  for (Vertex a = 0; a < kSide; ++a) {
+    for (Vertex b = 0; b < kSide; ++b) edges.emplace_back(a, kSide + b);
+  }
+  const Adjacency graph = adjacency(2 * kSide, edges);
+  Limits limits;
+  limits.set_work(100);
+  const auto order = eliminate(graph, EliminationRule::kMinDegree, limits);
+  ASSERT_TRUE(order);
+  EXPECT_EQ(order->core, 0u);
+  EXPECT_LT(limits.work(), 20'000);
+  std::vector<Vertex> all = order->order;
+  std::sort(all.begin(), all.end());
+  ASSERT_EQ(all.size(), graph.size());
+  EXPECT_EQ(std::unique(all.begin(), all.end()), all.end());
+}
+
 TEST(TreeDecomposition, JoinsTheComponentsOfADisconnectedGraph) {
   Limits limits;
   const Adjacency graph = adjacency(6, {{0, 1}, {2, 3}});

@@ -80,17 +80,20 @@ void check_option(const Level& level, const Option& option) {
   if (option.refreshed()) check_refresh(level, option, fail);
 }
 
-Hierarchy::Hierarchy(const TrainingGraph& training, const Partition& partition, const Settings& settings)
+Hierarchy::Hierarchy(const TrainingGraph& training, const Partition& partition, const Settings& settings,
+                     Limits& limits)
     : training_(training),
       partition_(partition),
       settings_(settings),
-      same_(representatives(training, partition)),
+      limits_(limits),
+      same_(representatives(training, partition, limits)),
       ops_(partition.groups.size()),
       pool_(partition.groups.size()),
       levels_(partition.groups.size()),
       forward_(partition.groups.size()),
       backward_(partition.groups.size()) {
   for (GroupId g : partition.groups.ids()) {
+    if (limits.reached()) return;
     const Group& group = partition.groups[g];
     if (group.layer) {
       forward_[g] = {group.layer};
@@ -221,7 +224,10 @@ void Hierarchy::solve_group(GroupId group, Limits& limits) {
 }
 
 void Hierarchy::solve_wave(const std::vector<GroupId>& wave, Limits& limits, double share) {
-  for (GroupId g : wave) levels_[g] = level_of(g);
+  for (GroupId g : wave) {
+    if (limits_.reached()) return;
+    levels_[g] = level_of(g);
+  }
   const auto threads =
       std::min<std::size_t>(wave.size(), narrow<std::size_t>(std::max(1, settings_.threads)));
   // Every group has the same part of the limits, whoever solves it.
@@ -231,7 +237,7 @@ void Hierarchy::solve_wave(const std::vector<GroupId>& wave, Limits& limits, dou
   const auto work = wave_limits.work_left();
   std::atomic<std::size_t> next{0};
   run_threads(threads, [&](std::size_t) {
-    for (std::size_t i = next++; i < wave.size(); i = next++) {
+    for (std::size_t i = next++; i < wave.size() && !limits_.reached(); i = next++) {
       Limits own(wave_limits, 1);
       if (seconds) own.set_time(*seconds * part * 2);
       if (work) own.set_work(*work / std::ssize(wave));
@@ -265,12 +271,13 @@ std::vector<std::vector<GroupId>> Hierarchy::waves() const {
   return waves;
 }
 
-void Hierarchy::solve(Limits& limits) {
+void Hierarchy::solve(Limits& share) {
   const auto all = waves();
   std::size_t left = 0;
   for (const auto& wave : all) left += wave.size();
   for (const auto& wave : all) {
-    solve_wave(wave, limits, real(wave.size()) / real(left));
+    solve_wave(wave, share, real(wave.size()) / real(left));
+    if (limits_.reached()) return;
     left -= wave.size();
     for (GroupId g : wave) {
       forward_[g] = levels_[g].forward;

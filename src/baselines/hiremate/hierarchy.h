@@ -16,15 +16,19 @@ struct HierarchyCounts {
 /// All groups below the root, solved.
 class Hierarchy {
  public:
-  /// The settings must name solvers. `training` and `partition` must outlive it.
-  Hierarchy(const TrainingGraph& training, const Partition& partition, const Settings& settings);
+  /// The settings must name solvers. `training`, `partition` and `limits` must outlive it. Once these limits
+  /// are reached nothing here is of use any more, and what is at work ends.
+  Hierarchy(const TrainingGraph& training, const Partition& partition, const Settings& settings,
+            Limits& limits);
 
-  /// Distinct groups from the bottom up, those of one height on several threads. Where the limits are reached
-  /// the rest keep everything.
-  void solve(Limits& limits);
+  /// Distinct groups from the bottom up, those of one height on several threads. Where this share of the
+  /// limits is reached the rest keep everything.
+  void solve(Limits& share);
 
   /// The root with the options of its members.
   const Level& root() const { return levels_[partition_.root]; }
+  /// For each group the first one that is the same.
+  const IndexVector<GroupId, GroupId>& same() const { return same_; }
   HierarchyCounts counts() const;
 
  private:
@@ -38,6 +42,7 @@ class Hierarchy {
   const TrainingGraph& training_;
   const Partition& partition_;
   const Settings& settings_;
+  Limits& limits_;
   IndexVector<GroupId, GroupId> same_;
   IndexVector<GroupId, std::vector<OpId>> ops_;     ///< ascending, of groups of several layers
   IndexVector<GroupId, std::vector<Costed>> pool_;  ///< of distinct groups

@@ -5,6 +5,7 @@
 
 #include "base/numbers.h"
 #include "baselines/hiremate/hierarchy.h"
+#include "baselines/hiremate/same_groups.h"
 #include "graph/pairing.h"
 #include "planning/incumbent.h"
 #include "planning/options.h"
@@ -159,7 +160,7 @@ PlanResult plan(const Problem& problem, const Settings& given, Limits& limits) {
     Limits partition_limits(limits, kPartitionShare);
     const Partition groups = partition(training, settings, partition_limits);
     if (limits.reached()) return;
-    Hierarchy hierarchy(training, groups, settings);
+    Hierarchy hierarchy(training, groups, settings, limits);
     {
       Limits lower(limits, kLowerShare);
       hierarchy.solve(lower);
@@ -170,7 +171,7 @@ PlanResult plan(const Problem& problem, const Settings& given, Limits& limits) {
       solve_root(*settings.top[i], hierarchy.root(), problem.budget, best, part);
     }
     improve(problem, settings, best, limits);
-    const PartitionSummary summary = summarize(training, groups);
+    const PartitionSummary summary = summarize(groups, hierarchy.same());
     counters = {{"levels", summary.levels},
                 {"groups", summary.groups},
                 {"distinct", summary.distinct},

@@ -23,15 +23,18 @@ int find(const DataIndex& index, ValueId v) {
 class RunMeter {
  public:
   /// `found`: values of the member that are in memory before the run; `left`: those after it. `outputs`:
-  /// data nodes that this run makes.
+  /// data nodes that this run makes. Without `pruned`, moments that others dominate stay.
   RunMeter(const Graph& graph, const Steps& steps, const std::set<ValueId>& found,
-           const std::set<ValueId>& left, const DataIndex& data, const std::set<int>& outputs)
+           const std::set<ValueId>& left, const DataIndex& data, const std::set<int>& outputs, bool pruned,
+           Limits* limits)
       : graph_(graph),
         steps_(steps),
         found_(found),
         left_(left),
         data_(data),
         outputs_(outputs),
+        pruned_(pruned),
+        limits_(limits),
         change_(steps.size() + 1, 0),
         gone_(steps.size() + 1) {}
 
@@ -52,7 +55,7 @@ class RunMeter {
       const std::int64_t workspace = graph_.workspace[steps_[at(i)]].count();
       moments.push_back({own + workspace, released});
     }
-    shape_.moments = without_dominated(std::move(moments));
+    shape_.moments = pruned_ ? without_dominated(std::move(moments)) : std::move(moments);
     std::sort(shape_.reads.begin(), shape_.reads.end());
     return std::move(shape_);
   }
@@ -122,7 +125,8 @@ class RunMeter {
 
   std::vector<Moment> without_dominated(std::vector<Moment> all) const {
     std::vector<Moment> left;
-    for (std::size_t i = 0; i < all.size(); ++i) {
+    // Cubic in the steps: seconds for a member of thousands. Nobody asks for what is left out then.
+    for (std::size_t i = 0; i < all.size() && !(limits_ && limits_->reached()); ++i) {
       bool dominated = false;
       for (std::size_t j = 0; j < all.size() && !dominated; ++j) {
         if (i == j || all[j].own < at_most(all[i], all[j])) continue;
@@ -142,6 +146,8 @@ class RunMeter {
   const std::set<ValueId>& left_;
   const DataIndex& data_;
   const std::set<int>& outputs_;
+  const bool pruned_;
+  Limits* limits_;
   RunShape shape_;
   std::map<ValueId, Life> lives_;
   std::map<int, std::int64_t> made_;  ///< bytes of the outputs
@@ -312,7 +318,7 @@ class Builder {
 
   RunShape measure(const Steps& steps, const std::set<ValueId>& found, const std::set<ValueId>& left,
                    const std::set<int>& outputs) {
-    RunShape run = RunMeter(graph_, steps, found, left, index_, outputs).run();
+    RunShape run = RunMeter(graph_, steps, found, left, index_, outputs, corrections_, limits_).run();
     if (!corrections_) flatten_moments(run, result_.data, outputs);
     return run;
   }
@@ -401,7 +407,7 @@ OptionCost cost_of(const TrainingGraph& training, const std::vector<OpId>& forwa
   for (ValueId v : saved) cost.saved += graph.bytes[v].count();
   const DataIndex none;
   const auto peak = [&](const Steps& steps, const std::set<ValueId>& found, const std::set<ValueId>& left) {
-    RunShape run = RunMeter(graph, steps, found, left, none, {}).run();
+    RunShape run = RunMeter(graph, steps, found, left, none, {}, false, nullptr).run();
     cost.duration = std::min(kLongest, cost.duration + run.duration);
     std::int64_t most = 0;
     for (const Moment& moment : run.moments) most = std::max(most, moment.own);

@@ -86,12 +86,13 @@ std::vector<OpId> ops_of(const TrainingGraph& training, const Partition& partiti
   return ops;
 }
 
-IndexVector<GroupId, GroupId> representatives(const TrainingGraph& training, const Partition& partition) {
+IndexVector<GroupId, GroupId> representatives(const TrainingGraph& training, const Partition& partition,
+                                              Limits& limits) {
   IndexVector<GroupId, GroupId> same(partition.groups.size());
   std::map<std::vector<std::int64_t>, GroupId> known;
   for (GroupId g : partition.groups.ids()) {
     same[g] = g;
-    if (partition.groups[g].layer || g == partition.root) continue;
+    if (partition.groups[g].layer || g == partition.root || limits.reached()) continue;
     same[g] = known.try_emplace(Form(training, ops_of(training, partition, g)).run(), g).first->second;
   }
   return same;

@@ -12,7 +12,12 @@ namespace remat::hiremate {
 /// inputs come from (op and output within the group, or the rank of the input from outside), and which
 /// outputs are read outside, so that an option of one group is one of the other, op by op. Groups of one
 /// layer stand for themselves. O(ops of all groups log).
-IndexVector<GroupId, GroupId> representatives(const TrainingGraph& training, const Partition& partition);
+/// Once `limits` are reached, the groups that are left stand for themselves.
+IndexVector<GroupId, GroupId> representatives(const TrainingGraph& training, const Partition& partition,
+                                              Limits& limits);
+
+/// `same`: the representatives.
+PartitionSummary summarize(const Partition& partition, const IndexVector<GroupId, GroupId>& same);
 
 /// Ops of a group, forward and backward, ascending.
 std::vector<OpId> ops_of(const TrainingGraph& training, const Partition& partition, GroupId group);

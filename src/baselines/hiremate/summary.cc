@@ -7,6 +7,11 @@
 namespace remat::hiremate {
 
 PartitionSummary summarize(const TrainingGraph& training, const Partition& partition) {
+  Limits none;
+  return summarize(partition, representatives(training, partition, none));
+}
+
+PartitionSummary summarize(const Partition& partition, const IndexVector<GroupId, GroupId>& same) {
   PartitionSummary summary;
   IndexVector<GroupId, std::int64_t> depth(partition.groups.size(), 1);
   for (GroupId g : partition.groups.ids()) {
@@ -17,7 +22,6 @@ PartitionSummary summarize(const TrainingGraph& training, const Partition& parti
     summary.levels = std::max(summary.levels, depth[g]);
     summary.largest = std::max(summary.largest, std::ssize(group.members));
   }
-  const auto same = representatives(training, partition);
   for (GroupId g : partition.groups.ids()) {
     if (!partition.groups[g].layer && same[g] == g) ++summary.distinct;
   }
