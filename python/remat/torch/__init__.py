@@ -5,6 +5,7 @@
 - options of both: `Options`; for annotations `FitOptions` and `CompileOptions`
 - ask before training: `sweep` (`Sweep`, `SweepRow`), `report` (`PeakReport`, `PeakRow`)
 - measure: `measure_peak`, `measure_costs`
+- prove: `verify` (`Verification`), planned steps beside those of eager mode; `python -m remat.torch.doctor`
 - plan elsewhere: `capture`
 - errors: those of `remat`, and `UnsupportedModelError`
 
@@ -44,6 +45,10 @@ from .plan.report import (
 )
 from .session.measure import (
     measure_peak as measure_peak,
+)
+from .verify import (
+    Verification as Verification,
+    verify as verify,
 )
 
 _PUBLIC = [n for n, value in globals().items() if not n.startswith("_") and not _ismodule(value)]

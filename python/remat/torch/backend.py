@@ -47,7 +47,7 @@ def _failing(error: remat.RematError) -> Callable[..., Any]:
     def fail(*args: Any) -> Any:
         raise error
 
-    disable: Any = torch._dynamo.disable
+    disable: Any = torch.compiler.disable
     failing: Callable[..., Any] = disable(fail, reason="remat says why it cannot plan")
     return failing
 

@@ -1,0 +1,172 @@
+"""Proof for the user: planned steps beside the same steps in eager mode, compared bit for bit."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+import remat
+
+from .api import fit
+from .base.errors import errors_stand_alone
+from .base.nodes import cuda_devices
+from .base.units import format_bytes
+from .plan.options import FitOptions
+from .session.fitted import call_with
+from .session.measure import measure_peak
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
+
+Results = Mapping[str, torch.Tensor]
+Loss = Callable[[Any], torch.Tensor]
+
+
+@dataclass(frozen=True)
+class Verification:
+    """What :func:`verify` found. Amounts are bytes.
+
+    Attributes:
+        steps: training steps that were compared, each adding to the gradients of the one before.
+        compared: tensors, over all steps: losses, gradients, buffers, states of generators.
+        differences: those that differ in any bit, in the sequence in which they arise.
+        tracing_differences: those that differ in PyTorch's own tracing too (`torch.compile` with the backend
+            "aot_eager"), which is only asked where something differs.
+        eager_peak, measured_peak, predicted_peak, budget: of a step that makes its gradients.
+    """
+
+    steps: int
+    compared: int
+    differences: tuple[str, ...]
+    tracing_differences: tuple[str, ...]
+    eager_peak: int
+    measured_peak: int
+    predicted_peak: int
+    budget: int
+
+    @property
+    def equal(self) -> bool:
+        return not self.differences
+
+    @property
+    def within(self) -> bool:
+        """Whether the measured peak keeps the budget."""
+        return self.measured_peak <= self.budget
+
+    def __str__(self) -> str:
+        lines = [
+            f"results         {self._results()}",
+            f"eager peak      {format_bytes(self.eager_peak)}",
+            f"measured peak   {format_bytes(self.measured_peak)}",
+            f"predicted peak  {format_bytes(self.predicted_peak)}",
+            f"budget          {format_bytes(self.budget)}, {'kept' if self.within else 'EXCEEDED'}",
+        ]
+        return "\n".join(lines)
+
+    def _results(self) -> str:
+        if self.equal:
+            return f"{self.compared} tensors of {self.steps} steps equal bit for bit"
+        named = ", ".join(self.differences[:3]) + (", ..." if len(self.differences) > 3 else "")
+        text = f"{len(self.differences)} of {self.compared} tensors DIFFER ({named})"
+        if self.tracing_differences == self.differences:
+            return f"{text}; they differ in PyTorch's own tracing (aot_eager) too"
+        return f"{text}; {len(self.tracing_differences)} differ in PyTorch's own tracing (aot_eager)"
+
+
+@errors_stand_alone
+def verify(
+    model: torch.nn.Module,
+    sample_inputs: Any,
+    budget: int | str = "100%",
+    *,
+    loss: Loss | None = None,
+    steps: int = 2,
+    **options: Unpack[FitOptions],
+) -> Verification:
+    """Train copies of the model for a few steps, in eager mode and within the budget, and compare them bit
+    for bit: losses, gradients, buffers, generators; and the measured peak with the predicted one.
+
+    Args:
+        model: what is to be verified; it stays as it was.
+        sample_inputs: as for :func:`fit`.
+        budget: as for :func:`fit`.
+        loss: computes the loss from the model's outputs. Without it the model returns the loss: a tensor of
+            one element, or an object or mapping that has it as `loss`.
+        steps: how many, from 1 on. Each adds to the gradients of the one before.
+        options: as for :func:`fit`.
+
+    Raises:
+        InfeasibleError, NoPlanError, UnsupportedModelError: as :func:`fit` does.
+        UsageError: the outputs hold no loss, or the number of steps is below 1.
+    """
+    if steps < 1:
+        raise remat.UsageError(f"verify: steps must be at least 1, not {steps}")
+
+    def loss_of(called: Callable[..., Any]) -> torch.Tensor:
+        outputs = call_with(called, sample_inputs)
+        return loss(outputs) if loss is not None else _loss_in(outputs)
+
+    def run(called: torch.nn.Module) -> tuple[dict[str, torch.Tensor], int]:
+        def step() -> None:
+            loss_of(called).backward()
+
+        results: dict[str, torch.Tensor] = {}
+        with torch.random.fork_rng(devices=cuda_devices()):
+            for number in range(1, steps + 1):
+                value = loss_of(called)
+                value.backward()
+                results.update(_results(called, value, f"step {number}: "))
+            called.zero_grad()
+            return results, measure_peak(step, resident=[called, sample_inputs])
+
+    expected, eager_peak = run(copy.deepcopy(model))
+    fitted = fit(copy.deepcopy(model), sample_inputs, budget, loss=loss, **options)
+    found, measured = run(fitted)
+    differences = _differences(expected, found)
+    traced: tuple[str, ...] = ()
+    if differences:
+        compiled = copy.deepcopy(model)
+        compiled.compile(backend="aot_eager")
+        traced = _differences(expected, run(compiled)[0])
+    report = fitted.remat
+    return Verification(
+        steps, len(expected), differences, traced, eager_peak, measured, report.predicted_peak, report.budget
+    )
+
+
+def _loss_in(outputs: Any) -> torch.Tensor:
+    found = outputs.get("loss") if isinstance(outputs, Mapping) else getattr(outputs, "loss", outputs)
+    if not isinstance(found, torch.Tensor) or found.numel() != 1 or not found.requires_grad:
+        raise remat.UsageError(
+            "verify: the model's outputs hold no loss (a tensor of one element that needs a gradient, or an "
+            "attribute or key `loss`); pass loss=, which computes it from them"
+        )
+    return found
+
+
+def _results(model: torch.nn.Module, loss: torch.Tensor, step: str) -> Iterator[tuple[str, torch.Tensor]]:
+    yield f"{step}loss", loss.detach().clone()
+    # As the backward makes them, so that the first that differs is nearest to the cause.
+    for name, parameter in reversed(list(model.named_parameters())):
+        if parameter.grad is not None:
+            yield f"{step}gradient of {name}", parameter.grad.clone()
+    for name, buffer in model.named_buffers():
+        yield f"{step}buffer {name}", buffer.clone()
+    yield f"{step}state of the generator", torch.get_rng_state()
+
+
+def _differences(expected: Results, found: Results) -> tuple[str, ...]:
+    """A missing tensor differs; not-a-number equals itself."""
+    names = [*expected, *(name for name in found if name not in expected)]
+    return tuple(name for name in names if not _same(expected.get(name), found.get(name)))
+
+
+def _same(a: torch.Tensor | None, b: torch.Tensor | None) -> bool:
+    if a is None or b is None or a.shape != b.shape or a.dtype != b.dtype:
+        return False
+    bits = [tensor.reshape(-1).view(torch.uint8) for tensor in (a, b)]
+    return bool(torch.equal(*bits))

@@ -1,0 +1,83 @@
+"""`verify` finds what differs from eager mode, and nothing else."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+import remat
+import remat.torch
+import torch
+from models import case
+from remat.torch import doctor
+from torch import nn
+
+
+@pytest.mark.parametrize("name", ["encoder", "mlp"])
+def test_planned_steps_are_those_of_eager_mode_and_keep_the_budget(name: str) -> None:
+    model, inputs = case(name).build()
+    before = {key: value.clone() for key, value in model.state_dict().items()}
+    found = remat.torch.verify(model, inputs, "75%", steps=3, time_limit=1)
+    assert found.equal
+    assert not found.tracing_differences
+    assert found.within
+    assert found.measured_peak <= found.predicted_peak <= found.budget < found.eager_peak
+    assert found.compared == 3 * (
+        2 + sum(p.requires_grad for p in model.parameters()) + len(list(model.buffers()))
+    )
+    assert re.search(r"equal bit for bit(.|\n)*budget .*, kept", str(found))
+    assert all(value.equal(before[key]) for key, value in model.state_dict().items())
+    assert all(p.grad is None for p in model.parameters())
+
+
+class TracedIsAnother(nn.Module):
+    """Its compiled forward computes something else, as a defect of tracing would."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear = nn.Linear(8, 8)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        y = self.linear(x)
+        return (y * (1.001 if torch.compiler.is_compiling() else 1)).square().sum()
+
+
+def test_what_differs_is_named_and_whether_tracing_alone_does_it() -> None:
+    found = remat.torch.verify(TracedIsAnother(), torch.randn(4, 8), "100%")
+    assert not found.equal
+    assert found.differences[:3] == (
+        "step 1: loss",
+        "step 1: gradient of linear.bias",
+        "step 1: gradient of linear.weight",
+    )
+    assert found.tracing_differences == found.differences
+    assert re.search(r"DIFFER \(step 1: loss.*\(aot_eager\) too", str(found))
+
+
+def test_outputs_without_a_loss_ask_for_it_and_loss_is_used() -> None:
+    model, x = nn.Sequential(nn.Linear(8, 8), nn.Tanh(), nn.Linear(8, 8)), torch.randn(4, 8)
+    with pytest.raises(remat.UsageError, match="pass loss="):
+        remat.torch.verify(model, x)
+    assert remat.torch.verify(model, x, loss=lambda y: y.square().mean()).equal
+    with pytest.raises(remat.UsageError, match="at least 1, not 0"):
+        remat.torch.verify(model, x, steps=0)
+
+
+def good() -> tuple[nn.Module, torch.Tensor]:
+    model, inputs = case("mlp").build()
+    return model, inputs
+
+
+def bad() -> tuple[nn.Module, torch.Tensor]:
+    return TracedIsAnother(), torch.randn(4, 8)
+
+
+def test_the_doctor_ends_with_an_exit_code_and_one_line_for_what_is_wrong(capsys) -> None:
+    here = __name__
+    assert doctor.main([f"{here}:good", "--budget", "90%"]) == 0
+    assert "equal bit for bit" in capsys.readouterr().out
+    assert doctor.main([f"{here}:bad", f"{here}:good", "--budget", "100%"]) == 1
+    assert "DIFFER" in capsys.readouterr().out
+    for name in ("nothing", "no_module_of_that_name:f", f"{here}:no_function"):
+        assert doctor.main([name]) == 64
+        assert capsys.readouterr().err.startswith("doctor: ")
