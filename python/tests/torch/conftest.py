@@ -24,6 +24,15 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 @pytest.fixture(autouse=True)
+def no_word_of_a_busy_machine(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Tests that count warnings must pass on a busy machine too; `test_timing` looks at that one."""
+    from remat.torch.cost.timing import Stopwatch
+
+    if request.module.__name__ != "test_timing":
+        monkeypatch.setattr(Stopwatch, "warn_of_noise", lambda self: None)
+
+
+@pytest.fixture(autouse=True)
 def fresh_compiler():
     """Every test compiles and measures anew."""
     from remat.torch.cost.source import forget_measured

@@ -72,7 +72,7 @@ def test_a_busy_machine_is_said_with_the_spread(caplog, busy) -> None:
     said = [record.getMessage() for record in caplog.records]
     assert bool(said) == busy
     if busy:
-        assert "1 of 2 ops, 50 % of the step's time, moved by up to 800 % between runs" in said[0]
+        assert "1 of 2 ops, 50 % of the step's time, moved by up to 400 % between runs" in said[0]
 
 
 def test_ops_are_timed_by_the_stopwatch(monkeypatch) -> None:

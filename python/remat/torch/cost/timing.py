@@ -25,8 +25,8 @@ _WORTH_SAYING = 0.1
 
 @dataclass(frozen=True)
 class Timing:
-    """Of one op. duration: in ns. spread: from the least to the greatest run, as a fraction of the least.
-    agreed: three runs did.
+    """Of one op. duration: in ns. spread: from the least run to the one in the middle, as a fraction of the
+    least. agreed: three runs did.
     """
 
     duration: int
@@ -50,7 +50,7 @@ class Stopwatch:
             times.append(run())
             self._repeated_ns += times[-1]
         least = sorted(times)[:_AGREEING]
-        spread = (max(times) - least[0]) / max(1, least[0])
+        spread = (sorted(times)[len(times) // 2] - least[0]) / max(1, least[0])
         timing = Timing(least[_AGREEING // 2], spread, _agree(times))
         self.timings.append(timing)
         return timing.duration
