@@ -131,6 +131,9 @@ auto of_file(const std::string& path, Run&& run) {
   }
 }
 
+/// What offsets are multiples of unless the user says otherwise.
+inline constexpr std::int64_t kCacheLine = 64;
+
 /// A capacity for a table of buffers: as a budget, without percent. Throws UsageError.
 Bytes parse_capacity(const std::string& text);
 

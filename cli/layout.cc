@@ -90,7 +90,6 @@ int LayoutCommand::lay_out_plan(Limits& limits) {
   for (const std::string& line : record.warnings) warn(line);
   if (!out.empty()) refuse_to_replace_input(out, FileKind::kLayout);
   const Plan steps = valid_plan(graph, record, plan);
-  constexpr std::int64_t kCacheLine = 64;
   PlanBuffers buffers = plan_buffers(graph, steps, alignment.value_or(kCacheLine));
   if (!capacity.empty()) {
     buffers.problem.capacity =

@@ -3,22 +3,35 @@
 
 #include "commands.h"
 #include "common.h"
+#include "remat/arena.h"
 #include "remat/bounds.h"
 #include "remat/error.h"
 #include "remat/keep_all.h"
+#include "remat/layout_io.h"
 
 namespace remat::cli {
 namespace {
 
 struct PlanCommand {
-  std::string graph, budget, planner = "auto", order = "fixed", objective = "time", out;
+  std::string graph, budget, planner = "auto", order = "fixed", objective = "time", budget_on = "peak", out,
+                             layout_out;
+  std::int64_t alignment = kCacheLine;
   bool json = false, verbose = false;
   EffortOptions effort;
 
   int run();
+
+ private:
+  bool on_arena() const { return budget_on == "arena"; }
+  void check_usage() const;
+  PlanResult make(const Problem& problem, Limits& limits);
+  void look_at_arena(const Problem& problem, const PlanResult& result);
   Report report(const Problem& problem, const PlanResult& result, Bytes keep_all_peak) const;
+  void save(const Problem& problem, const PlanResult& result, Report& report) const;
   int explain_failure(const Problem& problem, const PlanResult& result, Report& report, Limits& limits,
                       std::string& message) const;
+
+  std::optional<ArenaPlan> arena_;  ///< of the plan; with a budget on the peak only where it is quickly had
 };
 
 template <class T>
@@ -36,7 +49,9 @@ Report PlanCommand::report(const Problem& problem, const PlanResult& result, Byt
   report["order"] = to_string(result.order);
   report["objective"] = to_string(problem.objective);
   report["budget"] = or_null(!budget.empty(), problem.budget.count());
+  report["budget_on"] = budget_on;
   report["peak"] = or_null(found, result.cost.peak.count());
+  report["arena"] = or_null(found && arena_, arena_ ? arena_->arena().count() : 0);
   report["keep_all_peak"] = keep_all_peak.count();
   report["duration"] = or_null(found, result.cost.duration.count());
   report["base_duration"] = g.base_duration.count();
@@ -52,6 +67,44 @@ Report PlanCommand::report(const Problem& problem, const PlanResult& result, Byt
   return report;
 }
 
+void PlanCommand::check_usage() const {
+  const bool by_peak = objective == "peak";
+  if (budget.empty() && !by_peak)
+    throw UsageError("--budget is required (only --objective peak goes without)");
+  if (on_arena() && by_peak) throw UsageError("--budget-on arena goes with --objective time only");
+  find_planner(planner);
+  for (const std::string* file : {&out, &layout_out}) {
+    if (!file->empty()) require_writable_folder(*file);
+  }
+}
+
+PlanResult PlanCommand::make(const Problem& problem, Limits& limits) {
+  if (!on_arena()) return make_plan(problem, planner, effort.plan, limits);
+  arena_ = make_arena_plan(problem, planner, effort.plan, alignment, limits);
+  return arena_->result;
+}
+
+/// Lays out a plan that was made for its peak, for some milliseconds; for a file, whatever it takes.
+void PlanCommand::look_at_arena(const Problem& problem, const PlanResult& result) {
+  constexpr std::size_t kMostSteps = 20'000;
+  if (arena_ || !has_plan(result) || (layout_out.empty() && result.plan->steps.size() > kMostSteps)) return;
+  arena_.emplace();
+  arena_->buffers = plan_buffers(*problem.graph, *result.plan, alignment);
+  arena_->layout = of_file(graph, [&] { return glance_layout(arena_->buffers.problem); });
+}
+
+void PlanCommand::save(const Problem& problem, const PlanResult& result, Report& report) const {
+  if (!out.empty()) {
+    save_plan(make_record(problem, result, effort.plan.seed), out);
+    report["plan_file"] = out;
+  }
+  if (!layout_out.empty()) {
+    save_layout(make_layout_record(*problem.graph, *result.plan, arena_->buffers, arena_->layout),
+                layout_out);
+    report["layout_file"] = layout_out;
+  }
+}
+
 /// Why there is no plan, as keys and as a message; the exit code that says so.
 int PlanCommand::explain_failure(const Problem& problem, const PlanResult& result, Report& report,
                                  Limits& limits, std::string& message) const {
@@ -62,7 +115,8 @@ int PlanCommand::explain_failure(const Problem& problem, const PlanResult& resul
     if (result.peak_bound.peak > problem.budget) {
       message += ", the bound '" + result.peak_bound.argument + "' is " + exact_bytes(result.peak_bound.peak);
     }
-    const auto smallest = smallest_known_budget(problem, result, effort.plan, limits);
+    const auto smallest =
+        on_arena() ? std::nullopt : smallest_known_budget(problem, result, effort.plan, limits);
     report["smallest_known_budget"] = smallest ? Report(smallest->count()) : Report(nullptr);
     if (smallest) message += "; the smallest budget known to work is " + exact_bytes(*smallest);
     return kInfeasible;
@@ -70,24 +124,24 @@ int PlanCommand::explain_failure(const Problem& problem, const PlanResult& resul
   message = (budget.empty() ? "no plan" : "no plan within " + asked) + " found, nothing proved";
   report["best_peak"] = result.plan ? Report(result.cost.peak.count()) : Report(nullptr);
   if (result.plan) message += "; the best peak found is " + exact_bytes(result.cost.peak);
+  if (!on_arena() || !result.plan) return kNothingFound;
+  report["best_arena"] = arena_->arena().count();
+  message += ", the best arena " + exact_bytes(arena_->arena());
   return kNothingFound;
 }
 
 int PlanCommand::run() {
   Limits limits;  // counts from here: for who waits, reading the graph is part of it
   effort.finish();
-  const bool by_peak = objective == "peak";
-  if (budget.empty() && !by_peak)
-    throw UsageError("--budget is required (only --objective peak goes without)");
-  find_planner(planner);
-  if (!out.empty()) require_writable_folder(out);
+  check_usage();
   const LoadedGraph loaded = load_and_warn(graph);
   if (!out.empty()) refuse_to_replace_input(out, FileKind::kPlan);
+  if (!layout_out.empty()) refuse_to_replace_input(layout_out, FileKind::kLayout);
   const Bytes keep_all_peak = remat::keep_all_peak(loaded.graph);
   Problem problem;
   problem.graph = &loaded.graph;
   problem.order = parse_order(order);
-  problem.objective = by_peak ? Objective::kPeak : Objective::kTime;
+  problem.objective = objective == "peak" ? Objective::kPeak : Objective::kTime;
   if (!budget.empty()) problem.budget = parse_budget(budget, keep_all_peak, floor_bound(loaded.graph).peak);
 
   effort.apply(limits);
@@ -96,19 +150,19 @@ int PlanCommand::run() {
   {
     ProgressLine progress(loaded.graph, keep_all_peak);
     progress.attach(limits);
-    result = make_plan(problem, planner, effort.plan, limits);
+    result = make(problem, limits);
+    look_at_arena(problem, result);
   }
   Report said = report(problem, result, keep_all_peak);
   std::string message;
   int code = kOk;
   if (has_plan(result)) {
-    if (!out.empty()) {
-      save_plan(make_record(problem, result, effort.plan.seed), out);
-      said["plan_file"] = out;
-    }
+    save(problem, result, said);
   } else {
     code = explain_failure(problem, result, said, limits, message);
-    if (!out.empty()) message += "; " + out + " is not written";
+    for (const std::string* file : {&out, &layout_out}) {
+      if (!file->empty()) message += "; " + *file + " is not written";
+    }
   }
   if (json || verbose) {
     for (const auto& [name, count] : result.counters) said["counter." + name] = count;
@@ -133,9 +187,18 @@ void add_plan(CLI::App& app, Action& action) {
                   "time: least time within the budget; peak: smallest peak, then least time (default: time)")
       ->check(CLI::IsMember({"time", "peak"}))
       ->type_name("time|peak");
+  sub->add_option(
+         "--budget-on", command->budget_on,
+         "peak: live bytes are within the budget; arena: what they need with a fixed offset for each "
+         "buffer is (default: peak)")
+      ->check(CLI::IsMember({"peak", "arena"}))
+      ->type_name("peak|arena");
+  add_whole(*sub, "--align", command->alignment, std::int64_t{1}, kMaxCount - 1,
+            "offsets in the arena are multiples of it (default: 64)");
   command->effort.declare(*sub);
   add_output(*sub, "-o,--output", command->out, "write the plan here, if it is within the budget")
       ->type_name("PLAN");
+  add_output(*sub, "--layout", command->layout_out, "write the layout of the plan here")->type_name("LAYOUT");
   sub->add_flag("--json", command->json, "print one JSON object");
   sub->add_flag("--verbose", command->verbose, "print what the planner counted too");
   sub->callback([command, &action] { action = [command] { return command->run(); }; });

@@ -15,6 +15,7 @@
 #include "remat/graph.h"
 #include "remat/io.h"
 #include "remat/keep_all.h"
+#include "remat/layout_io.h"
 #include "remat/plan.h"
 #include "remat/planner.h"
 
@@ -52,6 +53,11 @@ std::optional<std::int64_t> count_of(std::optional<Quantity<Tag>> amount) {
 /// the plan was loaded and not checked yet.
 struct BoundPlan {
   PlanRecord record;
+};
+
+/// `remat.Layout`: what a layout file says.
+struct BoundLayout {
+  LayoutRecord record;
 };
 
 /// `remat.Simulation`: the cost of a sequence of steps, by the reference simulator.

@@ -13,11 +13,6 @@
 namespace remat::python {
 namespace {
 
-/// `remat.Layout`: what a layout file says.
-struct BoundLayout {
-  LayoutRecord record;
-};
-
 /// `remat.LayoutResult`.
 struct BoundLayoutResult {
   LayoutProblem problem;

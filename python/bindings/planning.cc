@@ -5,7 +5,9 @@
 #include "effort.h"
 #include "errors.h"
 #include "planner_thread.h"
+#include "remat/arena.h"
 #include "remat/bounds.h"
+#include "remat/layout_io.h"
 
 namespace remat::python {
 namespace {
@@ -19,6 +21,7 @@ struct BoundResult {
   Bytes keep_all_peak;
   Bytes floor;
   std::optional<Bytes> smallest_known;  ///< once somebody asked
+  std::optional<LayoutRecord> layout;   ///< of the plan, where the budget is on its arena
 
   bool within() const { return record && has_plan(result); }
 };
@@ -53,6 +56,34 @@ nb::object plan(const Question& question, const std::string& planner, const Effo
     return from_store ? make_plan_from(plan_store(), problem, planner, effort.options, limits)
                       : make_plan(problem, planner, effort.options, limits);
   });
+}
+
+/// A budget on the arena: nothing is known of smaller ones but the best arena found.
+nb::object plan_on_arena(const Question& question, const std::string& planner, std::int64_t alignment,
+                         const Effort& effort, nb::handle progress) {
+  ArenaPlan found;
+  nb::object object = plan_with(question, effort, progress, [&](const Problem& problem, Limits& limits) {
+    found = make_arena_plan(problem, planner, effort.options, alignment, limits);
+    return found.result;
+  });
+  auto& outcome = nb::cast<BoundResult&>(object);
+  const Graph& graph = *question.problem.graph;
+  if (outcome.result.plan) {
+    outcome.smallest_known = found.arena();
+    outcome.layout = make_layout_record(graph, *outcome.result.plan, found.buffers, found.layout);
+  } else {
+    const PlanBuffers all = plan_buffers(graph, keep_all_plan(graph), alignment);
+    outcome.smallest_known = all.resident + glance_layout(all.problem).arena;
+  }
+  return object;
+}
+
+std::optional<std::int64_t> arena_of_plan(const BoundResult& r) {
+  if (!r.within()) return std::nullopt;
+  if (r.layout) return count_of(r.layout->arena);
+  constexpr std::int64_t kCacheLine = 64;
+  const PlanBuffers buffers = plan_buffers(*r.question.problem.graph, *r.result.plan, kCacheLine);
+  return (buffers.resident + glance_layout(buffers.problem).arena).count();
 }
 
 std::int64_t smallest_known_budget_of(BoundResult& r) {
@@ -133,6 +164,20 @@ void bind_outcome(nb::class_<BoundResult>& result) {
           "run; else None.")
       .def_prop_ro("peak", if_within([](const BoundResult& r) { return r.result.cost.peak.count(); }),
                    "Of `plan`, in bytes, or None.")
+      .def_prop_ro("arena", arena_of_plan,
+                   "Bytes that `plan` needs with a fixed offset for each buffer (and graph inputs), or None. "
+                   "Where the "
+                   "budget\n"
+                   "is not on the arena: computed on each access, for some milliseconds, with an alignment "
+                   "of 64 bytes;\n"
+                   "`remat.layout` may find a smaller one.")
+      .def_prop_ro(
+          "layout",
+          [](const BoundResult& r) -> std::optional<BoundLayout> {
+            if (!r.within() || !r.layout) return std::nullopt;
+            return BoundLayout{*r.layout};
+          },
+          "Of `plan`, where the budget is on the arena; else None.")
       .def_prop_ro("duration", if_within([](const BoundResult& r) { return r.result.cost.duration.count(); }),
                    "Of `plan`, in the graph's time unit, or None.")
       .def_prop_ro("overhead", if_within([](const BoundResult& r) { return overhead_of(r); }),
@@ -249,6 +294,13 @@ void bind_planning(nb::module_& m) {
                 "collections.abc.Callable[[str, float, int | None, int | None, bool], object] | None"
                 ") -> PlanResult"),
         "See remat.plan.");
+  m.def(
+      "plan_on_arena", plan_on_arena, nb::arg("question"), nb::arg("planner"), nb::arg("alignment"),
+      nb::arg("effort"), nb::arg("progress").none(),
+      nb::sig("def plan_on_arena(question: Question, planner: str, alignment: int, effort: Effort, progress: "
+              "collections.abc.Callable[[str, float, int | None, int | None, bool], object] | None"
+              ") -> PlanResult"),
+      "See remat.plan.");
 }
 
 }  // namespace remat::python

@@ -546,13 +546,14 @@ CapacitySearch::Search::End CapacitySearch::Search::run_once(const Taste& taste,
 }
 
 Answer CapacitySearch::Search::run(std::int64_t most_nodes, Limits& limits) {
-  constexpr std::int64_t kRunNodes = 500;
+  // A run must be able to place all items.
+  const std::int64_t run_nodes = std::max<std::int64_t>(500, 2 * narrow<std::int64_t>(skyline_.items()));
   constexpr int kCompleteRuns = 12;  // one in so many runs may waste as it likes, and may become a proof
   limits_ = &limits;
   for (const std::int64_t stop = nodes_ + most_nodes; nodes_ < stop && !limits.reached();) {
     ++runs_;
     Taste taste = runs_ == 1 ? Taste() : random_taste(random_);
-    std::int64_t budget = luby(runs_) * kRunNodes;
+    std::int64_t budget = luby(runs_) * run_nodes;
     if (runs_ % kCompleteRuns == 1) {
       taste.most_waste = kNoLimit;
       budget = std::max(budget, nodes_ / kCompleteRuns);

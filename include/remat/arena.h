@@ -1,0 +1,34 @@
+// Planning for one arena: not only the live bytes of a plan, but what they need with a fixed offset for each
+// buffer, is within the budget. docs/layout.md has the method and what it costs.
+#pragma once
+
+#include <cstdint>
+
+#include "remat/layout.h"
+#include "remat/planner.h"
+
+namespace remat {
+
+/// A plan and the layout of its buffers.
+struct ArenaPlan {
+  /// As from `make_plan` for the budget of the problem, with the arena in place of the peak: optimal and
+  /// feasible only where the arena is within it. Its bounds hold for every plan whose arena is.
+  PlanResult result;
+  PlanBuffers buffers;  ///< of the plan, if there is one
+  LayoutResult layout;  ///< of `buffers`, the best found
+  int plans = 0;        ///< how many were laid out
+
+  /// Graph inputs and the pool of all buffers.
+  Bytes arena() const { return buffers.resident + layout.arena; }
+};
+
+/// Plans with sizes rounded up to the alignment, since these are what an arena holds, and lays the plan out.
+/// Where it needs more than the budget, plans again for fewer live bytes, then for more as long as it fits.
+/// Only for objective time. Throws UsageError as `make_plan` and `make_layout` do.
+ArenaPlan make_arena_plan(const Problem& problem, std::string_view planner, const PlanOptions& options,
+                          std::int64_t alignment, Limits& limits);
+
+/// The layout of a plan after a few milliseconds of work, the same on every machine.
+LayoutResult glance_layout(const LayoutProblem& problem);
+
+}  // namespace remat
