@@ -16,7 +16,7 @@ namespace {
 struct LayoutCommand {
   std::string input, plan, capacity, out;
   std::optional<std::int64_t> alignment;
-  bool json = false;
+  bool json = false, verbose = false;
   EffortOptions effort;
 
   int run();
@@ -77,7 +77,9 @@ int LayoutCommand::finish(const LayoutProblem& problem, const LayoutResult& resu
     save();
     report["layout_file"] = out;
   }
-  for (const auto& [name, count] : result.counters) report["counter." + name] = count;
+  if (json || verbose) {
+    for (const auto& [name, count] : result.counters) report["counter." + name] = count;
+  }
   print(report, json);
   if (!found) std::cerr << "remat: " << one_line(message) << "\n";
   return found ? kOk : result.status == Status::kInfeasible ? kInfeasible : kNothingFound;
@@ -141,6 +143,7 @@ void add_layout(CLI::App& app, Action& action) {
   add_output(*sub, "-o,--output", command->out, "write the layout here, if it is within the capacity")
       ->type_name("FILE");
   sub->add_flag("--json", command->json, "print one JSON object");
+  sub->add_flag("--verbose", command->verbose, "print what the search counted too");
   sub->callback([command, &action] { action = [command] { return command->run(); }; });
 }
 

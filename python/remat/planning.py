@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypedDict
 
 from remat import _core
 from remat._core import Graph, LayoutResult, Plan, PlanResult, SweepResult
+from remat.errors import UsageError
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -55,6 +56,8 @@ def plan(
     *,
     objective: Literal["time", "peak"] = "time",
     check: bool = False,
+    budget_on: Literal["peak", "arena"] = "peak",
+    alignment: int = 64,
     **effort: Unpack[Effort],
 ) -> PlanResult:
     """Looks for the fastest plan whose peak is within the budget.
@@ -67,6 +70,9 @@ def plan(
         objective: ``"time"``: least duration within the budget; ``"peak"``: least peak, then least duration,
             which has to be within the budget if there is one.
         check: raise an error if no plan within the budget was found, instead of returning such a result.
+        budget_on: ``"peak"``: live bytes are within the budget; ``"arena"``: what they need with a fixed
+            offset for each buffer is, and the result has that `layout`.
+        alignment: for ``budget_on="arena"``: every offset is a multiple of it.
 
     Keyword Args:
         order: ``"fixed"`` (the default): first runs follow the graph's order; ``"free"``: any valid sequence.
@@ -93,7 +99,12 @@ def plan(
         NoPlanError: only with `check`: nothing found within the limits.
     """
     question, limits, progress = asked("plan", graph, budget, effort, objective)
-    result = _core.plan(question, planner, limits, progress)
+    if budget_on == "arena":
+        result = _core.plan_on_arena(question, planner, alignment, limits, progress)
+    elif budget_on == "peak":
+        result = _core.plan(question, planner, limits, progress)
+    else:
+        raise UsageError(f"budget_on must be 'peak' or 'arena', not {budget_on!r}")
     if check:
         result.raise_if_no_plan()
     return result

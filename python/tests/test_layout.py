@@ -158,3 +158,39 @@ def test_bad_questions_are_refused() -> None:
         remat.layout_buffers([1], [1], [3])
     with pytest.raises(remat.PlanError):
         remat.layout(chain(3), plan)
+
+
+@given(graph_dicts(), st.sampled_from([1, 16]))
+def test_a_budget_on_the_arena_holds_for_the_arena(d: GraphDict, alignment: int) -> None:
+    graph = remat.Graph.from_dict(d)
+    everything = remat.layout(graph, remat.Plan(graph, list(range(graph.num_ops))), alignment=alignment)
+    budget = max(1, everything.best_arena - 1)
+    for amount in (budget, everything.best_arena):
+        if amount == 0:
+            continue
+        result = remat.plan(
+            graph, amount, budget_on="arena", alignment=alignment, work_limit=20_000, time_limit=None
+        )
+        if result.plan is None:
+            assert amount < everything.best_arena
+            assert result.layout is result.arena is None
+            continue
+        assert result.layout is not None
+        assert result.arena == result.layout.arena
+        assert result.arena <= amount
+        remat.check_layout(graph, result.plan, result.layout)
+
+
+def test_a_plan_says_what_arena_it_needs() -> None:
+    graph = chain(6, size=128)
+    result = remat.plan(graph, "80%", work_limit=20_000, time_limit=None)
+    assert result.plan is not None
+    assert result.arena == remat.layout(graph, result.plan).arena
+    assert result.layout is None
+    with pytest.raises(remat.UsageError, match="budget_on must be 'peak' or 'arena', not 'all'"):
+        remat.plan(graph, "80%", budget_on="all")  # type: ignore[arg-type]
+    with pytest.raises(remat.UsageError, match="goes with objective time only"):
+        remat.plan(graph, "80%", budget_on="arena", objective="peak")
+    with pytest.raises(remat.NoPlanError) as raised:
+        remat.plan(graph, "90%", "keep_all", budget_on="arena", alignment=1, check=True)
+    assert raised.value.smallest_known == graph.keep_all_peak

@@ -200,5 +200,25 @@ TEST_F(CliLayout, ErrorsNameFileLineAndBothNumbers) {
                "--budget is for a plan; a table of buffers has a --capacity");
 }
 
+TEST_F(CliLayout, APlanWithABudgetOnItsArenaIsWrittenWithItsLayout) {
+  const CliRun run = run_cli({"plan", graph_, "-b", "8", "--budget-on", "arena", "--align", "1", "--json", "-o",
+                              plan_, "--layout", layout_});
+  ASSERT_EQ(run.code, 0) << run.err;
+  EXPECT_LE(run.json().at("arena").get<int>(), 8);
+  EXPECT_EQ(run.json().at("layout_file"), layout_);
+  EXPECT_EQ(run_cli({"check", graph_, plan_, layout_, "--budget", "8"}).code, 0);
+  const CliRun wide = run_cli({"plan", graph_, "-b", "8", "--budget-on", "arena", "-o", out_});
+  EXPECT_EQ(wide.code, 2) << "with offsets of 64 bytes no two buffers fit";
+  EXPECT_FALSE(fs::exists(out_));
+  expect_error({"plan", graph_, "--budget-on", "arena", "--objective", "peak"}, 64,
+               "--budget-on arena goes with --objective time only");
+}
+
+TEST_F(CliLayout, APlanSaysWhatItsArenaNeedsBesideThePeak) {
+  const auto said = run_cli({"plan", graph_, "-b", "8", "--align", "1", "--json"}).json();
+  EXPECT_EQ(said.at("budget_on"), "peak");
+  EXPECT_GE(said.at("arena"), said.at("peak"));
+}
+
 }  // namespace
 }  // namespace remat
