@@ -25,6 +25,7 @@ bool is_bytes(const std::string& key) {
                                            "peak_bound",
                                            "total_bytes",
                                            "resident",
+                                           "pool",
                                            "arena",
                                            "capacity",
                                            "arena_lower_bound",

@@ -201,8 +201,8 @@ TEST_F(CliLayout, ErrorsNameFileLineAndBothNumbers) {
 }
 
 TEST_F(CliLayout, APlanWithABudgetOnItsArenaIsWrittenWithItsLayout) {
-  const CliRun run = run_cli({"plan", graph_, "-b", "8", "--budget-on", "arena", "--align", "1", "--json", "-o",
-                              plan_, "--layout", layout_});
+  const CliRun run = run_cli({"plan", graph_, "-b", "8", "--budget-on", "arena", "--align", "1", "--json",
+                              "-o", plan_, "--layout", layout_});
   ASSERT_EQ(run.code, 0) << run.err;
   EXPECT_LE(run.json().at("arena").get<int>(), 8);
   EXPECT_EQ(run.json().at("layout_file"), layout_);
