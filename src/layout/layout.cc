@@ -73,6 +73,7 @@ class Layouter {
   void start();
   void improve();
   void improve(PartState& part);
+  void squeak(PartState& part);
   Answer attempt(PartState& part, CapacitySearch& search, std::int64_t nodes);
   void write(LayoutResult& result) const;
   PartState* next_part();
@@ -144,12 +145,24 @@ Answer Layouter::attempt(PartState& state, CapacitySearch& search, std::int64_t 
   return answer;
 }
 
-/// One round: the goal itself, then heights between it and what is known, halving what lies between.
+void Layouter::squeak(PartState& state) {
+  constexpr int kRounds = 300;
+  constexpr double kShare = 0.4;
+  const Packing& packing = state.part.packing;
+  if (narrow<std::int64_t>(packing.items.size()) > kMostQuadratic) return;
+  Limits share(*limits_, kShare);
+  Packed packed = squeaky_fit(packing, goal(), kRounds, share);
+  if (packed.height < state.packed.height) state.packed = std::move(packed);
+}
+
+/// One round: the goal itself, then heights between it and what is known, halving what lies between. Without
+/// a capacity any lower height is worth something, so early rounds are short: one run.
 void Layouter::improve(PartState& state) {
-  constexpr std::int64_t kFirstNodes = 20'000;
   const Packing& packing = state.part.packing;
   const auto items = narrow<std::int64_t>(packing.items.size());
-  const std::int64_t nodes = std::max(kFirstNodes, 4 * items) << std::min(state.rounds++, 30);
+  const std::int64_t first_nodes =
+      capacity_ ? std::max<std::int64_t>(20'000, 4 * items) : std::max<std::int64_t>(1'000, 2 * items);
+  const std::int64_t nodes = first_nodes << std::min(state.rounds++, 30);
   std::int64_t low = goal();
   if (!state.search || state.search->capacity() != low) {
     state.search.emplace(packing, low, *options_);
@@ -159,11 +172,12 @@ void Layouter::improve(PartState& state) {
     return;
   }
   if (capacity_) return;
+  if (state.rounds == 1 && options_->first_fit) squeak(state);
   LayoutOptions options = *options_;
   while (state.packed.height - low > std::max(state.grain, low / 1000) && !limits_->reached()) {
     options.seed += narrow<std::uint64_t>(state.rounds);
     CapacitySearch search(packing, low + (state.packed.height - low) / 2, options);
-    if (attempt(state, search, nodes / 4) != Answer::kFits) low = search.capacity();
+    if (attempt(state, search, nodes) != Answer::kFits) low = search.capacity();
   }
 }
 
