@@ -10,7 +10,8 @@
 namespace remat {
 namespace {
 
-/// The fields of one line as they are spelled, quotes included. Quoted fields may hold commas.
+/// The fields of one line as they are spelled, quotes included. Quoted fields may hold commas. Nothing where
+/// a quote is not closed.
 std::vector<std::string> fields_of(std::string_view line) {
   std::vector<std::string> fields(1);
   bool is_quoted = false;
@@ -22,6 +23,7 @@ std::vector<std::string> fields_of(std::string_view line) {
       fields.back() += c;
     }
   }
+  if (is_quoted) fields.clear();
   return fields;
 }
 
@@ -45,9 +47,9 @@ class TableReader {
     std::string_view line;
     if (bare(text_).starts_with('{')) fail("is JSON, not a table of buffers; a graph needs a plan beside it");
     if (!next_line(line)) fail("is empty; its first line must name the columns id, lower, upper and size");
-    table_.header = fields_of(line);
+    table_.header = read_fields(line);
     read_header();
-    while (next_line(line)) read_row(fields_of(line));
+    while (next_line(line)) read_row(read_fields(line));
     return std::move(table_);
   }
 
@@ -68,6 +70,12 @@ class TableReader {
       if (!bare(line).empty()) return true;
     }
     return false;
+  }
+
+  std::vector<std::string> read_fields(std::string_view line) const {
+    std::vector<std::string> fields = fields_of(line);
+    if (fields.empty()) fail("a double quote is not closed");
+    return fields;
   }
 
   int column_of(std::string_view name) const {

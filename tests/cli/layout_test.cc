@@ -186,6 +186,7 @@ TEST_F(CliLayout, ErrorsNameFileLineAndBothNumbers) {
   expect_fault("", ":1: is empty; its first line must name the columns id, lower, upper and size");
   expect_fault("id,lower,upper,size\n0,1,2,3\n1,5,5,1\n", ":3: upper 5 is not above lower 5");
   expect_fault("id,lower,upper,size\n0,1,2\n", ":2: 3 fields, but the first line names 4 columns");
+  expect_fault("id,lower,upper,size\n\"0,1,2,3\n", ":2: a double quote is not closed");
   expect_fault("id,lower,upper,size\n0,1,2,1.5\n", ":2: size '1.5' is not an integer of 64 bits");
   expect_fault("id,lower,upper,size\n0,1,2,-3\n", ":2: size -3 is outside [0, 4611686018427387904)");
   expect_fault("id,lower,upper,size\n0,0,1,4000000000000000000\n1,0,1,4000000000000000000\n",

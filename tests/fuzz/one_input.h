@@ -12,6 +12,12 @@ bool check_graph_text(std::string_view text);
 /// The same for the plan reader, and for checking the plan against a graph it was not made for.
 bool check_plan_text(std::string_view text);
 
+/// The same for layouts of a fixed plan.
+bool check_layout_text(std::string_view text);
+
+/// The same for tables of buffers, which are laid out and written, too.
+bool check_table_text(std::string_view text);
+
 /// Runs the command line in this process: the arguments are the first line, the file "in" what follows it,
 /// the file "in2" what follows a line "---". It ends with one of its exit codes, one line where it fails, and
 /// no part of a file left behind. Only in the fuzz target.
