@@ -331,15 +331,17 @@ TEST(MoccasinShape, LeavesOutEventsAtWhichNoRunIsOfUse) {
 TEST_F(Moccasin, StageFormProvesNothingInFreeOrder) {
   // a (4 bytes) is read by c alone, and b needs 4 of workspace: within 5 bytes a runs twice or after b.
   const Graph graph = testing::make_graph({},
-                                          {{.output_bytes = {4}, .duration = 3},
-                                           {.output_bytes = {1}, .duration = 1, .workspace = 4},
+                                          {{.inputs = {}, .output_bytes = {4}, .duration = 3},
+                                           {.inputs = {}, .output_bytes = {1}, .duration = 1, .workspace = 4},
                                            {.inputs = {0}, .output_bytes = {}, .duration = 1}},
                                           {1});
   const Problem problem{&graph, Bytes(5), OrderMode::kFree};
   const PlanResult result = run(problem, {{"form", "stage"}});
   EXPECT_EQ(testing::oracle_min_duration(graph, OrderMode::kFree, Bytes(5)), Duration(5));
   EXPECT_LE(result.duration_bound.duration, Duration(5)) << result.duration_bound.argument;
-  if (result.status == Status::kOptimal) EXPECT_EQ(result.cost.duration, Duration(5));
+  if (result.status == Status::kOptimal) {
+    EXPECT_EQ(result.cost.duration, Duration(5));
+  }
 }
 
 TEST(MoccasinShape, BringsPlansIntoStageOrder) {

@@ -87,6 +87,24 @@ TEST(Auto, BoundsLargerGraphsWhereThereIsTime) {
             (Names{"keep_all", "retention", "search", "best_duration_bound"}));
 }
 
+TEST(Auto, BeginsNoSearchOfALargeGraphThatItCouldNotEnd) {
+  const Graph graph = training("gpt", 12);
+  const Bytes peak = simulate(graph, keep_all_plan(graph)).peak;
+  const Problem problem{&graph, Bytes(peak.count() / 100 * 60), OrderMode::kFixed};
+  // A second per op is more than any limit here; without a limit there is time.
+  PlanOptions options;
+  options.set = {{"large_ops", "1"}, {"search_seconds_per_op", "1"}, {"bound_seconds", "1000000"}};
+  Limits short_time;
+  short_time.set_time(60);
+  const PlanResult hurried = make_plan(problem, "auto", options, short_time);
+  EXPECT_EQ(schedule(hurried), (Names{"keep_all", "retention"}));
+  EXPECT_EQ(hurried.status, Status::kFeasible);
+  EXPECT_EQ(hurried.stopped_by, StoppedBy::kTime);
+  Limits work;
+  work.set_work(300'000);
+  EXPECT_EQ(schedule(make_plan(problem, "auto", options, work)), (Names{"keep_all", "retention", "search"}));
+}
+
 TEST(Auto, ReportsWhoMadeEachBetterPlan) {
   const Graph graph = training("unet", 4);
   const Bytes peak = simulate(graph, keep_all_plan(graph)).peak;
