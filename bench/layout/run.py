@@ -170,7 +170,9 @@ class Bench:
                 self.folder / "l.plan",
                 self.folder / "l.layout",
             )
-            self.run("plan", graph, "-b", f"{percent}%", "--time-limit", "5s", "-o", plan)
+            if self.run("plan", graph, "-b", f"{percent}%", "--time-limit", "5s", "-o", plan).code != 0:
+                self.run("plan", graph, "-b", "100%", "--planner", "keep_all", "-o", plan)
+                name += ", keep-all"
             over = []
             for limit in ("2s", "10s"):
                 run = self.run("layout", graph, plan, "--align", 1, "--time-limit", limit, "-o", layout)

@@ -160,8 +160,8 @@ void Layouter::squeak(PartState& state) {
 void Layouter::improve(PartState& state) {
   const Packing& packing = state.part.packing;
   const auto items = narrow<std::int64_t>(packing.items.size());
-  const std::int64_t first_nodes =
-      capacity_ ? std::max<std::int64_t>(20'000, 4 * items) : std::max<std::int64_t>(1'000, 2 * items);
+  const std::int64_t first_nodes = capacity_ ? std::max<std::int64_t>(20'000, 4 * items)
+                                             : std::max<std::int64_t>(1'000, items + items / 8);
   const std::int64_t nodes = first_nodes << std::min(state.rounds++, 30);
   std::int64_t low = goal();
   if (!state.search || state.search->capacity() != low) {

@@ -134,6 +134,7 @@ class CapacitySearch::Search {
     std::vector<std::int64_t> offsets;
   };
 
+  void keep_if_fullest();
   void follow_one();
   void remember();
   End run_once(const Taste& taste, std::int64_t most_nodes);
@@ -333,6 +334,7 @@ void CapacitySearch::Search::candidates(const Group& group, const Choice& choice
   const auto by_score = [](const Candidate& a, const Candidate& b) {
     return std::pair(a.score, a.item) < std::pair(b.score, b.item);
   };
+  if (into.size() == 1) return;  // nothing to choose
   std::sort(into.begin(), into.end(), by_score);
   const std::size_t mark = skyline_.mark(), ahead = std::min(kMostAhead, into.size());
   std::size_t alive = 0;
@@ -356,6 +358,7 @@ CapacitySearch::Search::End CapacitySearch::Search::place_each(const Group& grou
   for (const Candidate& candidate : candidates) {
     if (!place(candidate.item, group.capacity)) {
       skyline_.undo(mark);
+      if (candidates.size() == 1) keep_if_fullest();
       continue;
     }
     for (std::size_t k = group.begin; k < group.end; ++k) {
@@ -458,9 +461,7 @@ CapacitySearch::Search::End CapacitySearch::Search::solve(Group group, int depth
   const Choice choice = choose(group);
   std::vector<Candidate> ways;
   candidates(group, choice, ways);
-  if (ways.empty() && skyline_.placed_area() > fullest_of_run_.area) {
-    fullest_of_run_ = {skyline_.placed_area(), skyline_.offsets()};
-  }
+  if (ways.empty()) keep_if_fullest();
   const End end = place_each(group, ways, depth);
   return end == End::kDead ? leave_waste(group, choice.section, depth) : end;
 }
@@ -512,6 +513,11 @@ CapacitySearch::Search::End CapacitySearch::Search::solve_groups(Group whole, in
   }
   lists_.resize(stack);
   return end;
+}
+
+void CapacitySearch::Search::keep_if_fullest() {
+  if (skyline_.placed_area() <= fullest_of_run_.area) return;
+  fullest_of_run_ = {skyline_.placed_area(), skyline_.offsets()};
 }
 
 void CapacitySearch::Search::follow_one() {

@@ -28,6 +28,7 @@ Skyline::Skyline(const Packing& packing, const Rules& rules)
       starting_(items_.size()),
       begin_(packing.load.size() + 1, 0),
       queued_(packing.load.size(), false),
+      looked_at_(packing.load.size(), 0),
       boundary_queued_(packing.load.size(), false) {
   const auto area = [](const Item& item) { return Wide{item.size} * (item.end - item.first); };
   Wide whole = 0;
@@ -259,11 +260,13 @@ bool Skyline::leaves_a_gap(std::size_t mark) const {
     }
     return true;
   };
+  ++looks_;
   for (std::size_t k = mark; k < trail_.size(); ++k) {
     if (trail_[k].what != What::kFloor) continue;
     const std::int32_t s = trail_[k].at;
     const std::int64_t gap = floor_[at(s)] - top_[at(s)];
-    if (gap == 0) continue;
+    if (gap == 0 || looked_at_[at(s)] == looks_) continue;
+    looked_at_[at(s)] = looks_;
     for (std::int32_t i : waiting(s)) {
       if (items_[at(i)].size <= gap && fits_below(i)) return true;
     }

@@ -112,11 +112,14 @@ class Skyline {
   std::size_t propagated_ = 0;  ///< trail up to which consequences are drawn
   std::vector<std::int32_t> queue_, boundaries_;
   std::vector<std::int32_t> filled_;  ///< sections whose floor was set by `place`
-  std::vector<bool> queued_, boundary_queued_;
+  std::vector<bool> queued_;
+  mutable std::vector<std::int64_t> looked_at_;  ///< of each section: its last look in `leaves_a_gap`
+  std::vector<bool> boundary_queued_;
   std::int32_t dead_end_ = -1;
   std::vector<std::int64_t> area_;
   std::int64_t placed_area_ = 0;
   std::int64_t work_ = 0;
+  mutable std::int64_t looks_ = 0;
   mutable std::vector<std::int64_t> left_, right_;  ///< scratch of `lowest_crossing`
 };
 
