@@ -131,7 +131,10 @@ def verify(
     if differences:
         compiled = copy.deepcopy(model)
         compiled.compile(backend="aot_eager")
-        traced = _differences(expected, run(compiled)[0])
+        try:
+            traced = _differences(expected, run(compiled)[0])
+        except Exception as error:
+            traced = (f"{type(error).__name__} in a step",)
     report = fitted.remat
     return Verification(
         steps, len(expected), differences, traced, eager_peak, measured, report.predicted_peak, report.budget

@@ -10,6 +10,8 @@ import remat.torch
 import torch
 from models import CASES, Case, case
 from plans import random_plan, segment_plan
+from random_modules import check
+from torch import nn
 from training import fit, step_peak, train
 
 
@@ -93,3 +95,29 @@ def test_a_different_seed_gives_different_masks_so_that_equality_means_something
     first = fitted(*inputs)
     torch.manual_seed(2)
     assert not first.equal(fitted(*inputs))
+
+
+class SumsWhatIsTransposed(nn.Module):
+    """Batch norm's output has other strides than tracing says; the sum of all is taken in their sequence."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.norm, self.linear = nn.BatchNorm1d(8), nn.Linear(8, 8)
+        self.register_buffer("mean", torch.zeros(8))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        y = x + self.norm(self.linear(x).transpose(1, 2)).transpose(1, 2)
+        self.mean.lerp_(y.detach().mean((0, 1)), 0.1)
+        return (y - self.mean).square().mean()
+
+
+def test_a_result_is_written_over_an_argument_only_where_strides_stay_those_of_eager_mode() -> None:
+    torch.manual_seed(0)
+    found = remat.torch.verify(SumsWhatIsTransposed(), torch.randn(4, 8, 8), "100%")
+    assert found.differences == ()
+    assert found.within
+
+
+@pytest.mark.parametrize("number", range(8))
+def test_a_random_module_is_as_in_eager_mode_and_within_its_budget(number: int) -> None:
+    assert check(number) is None

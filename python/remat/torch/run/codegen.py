@@ -23,9 +23,10 @@ aten = torch.ops.aten
 _functions: Any = _VariableFunctions
 _methods: Any = TensorBase
 
-# Functions with the positional arguments of the operator that they call.
+# Functions with the positional arguments of the operator that they call. A view of a tensor whose strides are
+# not the traced ones (batch norm of a transposed tensor) may need a copy, as in eager mode.
 _BINDINGS: dict[Any, Callable[..., Any]] = {
-    aten.view.default: _methods.view,
+    aten.view.default: _methods.reshape,
     aten._unsafe_view.default: _methods.view,
     aten.expand.default: _methods.expand,
     aten.t.default: _functions.t,

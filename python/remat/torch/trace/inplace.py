@@ -7,6 +7,8 @@ tensors of both. The values are the same bit for bit.
 from __future__ import annotations
 
 import operator
+from collections.abc import Callable
+from functools import cache
 from typing import Any
 
 import torch
@@ -70,6 +72,26 @@ _OVER |= {
 }
 
 
+@cache
+def _over_if_alike(over: Any, op: Any, position: int) -> Callable[..., Any]:
+    """What writes over an argument where all that have its shape have its strides; then the result of eager
+    mode has them too. Real strides are not always the traced ones (batch norm of a transposed tensor), and
+    what a later sum comes to depends on them in the last bits.
+
+    op: what runs otherwise, with the argument at `position`.
+    """
+    over, op = (f._op if isinstance(f, OpOverload) else f for f in (over, op))
+
+    def write_over(argument: torch.Tensor, *rest: Any) -> Any:
+        shape, strides = argument.shape, argument.stride()
+        for other in rest:
+            if isinstance(other, torch.Tensor) and other.shape == shape and other.stride() != strides:
+                return op(*rest[:position], argument, *rest[position:])
+        return over(argument, *rest)
+
+    return write_over
+
+
 def write_over_dying(graph: fx.Graph, root: dict[fx.Node, fx.Node]) -> None:
     """Rewrite a graph in place.
 
@@ -96,6 +118,8 @@ def write_over_dying(graph: fx.Graph, root: dict[fx.Node, fx.Node]) -> None:
                 and all(_root(root, other) is not owner for other in others)
             ):
                 rest = [a for j, a in enumerate(node.args) if j != i]
+                if _has_another(node, argument):
+                    target = _over_if_alike(target, node.target, i)
                 node.args, node.target = (argument, *rest), target
                 node.meta[MARK] = True
                 root[node] = owner
@@ -161,6 +185,13 @@ def _is_ours(owner: fx.Node) -> bool:
 def _commutes(node: fx.Node) -> bool:
     """Has it no factor (`alpha`), whose argument would be another one if they changed places?"""
     return not node.kwargs
+
+
+def _has_another(node: fx.Node, argument: fx.Node) -> bool:
+    """Does the op read another tensor of the argument's shape?"""
+    shape = argument.meta["val"].shape
+    others = [n.meta.get("val") for n in node.all_input_nodes if n is not argument]
+    return any(isinstance(val, torch.Tensor) and val.shape == shape for val in others)
 
 
 def _can_hold(argument: fx.Node, result: fx.Node) -> bool:
