@@ -472,6 +472,22 @@ def test_sparse_gradients_are_refused_in_one_line() -> None:
         fit(model, torch.randint(100, (4, 8)), "100%")
 
 
+def test_saved_generator_states_are_within_the_budget_and_no_proof_that_none_works() -> None:
+    # Tensors of 4 kB beside states of 5 kB: a plan may well draw no mask twice.
+    model = nn.Sequential(*(nn.Sequential(nn.Linear(16, 16), nn.Dropout(0.2), nn.Tanh()) for _ in range(4)))
+    options = {"loss": lambda y: y.square().sum(), "time_limit": 0.3}
+    x = torch.randn(64, 16)
+    whole = fit(model, x, "100%", **options).remat.keep_all_peak
+    for budget in (whole + 30_000, whole + 10_000, whole, whole - 5_000, whole // 2, whole // 8):
+        proved, floor, predicted = False, 0, 0
+        try:
+            predicted = fit(model, x, budget, **options).remat.predicted_peak
+        except remat.NoPlanError as error:
+            proved, floor = isinstance(error, remat.InfeasibleError), error.floor
+        assert predicted <= budget
+        assert proved == (floor > budget)
+
+
 class Remembers(nn.Module):
     """What it keeps from call to call, in all the ways that modules do."""
 

@@ -37,7 +37,8 @@ def _raise_no_plan(result: remat.PlanResult, problem: Problem) -> NoReturn:
         f"none goes below {problem.amount(floor)}{reserved}; "
         f"smallest budget known to work: {problem.amount(known)}"
     )
-    if result.status == "infeasible":
+    # Without the generator states, which a plan may do without: only then it is proved.
+    if result.status == "infeasible" and floor > problem.budget:
         raise remat.InfeasibleError(
             f"the budget of {problem.amount(problem.budget)} is impossible for this step: {numbers}",
             floor=floor,

@@ -44,7 +44,9 @@ class Part:
         """gradients_counted: memory for the gradients is there already, or counted as resident."""
         loss = step.ops[step.loss]
         gradients = sum(step.values[v].bytes for v in step.kept if v not in {*loss.inputs, *loss.outputs})
-        states = sum(op.state_bytes for op in step.ops)
+        # Each is held from its op's first run to the last; a further run holds that of the moment besides.
+        saved = [op.state_bytes for op in step.ops if op.recompute]
+        states = sum(saved) + max(saved, default=0)
         new_gradients = 0 if gradients_counted else gradients
         return cls(graph, step.loss, new_gradients, states, copies, number, before)
 
