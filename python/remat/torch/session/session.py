@@ -31,7 +31,7 @@ _WORTH_COUNTING = 1 << 16
 # Threads of the collectives free their buffers by themselves, on a busy machine after the forward has
 # returned: what is left only sometimes is one of those. (A gathered block, counted for good, was the cause of
 # budgets that were not found under load.)
-_SHARDED_MEASUREMENTS = 3
+_SHARDED_MEASUREMENTS = 5
 
 
 class Session:
