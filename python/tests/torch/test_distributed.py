@@ -126,7 +126,11 @@ SHARDED = """
 
     def check(share, **how):
         eager = build(**how)
-        expected, top = train(eager), peak(eager)
+        expected = train(eager)
+        # One budget for both: a buffer that a collective frees late makes the peak of one rank higher.
+        tops = [None, None]
+        dist.all_gather_object(tops, peak(eager))
+        top = min(tops)
         model = build(**how)
         fitted = remat.torch.fit(model, tokens, int(share * top), time_limit=0.5)
         assert same(train(fitted), expected), how
