@@ -87,7 +87,7 @@ def test_ops_are_timed_by_the_stopwatch(monkeypatch) -> None:
 
     monkeypatch.setattr(profile.time, "perf_counter_ns", lambda: now)
     monkeypatch.setattr(profile, "_leave_the_cache", lambda: None)
-    cost = profile._measure_cpu(lambda: op(torch.zeros(64)), Stopwatch())
+    cost = profile._measure_cpu(lambda: op(torch.zeros(64)), Stopwatch().time)
     assert cost.duration == 100_000
 
 
@@ -111,3 +111,9 @@ def test_costs_that_are_written_to_a_file_are_measured_anew(tmp_path, monkeypatc
         profile, "measure_op", lambda node, watch: (measured.append(node.name), measure(node, watch))[1]
     )
     assert remat.torch.measure_costs(model, inputs, tmp_path / "costs.json") == len(measured) > 0
+
+
+def test_what_other_ranks_take_part_in_runs_as_often_however_far_apart_its_runs_are() -> None:
+    runs = Runs(*(50 * US * n for n in range(1, 20)))
+    Stopwatch().time(runs, repeats=False)
+    assert runs.count == 3

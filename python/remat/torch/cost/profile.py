@@ -10,7 +10,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from functools import cache
+from functools import cache, partial
 from typing import Any
 
 import torch
@@ -19,7 +19,7 @@ from torch.utils._pytree import tree_map
 
 from ..base.allocator import trace_allocations
 from ..base.errors import UnsupportedModelError
-from ..base.nodes import cuda_devices, storage_bytes, tensors_of
+from ..base.nodes import cuda_devices, may_run_twice, storage_bytes, tensors_of
 from ..base.private import _DisableAutocast
 from ..trace.inplace import OVER, over_argument
 from ..trace.kernels import kernel_of
@@ -28,6 +28,10 @@ from .timing import Stopwatch
 
 # More than the caches that one core has to itself.
 _CACHE_BYTES = 8 << 20
+
+
+# Times an op, given what runs it once and says how long that took.
+_Timing = Callable[[Callable[[], int]], int]
 
 
 def measure_ops(nodes: Mapping[str, fx.Node], progress: Progress | None = None) -> dict[str, Cost]:
@@ -95,9 +99,9 @@ def measure_op(node: fx.Node, stopwatch: Stopwatch) -> Cost:
     """Time of runs after a first one, and the exact workspace of that first one."""
     run, device = _call_alone(node)
     try:
-        if device.type == "cuda":
-            return _measure_cuda(run, device, stopwatch)
-        return _measure_cpu(run, stopwatch)
+        # Collectives run as often on every rank.
+        timing = partial(stopwatch.time, repeats=may_run_twice(node))
+        return _measure_cuda(run, device, timing) if device.type == "cuda" else _measure_cpu(run, timing)
     except torch.cuda.OutOfMemoryError:
         raise
     except Exception as error:
@@ -137,7 +141,7 @@ def _leave_the_cache() -> None:
     _other_data().add_(1.0)
 
 
-def _measure_cpu(run: Callable[[], Any], stopwatch: Stopwatch) -> Cost:
+def _measure_cpu(run: Callable[[], Any], timing: _Timing) -> Cost:
     run()  # the first call creates primitives and caches
     with trace_allocations() as trace:
         result = run()
@@ -151,10 +155,10 @@ def _measure_cpu(run: Callable[[], Any], stopwatch: Stopwatch) -> Cost:
         run()
         return time.perf_counter_ns() - start
 
-    return Cost(stopwatch.time(timed), top - level, outputs)
+    return Cost(timing(timed), top - level, outputs)
 
 
-def _measure_cuda(run: Callable[[], Any], device: torch.device, stopwatch: Stopwatch) -> Cost:
+def _measure_cuda(run: Callable[[], Any], device: torch.device, timing: _Timing) -> Cost:
     run()  # the first call loads kernels and creates library handles
     torch.cuda.synchronize(device)
     torch.cuda.reset_peak_memory_stats(device)
@@ -173,4 +177,4 @@ def _measure_cuda(run: Callable[[], Any], device: torch.device, stopwatch: Stopw
         end.synchronize()
         return int(start.elapsed_time(end) * 1e6)
 
-    return Cost(stopwatch.time(timed), workspace, outputs)
+    return Cost(timing(timed), workspace, outputs)

@@ -42,11 +42,14 @@ class Stopwatch:
     _first_ns: int = 0
     _repeated_ns: int = 0
 
-    def time(self, run: Callable[[], int]) -> int:
-        """Duration of an op in ns; `run` runs it once and returns how long that took."""
+    def time(self, run: Callable[[], int], repeats: bool = True) -> int:
+        """Duration of an op in ns; `run` runs it once and returns how long that took.
+
+        repeats: not for what other processes take part in, who would have to run it as often.
+        """
         times = [run() for _ in range(_AGREEING)]
         self._first_ns += sum(times)
-        while not _agree(times) and len(times) < _MOST_RUNS and self._may_repeat():
+        while repeats and not _agree(times) and len(times) < _MOST_RUNS and self._may_repeat():
             times.append(run())
             self._repeated_ns += times[-1]
         least = sorted(times)[:_AGREEING]
