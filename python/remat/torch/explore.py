@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -22,11 +21,11 @@ from .plan.options import FitOptions
 from .plan.peak import PeakReport, peak_report
 from .plan.report import ModelReport, PlanReport
 from .session.captured import CapturedStep, captured_step
+from .session.prepare import Loss
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
 
-_Loss = Callable[[Any], torch.Tensor]
 
 # Seconds of a sweep that has no limit of its own.
 _SWEEP_S = 10.0
@@ -86,7 +85,7 @@ def sweep(
     sample_inputs: Any,
     *,
     points: int = 12,
-    loss: _Loss | None = None,
+    loss: Loss | None = None,
     **options: Unpack[FitOptions],
 ) -> Sweep:
     """How much longer a training step takes the less memory it may use.
@@ -143,7 +142,7 @@ def report(
     sample_inputs: Any = None,
     budget: int | str | None = None,
     *,
-    loss: _Loss | None = None,
+    loss: Loss | None = None,
     **options: Unpack[FitOptions],
 ) -> PeakReport:
     """What fills the peak of a training step, by kind of memory and by module.
@@ -179,7 +178,7 @@ def measure_costs(
     sample_inputs: Any,
     path: str | os.PathLike[str],
     *,
-    loss: _Loss | None = None,
+    loss: Loss | None = None,
     **options: Unpack[FitOptions],
 ) -> int:
     """Measure every distinct op of a training step anew and write the costs to a file, for `costs=path`.

@@ -18,12 +18,12 @@ from .base.units import format_bytes
 from .plan.options import FitOptions
 from .session.fitted import call_with
 from .session.measure import measure_peak
+from .session.prepare import Loss
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
 
 Results = Mapping[str, torch.Tensor]
-Loss = Callable[[Any], torch.Tensor]
 
 
 @dataclass(frozen=True)
