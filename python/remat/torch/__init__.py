@@ -7,7 +7,7 @@
 - measure: `measure_peak`, `measure_costs`
 - prove: `verify` (`Verification`), planned steps beside those of eager mode; `python -m remat.torch.doctor`
 - plan elsewhere: `capture`
-- errors: those of `remat`, and `UnsupportedModelError`
+- errors: those of `remat`, `UnsupportedModelError`, `VerificationError`
 
 help(remat.torch.fit) and the like say more; so does docs/torch.md.
 """
@@ -22,6 +22,7 @@ from .api import (
 )
 from .base.errors import (
     UnsupportedModelError as UnsupportedModelError,
+    VerificationError as VerificationError,
 )
 from .explore import (
     Sweep as Sweep,

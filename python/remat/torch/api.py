@@ -83,6 +83,7 @@ def fit(
         cache_dir: a folder that keeps costs and plans for later processes.
         max_shapes: combinations of input shapes that keep their plans.
         group: a process group that shares a plan.
+        verify: compare the first step of each plan with eager mode, bit for bit.
 
     They are the options of `torch.compile(model, backend="remat", options={...})` too; :class:`Options` has
     their defaults and says more.
@@ -94,6 +95,7 @@ def fit(
         InfeasibleError: it is proved that no plan fits; with the floor and the smallest budget known to work.
         NoPlanError: no plan was found, nothing is proved.
         UnsupportedModelError: the step cannot be planned.
+        VerificationError: `verify` is asked for, and something differs.
     """
     if has_no_memory(model):
         raise remat.UsageError(
@@ -103,13 +105,18 @@ def fit(
     with progress_line() as progress:
         progress.tracing()
         session = Session(asked, model)
+        if asked.verify and session.sharding is not None:
+            raise remat.UsageError("fit: verify=True cannot compare a model whose parameters are sharded")
         first = next(model.parameters(), None)
         if budget == "auto" and first is not None:
             # Now that nothing of a step is in memory.
             session.shared.surroundings.settle(tree_leaves(sample_inputs), first.device)
         fitted = compiled(model, session)
         fitted.__dict__["remat"] = session.shared.report
-        Preparation(session, model, fitted, sample_inputs, loss).plan()
+        preparation = Preparation(session, model, fitted, sample_inputs, loss)
+        preparation.plan()
+        if asked.verify:
+            preparation.prove()
         progress.came_to(session.shared.report.largest().came_to())
     return cast(FittedModel, fitted)
 

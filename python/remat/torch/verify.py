@@ -12,18 +12,17 @@ import torch
 import remat
 
 from .api import fit
-from .base.errors import errors_stand_alone
+from .base.errors import VerificationError, errors_stand_alone
 from .base.nodes import cuda_devices
 from .base.units import format_bytes
 from .plan.options import FitOptions
 from .session.fitted import call_with
 from .session.measure import measure_peak
 from .session.prepare import Loss
+from .session.proof import differences
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
-
-Results = Mapping[str, torch.Tensor]
 
 
 @dataclass(frozen=True)
@@ -37,6 +36,7 @@ class Verification:
         tracing_differences: those that differ in PyTorch's own tracing too (`torch.compile` with the backend
             "aot_eager"), which is only asked where something differs.
         eager_peak, measured_peak, predicted_peak, budget: of a step that makes its gradients.
+        cause: where something differs, the first op whose result does, and whether it is PyTorch's tracing.
     """
 
     steps: int
@@ -47,6 +47,7 @@ class Verification:
     measured_peak: int
     predicted_peak: int
     budget: int
+    cause: str = ""
 
     @property
     def equal(self) -> bool:
@@ -60,6 +61,7 @@ class Verification:
     def __str__(self) -> str:
         lines = [
             f"results         {self._results()}",
+            *([f"cause           {self.cause}"] if self.cause else []),
             f"eager peak      {format_bytes(self.eager_peak)}",
             f"measured peak   {format_bytes(self.measured_peak)}",
             f"predicted peak  {format_bytes(self.predicted_peak)}",
@@ -103,6 +105,7 @@ def verify(
         InfeasibleError, NoPlanError, UnsupportedModelError: as :func:`fit` does.
         UsageError: the outputs hold no loss, or the number of steps is below 1.
     """
+    asked: FitOptions = {**options, "verify": True}
     if steps < 1:
         raise remat.UsageError(f"verify: steps must be at least 1, not {steps}")
 
@@ -126,19 +129,29 @@ def verify(
     expected, eager_peak = run(copy.deepcopy(model))
     fitted = fit(copy.deepcopy(model), sample_inputs, budget, loss=loss, **options)
     found, measured = run(fitted)
-    differences = _differences(expected, found)
+    differing = differences(expected, found)
     traced: tuple[str, ...] = ()
-    if differences:
+    cause = ""
+    if differing:
         compiled = copy.deepcopy(model)
         compiled.compile(backend="aot_eager")
         try:
-            traced = _differences(expected, run(compiled)[0])
+            traced = differences(expected, run(compiled)[0])
         except Exception as error:
             traced = (f"{type(error).__name__} in a step",)
+        cause = _cause(lambda: fit(copy.deepcopy(model), sample_inputs, budget, loss=loss, **asked))
     report = fitted.remat
-    return Verification(
-        steps, len(expected), differences, traced, eager_peak, measured, report.predicted_peak, report.budget
-    )
+    peaks = (eager_peak, measured, report.predicted_peak, report.budget)
+    return Verification(steps, len(expected), differing, traced, *peaks, cause)
+
+
+def _cause(fit_and_prove: Callable[[], object]) -> str:
+    """What option `verify` says of a step that differs."""
+    try:
+        fit_and_prove()
+    except VerificationError as error:
+        return str(error).partition("; ")[2]
+    return ""
 
 
 def _loss_in(outputs: Any) -> torch.Tensor:
@@ -160,16 +173,3 @@ def _results(model: torch.nn.Module, loss: torch.Tensor, step: str) -> Iterator[
     for name, buffer in model.named_buffers():
         yield f"{step}buffer {name}", buffer.clone()
     yield f"{step}state of the generator", torch.get_rng_state()
-
-
-def _differences(expected: Results, found: Results) -> tuple[str, ...]:
-    """A missing tensor differs; not-a-number equals itself."""
-    names = [*expected, *(name for name in found if name not in expected)]
-    return tuple(name for name in names if not _same(expected.get(name), found.get(name)))
-
-
-def _same(a: torch.Tensor | None, b: torch.Tensor | None) -> bool:
-    if a is None or b is None or a.shape != b.shape or a.dtype != b.dtype:
-        return False
-    bits = [tensor.reshape(-1).view(torch.uint8) for tensor in (a, b)]
-    return bool(torch.equal(*bits))

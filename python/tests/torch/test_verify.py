@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import copy
+import logging
 import re
 
 import pytest
@@ -10,6 +12,8 @@ import remat.torch
 import torch
 from models import case
 from remat.torch import doctor
+from remat.torch.base.allocator import AllocatorTrace
+from remat.torch.run import codegen
 from torch import nn
 
 
@@ -81,3 +85,69 @@ def test_the_doctor_ends_with_an_exit_code_and_one_line_for_what_is_wrong(capsys
     for name in ("nothing", "no_module_of_that_name:f", f"{here}:no_function"):
         assert doctor.main([name]) == 64
         assert capsys.readouterr().err.startswith("doctor: ")
+
+
+def trained(model: nn.Module, x: torch.Tensor, steps: int = 2) -> None:
+    for _ in range(steps):
+        model(x).square().sum().backward()
+
+
+def test_the_option_compares_each_plan_once_and_leaves_the_training_as_it_is(caplog) -> None:
+    model = nn.Sequential(nn.Linear(32, 32), nn.Dropout(0.3), nn.BatchNorm1d(32), nn.Tanh(), nn.Linear(32, 4))
+    eager, x = copy.deepcopy(model), torch.randn(64, 32)
+    compiled = torch.compile(
+        copy.deepcopy(model), backend="remat", options={"budget": "100%", "verify": True, "outputs": "held"}
+    )
+    fitted = remat.torch.fit(model, x, "100%", verify=True, outputs="held")
+    with caplog.at_level(logging.INFO, "remat.torch"):
+        for one in (eager, fitted, compiled):
+            torch.manual_seed(1)
+            trained(one, x)
+    said = [record.message for record in caplog.records if "bit for bit" in record.message]
+    # `fit` has compared the first plan already: left is that for steps with gradients.
+    assert [text.partition(":")[2].partition(":")[0].strip() for text in said] == [
+        "Sequential",
+        "step_0",
+        "step_0",
+    ]
+    for (name, a), b, c in zip(
+        eager.named_parameters(), fitted.parameters(), compiled.parameters(), strict=True
+    ):
+        assert torch.equal(a.grad, b.grad), name
+        assert torch.equal(a.grad, c.grad), name
+    for a, b, c in zip(eager.buffers(), fitted.buffers(), compiled.buffers(), strict=True):
+        assert torch.equal(a, b)
+        assert torch.equal(a, c)
+
+
+def test_the_option_names_the_first_op_that_differs(monkeypatch) -> None:
+    with pytest.raises(remat.torch.VerificationError, match=r"aten\.mul.*\(aot_eager\) differs in the same"):
+        remat.torch.fit(TracedIsAnother(), torch.randn(4, 8), "100%", verify=True)
+    monkeypatch.setitem(codegen._BINDINGS, torch.ops.aten.tanh.default, torch.sin)
+    model = nn.Sequential(nn.Linear(8, 8), nn.Tanh(), nn.Linear(8, 8))
+    wrong = (
+        r"step_0: \d of \d+ tensors differ .*output 0.*result differs is aten.tanh.default in .*1.*is equal"
+    )
+    compiled = torch.compile(model, backend="remat", options={"budget": "100%", "verify": True})
+    with pytest.raises(remat.torch.VerificationError, match=wrong):
+        compiled(torch.randn(4, 8))
+
+
+def test_a_peak_above_the_budget_is_an_error_of_the_option(monkeypatch) -> None:
+    measured = AllocatorTrace.rise
+
+    def more(trace: AllocatorTrace, *args: object) -> tuple[int, int]:
+        top, level = measured(trace, *args)
+        return top + 100_000 * (len(args) == 3), level  # of a step, that is part of a window
+
+    monkeypatch.setattr(AllocatorTrace, "rise", more)
+    with pytest.raises(remat.torch.VerificationError, match=r"measured peak of .* is above the budget of"):
+        trained(
+            torch.compile(nn.Linear(64, 64), backend="remat", options={"budget": "100%", "verify": True}),
+            torch.randn(64, 64),
+        )
+
+
+def test_the_option_is_refused_where_bits_are_not_kept() -> None:
+    with pytest.raises(remat.UsageError, match="fuses ops"):
+        remat.torch.fit(nn.Linear(4, 4), torch.randn(4, 4), "100%", verify=True, executor="inductor")

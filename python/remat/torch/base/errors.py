@@ -19,6 +19,10 @@ class UnsupportedModelError(remat.RematError):
     """The step contains something that cannot be planned; the message names the operation."""
 
 
+class VerificationError(remat.RematError):
+    """A planned step made other bits than eager mode, or needed more than its budget (option `verify`)."""
+
+
 def errors_stand_alone(function: Callable[_P, _R]) -> Callable[_P, _R]:
     """Errors of remat leave it without the frames of Dynamo and AOTAutograd that they came through: those
     are of no use to who reads the one line that matters. The logger has them at level DEBUG.

@@ -39,7 +39,7 @@ from torch._guards import CompileContext, detect_fake_mode
 from torch._inductor.custom_graph_pass import CustomPartitionerFn
 from torch._ops import OpOverload
 from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
-from torch.utils._python_dispatch import _disable_current_modes
+from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_modes
 
 rng_prims: Any = torch._prims.rng_prims
 
@@ -77,6 +77,7 @@ __all__ = [
     "SavedForBackwardsAOTOutput",
     "SavedForBackwardsNoVcCheckAOTOutput",
     "TensorBase",
+    "TorchDispatchMode",
     "_AutoDispatchBelowAutograd",
     "_DisableAutocast",
     "_ExperimentalConfig",

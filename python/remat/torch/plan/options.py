@@ -46,6 +46,7 @@ class FitOptions(TypedDict, total=False):
     max_shapes: int
     group: Any
     margin: int | str
+    verify: bool
 
 
 class _Budget(TypedDict):
@@ -112,6 +113,10 @@ class Options:
         group: a process group whose ranks train the same model: rank 0 plans, the others carry out its plan.
             All ranks must meet the same shapes in the same order, since each plan is a collective call.
         margin: what budget="auto" leaves free: bytes, or a share of the device's memory.
+        verify: the first step of each plan runs in eager mode too, on copies of its inputs and with the same
+            gradients of the outputs; outputs, gradients, buffers and generators are compared bit for bit, and
+            the peak with the budget. VerificationError names the first op whose result differs. Needs the
+            memory of eager mode and four times the time of a step, once for each plan.
     """
 
     budget: int | str
@@ -137,6 +142,7 @@ class Options:
     max_shapes: int = 16
     group: Any = None
     margin: int | str = "5%"
+    verify: bool = False
 
     @classmethod
     def from_mapping(cls, given: Mapping[str, Any] | None) -> Options:
@@ -167,6 +173,10 @@ class Options:
             raise remat.UsageError(f'remat: order must be "fixed" or "free", not {options.order!r}')
         if options.executor not in ("boxed", "inductor"):
             raise remat.UsageError(f'remat: executor must be "boxed" or "inductor", not {options.executor!r}')
+        if options.verify and options.executor == "inductor":
+            raise remat.UsageError(
+                'remat: verify compares bit for bit; executor="inductor" fuses ops and makes other bits'
+            )
         if options.outputs not in (None, "held", "dropped"):
             raise remat.UsageError(f'remat: outputs must be "held" or "dropped", not {options.outputs!r}')
         if options.plan is not None and not isinstance(options.plan, (str, Path, remat.Plan, list, tuple)):

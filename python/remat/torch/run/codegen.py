@@ -55,6 +55,14 @@ _BINDINGS: dict[Any, Callable[..., Any]] = {
 _numbers = itertools.count()
 
 
+def callee_of(target: Any) -> Callable[..., Any]:
+    """What is called for a node with this target."""
+    bound = _BINDINGS.get(target)
+    if bound is not None:
+        return bound
+    return target._op if type(target) is OpOverload else target  # type: ignore[no-any-return]
+
+
 def boxed(gm: fx.GraphModule) -> Callable[[list[Any]], Any]:
     """A callable that takes its arguments in a list, empties it, and frees every tensor at its last read."""
     run = _Source(gm).compiled()
@@ -117,10 +125,7 @@ class _Source:
     def _callee(self, target: Any) -> str:
         if target not in self.known:
             self.known[target] = f"k{len(self.known)}"
-            callee = _BINDINGS.get(target)
-            if callee is None:
-                callee = target._op if type(target) is OpOverload else target
-            self.globals[self.known[target]] = callee
+            self.globals[self.known[target]] = callee_of(target)
         return self.known[target]
 
     def _text(self, item: Any) -> str:

@@ -11,22 +11,29 @@ from ..base.private import aot_module_simplified
 from .backward import watch_tangents
 from .codegen import boxed
 from .inductor import Partition
+from .record import recordable
 
 
 def compile_in_order(
-    gm: fx.GraphModule, args: Sequence[Any], partition: Partition, done: Callable[[bool], None]
+    gm: fx.GraphModule,
+    args: Sequence[Any],
+    partition: Partition,
+    done: Callable[[bool], None],
+    verify: bool = False,
 ) -> Callable[..., Any]:
     """A graph of Dynamo, compiled for these inputs.
 
     partition: from the joint graph and the number of its forward outputs to the two halves.
     done: called at the end of each backward, with whether somebody still holds a gradient of an output.
+    verify: it may be asked what each op makes.
     """
+    write_out = recordable if verify else boxed
 
     def compile_forward(half: fx.GraphModule, _: Sequence[Any]) -> Callable[[list[Any]], Any]:
-        return boxed(half)
+        return write_out(half)
 
     def compile_backward(half: fx.GraphModule, _: Sequence[Any]) -> Callable[[list[Any]], Any]:
-        return watch_tangents(boxed(half), half, done)
+        return watch_tangents(write_out(half), half, done)
 
     run: Callable[..., Any] = aot_module_simplified(
         gm,

@@ -9,8 +9,11 @@ from typing import Any
 import torch
 
 from ..base.errors import errors_stand_alone
+from ..run.generators import generator_states
 from ..trace.tracing import permissive_tracing
+from .proof import Step, copies, traced_alone
 from .session import Session
+from .untouched import Snapshot
 
 # New shapes are counted and warned about by the session, not by Dynamo.
 _RECOMPILE_LIMIT = 1 << 16
@@ -21,7 +24,10 @@ def compiled(model: torch.nn.Module, session: Session) -> torch.nn.Module:
     if session.sharding is not None:
         return session.sharding.compiled(lambda call: _compiled_call(call, session))
     fitted = copy.copy(model)
-    fitted.__dict__["_compiled_call_impl"] = _compiled_call(fitted._call_impl, session)
+    call = _compiled_call(fitted._call_impl, session)
+    if session.shared.options.verify:
+        call = _proved(call, fitted, session)
+    fitted.__dict__["_compiled_call_impl"] = call
     return fitted
 
 
@@ -49,6 +55,43 @@ def _compiled_call(call: Callable[..., Any], session: Session) -> Callable[..., 
         return results
 
     return traced
+
+
+def _proved(traced: Callable[..., Any], model: torch.nn.Module, session: Session) -> Callable[..., Any]:
+    """Calls that compare a step with the same in eager mode wherever a new plan came up.
+
+    traced: calls of the model through the session's backend.
+    """
+    shared, call = session.shared, model._call_impl
+    known = 0
+
+    @errors_stand_alone
+    def run(*args: Any, **kwargs: Any) -> Any:
+        nonlocal known
+        if shared.is_preparing or not torch.is_grad_enabled() or session.in_flight():
+            return traced(*args, **kwargs)
+        arguments = copies((args, kwargs))
+        snapshot, states = Snapshot(model), generator_states()
+        results = traced(*args, **kwargs)
+        if shared.plans == known:
+            return results
+        del results
+        step = Step(
+            name=type(model).__name__,
+            eager=lambda own: call(*own[0], **own[1]),
+            planned=lambda own: traced(*own[0], **own[1]),
+            traced=lambda: traced_alone(lambda args, kwargs: call(*args, **kwargs)),
+            arguments=arguments,
+            parameters=[(name, p) for name, p in model.named_parameters() if p.requires_grad],
+            buffers=lambda: list(model.named_buffers()),
+            restore=snapshot.restore,
+        )
+        with shared.proving():
+            step.prove(states)
+        known = shared.plans
+        return traced(*args, **kwargs)
+
+    return run
 
 
 def call_with(model: Callable[..., Any], sample_inputs: Any) -> Any:

@@ -59,6 +59,11 @@ class Preparation:
                 snapshot.restore()
                 self._forward_if_stale()
 
+    def prove(self) -> None:
+        """Compare a step with the same in eager mode. Raises VerificationError."""
+        with self._untouched():
+            self._forward()
+
     def _untouched(self) -> AbstractContextManager[Snapshot]:
         return untouched(self.fitted, only_buffers=self.session.sharding is not None)
 

@@ -22,12 +22,15 @@ from ..base.step import OutputUse
 from ..plan.report import PlanReport
 from ..run.backward import Watch
 from ..run.compile import compile_in_order
+from ..run.generators import generator_states
 from ..run.inductor import FirstStep, compile_with_inductor
 from ..run.outputs import Usage, cut_off
 from ..run.replay import Replay
 from ..trace.fake import without_keeping
 from ..trace.kernels import eager_kernels
+from ..trace.origins import describe_input
 from .pipeline import Call, CapturedOnlyError, Planned, device_of
+from .proof import Step, traced_alone
 from .shared import Shared
 
 log = logging.getLogger("remat.torch")
@@ -102,6 +105,9 @@ class Region:
         variant = self.variants.get(key)
         if variant is None:
             variant = self._compile(args, key)
+            # A known model is compared as a whole.
+            if self.shared.options.verify and self.shared.surroundings.model is None:
+                self._prove(variant, args)
         return self._train(variant, args) if key.training else self._run(variant.run, args)
 
     def probe(self, args: Sequence[Any]) -> Any:
@@ -163,6 +169,27 @@ class Region:
             self._follow_backward(node, variant, first, device)
         return results if replay is None else replay.wrap(results, variant.use.cut)
 
+    def _prove(self, variant: Variant, args: Sequence[Any]) -> None:
+        """Compare a step with the same in eager mode. Raises VerificationError."""
+        if variant.planned is None:
+            return
+        placeholders = self.gm.graph.find_nodes(op="placeholder")
+        parameters = [
+            (describe_input(str(node.target), arg), arg)
+            for node, arg in zip(placeholders, args, strict=True)
+            if isinstance(arg, torch.nn.Parameter) and arg.requires_grad
+        ]
+        step = Step(
+            name=variant.planned.report.name,
+            eager=lambda own: self.gm(*own),
+            planned=lambda own: self._train(variant, own),
+            traced=lambda: traced_alone(self.gm),
+            arguments=list(args),
+            parameters=parameters,
+        )
+        with self.shared.proving():
+            step.prove(generator_states())
+
     def _first_step(self, planned: Planned | None, device: torch.device) -> FirstStep | None:
         """Measures this call, if it is the first training step of a plan whose order is not kept."""
         shared = self.shared
@@ -200,6 +227,8 @@ class Region:
 
     def _note_use(self, graded: set[int], held: set[int], variant: Variant) -> None:
         """A backward starts."""
+        if self.shared.is_proving:
+            return
         surprises = self.usage.note(graded, held)
         outputs = variant.planned.outputs if variant.planned is not None else {}
         if any(outputs.get(i, 0) > SMALL for i in surprises & variant.use.dropped):
@@ -214,6 +243,10 @@ class Region:
 
         held: does somebody hold gradients of the outputs?
         """
+        if self.shared.is_proving:
+            if variant.planned is not None:
+                self.shared.watch.backward_done(variant.planned.report, device)
+            return
         if held and not variant.use.tangents_held:
             self._surprise(f"gradients of the outputs of graph {self.number} are held during the backward")
         self.usage.note_tangents(held)
@@ -255,14 +288,14 @@ class Region:
                 if self.shared.options.executor == "inductor":
                     variant.compiled(compile_with_inductor(gm, args, partition))
                 else:
-                    variant.compiled(compile_in_order(gm, args, partition, done))
+                    variant.compiled(compile_in_order(gm, args, partition, done, self.shared.options.verify))
         except CapturedOnlyError:
             return variant.compiled(lambda *args: without_keeping(self.gm, args))
         self.variants[key] = variant
         return variant
 
     def _announce(self, report: PlanReport) -> None:
-        self.shared.report.add(report)
+        self.shared.note_plan(report)
         log.info("%s", report.summary())
 
 

@@ -101,6 +101,10 @@ class Session:
             if region.frame == frame:
                 region.forget_shapes(shapes)
 
+    def in_flight(self) -> int:
+        """Calls of graphs that hold tensors for a backward to come."""
+        return sum(region.in_flight() for region in self.regions)
+
     @contextmanager
     def probing(self) -> Iterator[None]:
         """Calls only look for what the loss depends on, without gradients."""

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from ..plan.options import Options
-from ..plan.report import ModelReport
+from ..plan.report import ModelReport, PlanReport
 from .flight import InFlight
 from .pipeline import Pipeline
 from .surroundings import Surroundings
@@ -16,7 +16,8 @@ from .watch import StepWatch
 class Shared:
     """Options, what is in memory beside the graphs, what is in flight together, the way to plans, reports.
 
-    is_preparing: calls are those of `fit` itself.
+    is_preparing: calls are those of `fit` itself. is_proving: they are compared with eager mode.
+    plans: how many were made so far.
     """
 
     def __init__(
@@ -27,7 +28,20 @@ class Shared:
         self.pipeline = Pipeline(options, surroundings, flight, only_capture)
         self.watch = StepWatch()
         self.report = ModelReport()
-        self.is_preparing = False
+        self.is_preparing = self.is_proving = False
+        self.plans = 0
+
+    def note_plan(self, report: PlanReport) -> None:
+        self.report.add(report)
+        self.plans += 1
+
+    @contextmanager
+    def proving(self) -> Iterator[None]:
+        self.is_proving = True
+        try:
+            yield
+        finally:
+            self.is_proving = False
 
     @contextmanager
     def preparing(self) -> Iterator[None]:

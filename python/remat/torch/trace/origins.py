@@ -29,10 +29,11 @@ def name_inputs(step: StepGraph, gm: fx.GraphModule, args: Sequence[Any]) -> Non
         index = getattr(node.meta.get("desc"), "idx", None)
         if index is None or index >= min(len(args), len(placeholders)):
             continue
-        step.name_value(value, _describe(str(placeholders[index].target), args[index]))
+        step.name_value(value, describe_input(str(placeholders[index].target), args[index]))
 
 
-def _describe(name: str, tensor: Any) -> str:
+def describe_input(name: str, tensor: Any) -> str:
+    """Of an input of a graph of Dynamo, by its name there."""
     first = _ATTRIBUTE.search(name)
     if first is None:
         kind = "parameter" if isinstance(tensor, torch.nn.Parameter) else "input"

@@ -1,0 +1,131 @@
+"""Which op makes other bits: what the ops of a plan read and make, beside what those of eager mode do."""
+
+from __future__ import annotations
+
+import hashlib
+import operator
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import fx
+from torch.utils._pytree import tree_leaves
+
+from ..base.nodes import module_path
+from ..base.private import TorchDispatchMode
+from .codegen import boxed, callee_of
+
+Bits = frozenset[bytes]
+
+
+def same_bits(a: torch.Tensor, b: torch.Tensor) -> bool:
+    """Not-a-number equals itself, and zero is not minus zero."""
+    if a.shape != b.shape or a.dtype != b.dtype:
+        return False
+    return bool(torch.equal(*(_bytes_of(tensor) for tensor in (a, b))))
+
+
+def _bytes_of(tensor: torch.Tensor) -> torch.Tensor:
+    return tensor.detach().resolve_conj().resolve_neg().contiguous().view(-1).view(torch.uint8)
+
+
+def _bits(items: Any) -> Bits:
+    """Of all tensors in a structure: digests of what they hold, whatever their strides."""
+    return frozenset(
+        hashlib.blake2b(_bytes_of(item).cpu().numpy(), digest_size=16).digest()
+        for item in tree_leaves(items)
+        if isinstance(item, torch.Tensor) and item.layout is torch.strided
+    )
+
+
+class EagerResults(TorchDispatchMode):  # type: ignore[misc]
+    """While it is active: all that ops read and make.
+
+    seen: digests.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.seen: set[bytes] = set()
+
+    def __torch_dispatch__(
+        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
+    ) -> Any:
+        kwargs = kwargs or {}
+        self.seen |= _bits((args, kwargs))
+        result = func(*args, **kwargs)
+        self.seen |= _bits(result)
+        return result
+
+
+@dataclass(frozen=True)
+class Made:
+    """A step of a plan that ran: its op, and digests of what it read and made."""
+
+    node: fx.Node
+    read: Bits
+    made: Bits
+
+    def __str__(self) -> str:
+        path = module_path(self.node)
+        return f"{self.node.target}" + (f" in {path}" if path else "")
+
+
+class PlannedResults(list[Made]):
+    """What the steps of plans made, in the sequence in which they ran."""
+
+    def first_other_than(self, eager: EagerResults) -> Made | None:
+        """The first op that made from what eager mode knows what eager mode does not know."""
+        others = [each for each in self if not each.made <= eager.seen and not _is_empty(each.node)]
+        return next((each for each in others if each.read <= eager.seen), others[0] if others else None)
+
+
+def _is_empty(node: fx.Node) -> bool:
+    """Memory that nothing was written to yet."""
+    return "empty" in str(node.target)
+
+
+class _Recording(fx.Interpreter):
+    def __init__(self, gm: fx.GraphModule, results: PlannedResults) -> None:
+        super().__init__(gm)
+        self.results = results
+
+    def run_node(self, n: fx.Node) -> Any:
+        if n.op != "call_function" or n.target is operator.getitem:
+            return super().run_node(n)
+        read = _bits(self.fetch_args_kwargs_from_env(n))
+        result = super().run_node(n)
+        self.results.append(Made(n, read, _bits(result)))
+        return result
+
+    def call_function(self, target: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        return callee_of(target)(*args, **kwargs)
+
+
+_recorded: PlannedResults | None = None
+
+
+@contextmanager
+def recorded_plans() -> Iterator[PlannedResults]:
+    """Plans that run while the block does and that are `recordable` note what their steps make."""
+    global _recorded
+    _recorded = results = PlannedResults()
+    try:
+        yield results
+    finally:
+        _recorded = None
+
+
+def recordable(half: fx.GraphModule) -> Callable[[list[Any]], Any]:
+    """`boxed`, or one op after the other where it is to be known what each makes."""
+    plain = boxed(half)
+
+    def run(args: list[Any]) -> Any:
+        if _recorded is None:
+            return plain(args)
+        return _Recording(half, _recorded).boxed_run(args)
+
+    run._boxed_call = True  # type: ignore[attr-defined]
+    return run

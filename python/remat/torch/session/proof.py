@@ -1,0 +1,184 @@
+"""The first step of each plan beside the same step in eager mode, bit for bit."""
+
+from __future__ import annotations
+
+import copy
+import logging
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch.utils._pytree import tree_leaves, tree_map
+
+from ..base.allocator import trace_allocations
+from ..base.errors import VerificationError
+from ..base.units import exact_bytes
+from ..run.generators import set_generator_states
+from ..run.record import EagerResults, recorded_plans, same_bits
+from .watch import Window, recorded_steps
+
+log = logging.getLogger("remat.torch")
+
+Results = Mapping[str, torch.Tensor]
+GeneratorStates = tuple[torch.Tensor, list[torch.Tensor]]
+Named = Sequence[tuple[str, torch.Tensor]]
+
+
+def differences(expected: Results, found: Results) -> tuple[str, ...]:
+    """Names of tensors that differ in any bit; a missing one differs."""
+    names = [*expected, *(name for name in found if name not in expected)]
+    return tuple(
+        name
+        for name in names
+        if name not in expected or name not in found or not same_bits(expected[name], found[name])
+    )
+
+
+@dataclass(frozen=True)
+class Step:
+    """A step in several ways, each a function of the same structure of arguments.
+
+    traced: by PyTorch alone, without a plan; made when it is needed.
+    parameters: those whose gradients are asked for, beside those of the arguments that need one.
+    buffers: what a step may overwrite beside its arguments.
+    restore: makes everything as it was before the step, but arguments and generators.
+    """
+
+    name: str
+    eager: Callable[[Any], Any]
+    planned: Callable[[Any], Any]
+    traced: Callable[[], Callable[[Any], Any]]
+    arguments: Any
+    parameters: Named
+    buffers: Callable[[], Named] = tuple
+    restore: Callable[[], object] = tuple
+
+    def prove(self, states: GeneratorStates) -> None:
+        """Raises VerificationError where the planned step makes other bits than eager mode, or needs more
+        than its budget.
+
+        states: of the generators when the step begins, and afterwards.
+        """
+        try:
+            self._prove(states)
+        finally:
+            self.restore()
+            set_generator_states(states)
+
+    def _prove(self, states: GeneratorStates) -> None:
+        with recorded_steps() as windows, trace_allocations() as trace:
+            found, chosen = self._run(self.planned, states, None)
+        # Outputs and their gradients, which a training loop may have dropped by then.
+        own = sum(found[f"output {i}"].nbytes for i in chosen) * 2
+        expected, _ = self._run(self.eager, states, chosen)
+        wrong = differences(expected, found)
+        if wrong:
+            raise VerificationError(
+                f"verify: {self.name}: {len(wrong)} of {len(expected)} tensors differ from eager mode "
+                f"({_some(wrong)}); {self._cause(states, chosen, expected, wrong)}"
+            )
+        for window in windows:
+            _check_peak(window, trace.rise({}, window.start_ns, window.end_ns)[0], own)
+        log.info("verify: %s: %d tensors equal to eager mode, bit for bit", self.name, len(expected))
+
+    def _cause(
+        self, states: GeneratorStates, chosen: list[int], expected: Results, wrong: tuple[str, ...]
+    ) -> str:
+        eager = EagerResults()
+        with eager:
+            self._run(self.eager, states, chosen)
+        with recorded_plans() as planned:
+            self._run(self.planned, states, chosen)
+        first = planned.first_other_than(eager)
+        text = f"the first op whose result differs is {first}" if first else "no op of the plan differs"
+        traced = differences(expected, self._run(self.traced(), states, chosen)[0])
+        if not traced:
+            return f"{text}; PyTorch's own tracing (aot_eager) is equal to eager mode"
+        which = "the same ones" if traced == wrong else f"{len(traced)} of them"
+        return f"{text}; PyTorch's own tracing (aot_eager) differs in {which} too"
+
+    def _run(
+        self, call: Callable[[Any], Any], states: GeneratorStates, chosen: list[int] | None
+    ) -> tuple[dict[str, torch.Tensor], list[int]]:
+        """Outputs, gradients, buffers and the generator of a step, and which outputs got a gradient.
+
+        chosen: which are to get one; by default all that can.
+        """
+        self.restore()
+        set_generator_states(states)
+        arguments = copies(self.arguments)
+        outputs = _tensors(call(arguments))
+        if chosen is None:
+            chosen = [i for i, output in enumerate(outputs) if _takes_gradient(output)]
+        inputs = [(f"input {i}", a) for i, a in enumerate(_tensors(arguments)) if a.requires_grad]
+        sources = [*self.parameters, *inputs]
+        graded = [outputs[i] for i in chosen]
+        gradients: Iterable[Any] = ()
+        if graded and sources:
+            gradients = torch.autograd.grad(
+                graded, [source for _, source in sources], _tangents(graded), allow_unused=True
+            )
+        results = {f"output {i}": output.detach().clone() for i, output in enumerate(outputs)}
+        # As the backward makes them, so that the first that differs is nearest to the cause.
+        for (name, _), gradient in reversed(list(zip(sources, gradients, strict=False))):
+            if gradient is not None:
+                results[f"gradient of {name}"] = gradient
+        results.update((f"input {i}", a.detach()) for i, a in enumerate(_tensors(arguments)))
+        results.update((f"buffer {name}", buffer.clone()) for name, buffer in self.buffers())
+        results["state of the generator"] = torch.get_rng_state()
+        return results, chosen
+
+
+def copies(arguments: Any) -> Any:
+    """The same structure with tensors of its own; those that share memory still do."""
+    memo: dict[int, Any] = {}
+
+    def own(item: Any) -> Any:
+        if not isinstance(item, torch.Tensor) or isinstance(item, torch.nn.Parameter):
+            return item
+        return copy.deepcopy(item.detach(), memo).requires_grad_(item.requires_grad)
+
+    return tree_map(own, arguments)
+
+
+def _tensors(items: Any) -> list[torch.Tensor]:
+    return [item for item in tree_leaves(items) if isinstance(item, torch.Tensor)]
+
+
+def _takes_gradient(output: torch.Tensor) -> bool:
+    # An output that never had a gradient would run the graph again for it.
+    return output.requires_grad and type(output.grad_fn).__name__ != "_LateGradientBackward"
+
+
+def _tangents(outputs: Sequence[torch.Tensor]) -> list[torch.Tensor]:
+    """Gradients of the outputs, the same at each call: 1 for a loss, random numbers for all others."""
+    generator = torch.Generator().manual_seed(0)
+    return [
+        torch.ones_like(output)
+        if output.numel() == 1
+        else torch.randn(output.shape, generator=generator, dtype=output.dtype).to(output.device)
+        for output in outputs
+    ]
+
+
+def _some(names: Sequence[str]) -> str:
+    return ", ".join(names[:3]) + (", ..." if len(names) > 3 else "")
+
+
+def _check_peak(window: Window, rise: int, own: int) -> None:
+    """rise: bytes of the step. own: what of it only the comparison holds, perhaps."""
+    report = max(window.reports, key=lambda each: each.rise)
+    peak = report.predicted_peak - report.rise + rise
+    if peak - own > report.budget:
+        raise VerificationError(
+            f"verify: {report.name}: the measured peak of {exact_bytes(peak)} is above the budget of "
+            f"{exact_bytes(report.budget)}"
+        )
+
+
+def traced_alone(call: Callable[..., Any]) -> Callable[[Any], Any]:
+    """As PyTorch traces it, carried out op by op."""
+    compiler: Any = torch.compile
+    compiled: Any = compiler(call, backend="aot_eager", dynamic=False)
+    return lambda arguments: compiled(*arguments)
