@@ -14,6 +14,10 @@ help(remat.torch.fit) and the like say more; so does docs/torch.md.
 
 from inspect import ismodule as _ismodule
 
+# First: what comes after it may fail with a release of PyTorch that was not tried.
+from .base import version as _version  # noqa: F401
+
+# isort: split
 # Names that are imported as themselves are public. There is no `__all__`: help() would print all classes.
 from .api import (
     FittedModel as FittedModel,

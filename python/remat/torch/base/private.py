@@ -6,7 +6,10 @@ modules (session/sharding.py), versions and storages of tensors.
 
 from __future__ import annotations
 
+import inspect
+import types
 import warnings
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -55,6 +58,23 @@ def inductor() -> tuple[Any, type[Exception]]:
     return compile_fx, InductorError
 
 
+def compiled_apart(run: Callable[..., Any], backend: Any) -> Callable[..., Any]:
+    """A function that a backend of Dynamo compiles, counted apart from all other functions of the same code.
+
+    Dynamo counts what it compiles for a code object: past a limit it would silently run eagerly. Code that is
+    called after graph breaks is shared with other models, whence `isolate_recompiles` (PyTorch 2.13).
+    """
+    own = types.FunctionType(run.__code__.replace(), run.__globals__, run.__name__, None, run.__closure__)
+    compiler: Any = torch.compile
+    apart = {"isolate_recompiles": True} if "isolate_recompiles" in _parameters(compiler) else {}
+    compiled: Callable[..., Any] = compiler(own, backend=backend, dynamic=False, **apart)
+    return compiled
+
+
+def _parameters(function: Callable[..., Any]) -> Any:
+    return inspect.signature(function).parameters
+
+
 def insert_module_state(module: Any, state: Any) -> None:
     """Let a module have the sharding of another one; imported where PyTorch can do distributed work."""
     from torch.distributed import _composable_state
@@ -88,6 +108,7 @@ __all__ = [
     "_dispatch_get_all_op_names",
     "_dynamo",
     "aot_module_simplified",
+    "compiled_apart",
     "detect_fake_mode",
     "functorch_config",
     "inductor",

@@ -9,14 +9,12 @@ from typing import Any
 import torch
 
 from ..base.errors import errors_stand_alone
+from ..base.private import compiled_apart
 from ..run.generators import generator_states
 from ..trace.tracing import permissive_tracing
 from .proof import Step, copies, traced_alone
 from .session import Session
 from .untouched import Snapshot
-
-# New shapes are counted and warned about by the session, not by Dynamo.
-_RECOMPILE_LIMIT = 1 << 16
 
 
 def compiled(model: torch.nn.Module, session: Session) -> torch.nn.Module:
@@ -36,11 +34,7 @@ def _compiled_call(call: Callable[..., Any], session: Session) -> Callable[..., 
     def run(*args: Any, **kwargs: Any) -> Any:
         return call(*args, **kwargs)
 
-    # Isolated from other models of the same class: past their common limit Dynamo would silently run eagerly.
-    compiler: Any = torch.compile
-    planned: Any = compiler(
-        run, backend=session, dynamic=False, isolate_recompiles=True, recompile_limit=_RECOMPILE_LIMIT
-    )
+    planned = compiled_apart(run, session)
 
     # A new shape may be traced in any call.
     @errors_stand_alone
