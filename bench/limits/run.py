@@ -101,8 +101,8 @@ def measure(command: list[str], limit: float) -> tuple[int, float, float, float,
 
 
 class Bench:
-    def __init__(self, remat: str, folder: Path) -> None:
-        self.remat, self.folder = remat, folder
+    def __init__(self, remat: str, folder: Path, order: str) -> None:
+        self.remat, self.folder, self.order = remat, folder, order
 
     def names(self) -> list[str]:
         listed = subprocess.run(
@@ -119,7 +119,7 @@ class Bench:
 
     def run(self, name: str, arguments: str, budget: str, planner: str, limit: float) -> Run:
         command = [self.remat, "plan", str(self.graph(name, arguments)), "--budget", budget, "--json"]
-        command += ["--planner", planner, "--time-limit", f"{limit}s"]
+        command += ["--planner", planner, "--order", self.order, "--time-limit", f"{limit}s"]
         code, seconds, cpu, mib, out, err = measure(command, limit)
         report = json.loads(out) if out.startswith("{") else {}
         said = report.get("status", err)
@@ -182,6 +182,7 @@ def main() -> int:
     parser.add_argument("--remat", default="build/remat")
     parser.add_argument("--planners", default="", help="names separated by commas (default: all)")
     parser.add_argument("--only", default="", help="graphs whose name contains this")
+    parser.add_argument("--order", default="fixed", choices=["fixed", "free"])
     parser.add_argument("--longest", type=float, default=5.0, help="only limits up to so many seconds")
     parser.add_argument("--keep", help="folder for the graphs (default: made and removed)")
     parser.add_argument("--write", metavar="FILE", help="the page whose table is to be replaced")
@@ -190,7 +191,7 @@ def main() -> int:
     with tempfile.TemporaryDirectory() as temporary:
         folder = Path(args.keep or temporary)
         folder.mkdir(parents=True, exist_ok=True)
-        bench = Bench(args.remat, folder)
+        bench = Bench(args.remat, folder, args.order)
         runs = []
         for planner in args.planners.split(",") if args.planners else bench.names():
             runs += rows_of(bench, planner, args.only, args.longest)

@@ -93,13 +93,21 @@ bool contains(const Bag& big, const Bag& small) {
   return std::includes(big.begin(), big.end(), small.begin(), small.end());
 }
 
-PathDecomposition without_contained(PathDecomposition path) {
+/// Nothing where the limits are reached.
+std::optional<PathDecomposition> without_contained(PathDecomposition path, Limits& limits) {
   PathDecomposition result;
   for (Bag& bag : path) {
+    if (limits.spend(1 + std::ssize(bag) / 32)) return std::nullopt;
     if (!result.empty() && contains(result.back(), bag)) continue;
     while (!result.empty() && contains(bag, result.back())) result.pop_back();
     result.push_back(std::move(bag));
   }
+  return result;
+}
+
+PathDecomposition one_bag(std::size_t vertices) {
+  PathDecomposition result(1);
+  for (Vertex v = 0; v < narrow<Vertex>(vertices); ++v) result.front().push_back(v);
   return result;
 }
 
@@ -175,14 +183,11 @@ PathDecomposition greedy_path(const Adjacency& graph, Limits& limits) {
     auto path = Layout(graph, best ? width(*best) : kNoWidth).run(start, limits);
     if (path && (!best || width(*path) < width(*best))) best = std::move(path);
   }
-  if (!best) {  // the limits: one bag of everything
-    best.emplace(1);
-    for (Vertex v = 0; v <= last; ++v) best->front().push_back(v);
-  }
-  return without_contained(std::move(*best));
+  if (best) best = without_contained(std::move(*best), limits);
+  return best ? std::move(*best) : one_bag(graph.size());
 }
 
-Spine add_spine(const Arcs& arcs, const PathDecomposition& path) {
+Spine add_spine(const Arcs& arcs, const PathDecomposition& path, Limits& limits) {
   const std::size_t n = arcs.size();
   Intervals intervals = intervals_of(path, n);
   std::vector<std::int32_t> unexplored(n, 0);  // predecessors
@@ -231,7 +236,8 @@ Spine add_spine(const Arcs& arcs, const PathDecomposition& path) {
     }
     calls.push_back({intervals.right[at(v)], by_right(std::move(ready)), v});
   }
-  spine.path = without_contained(bags_of(intervals, path.size()));
+  auto bags = without_contained(bags_of(intervals, path.size()), limits);
+  spine.path = bags ? std::move(*bags) : one_bag(arcs.size());
   return spine;
 }
 

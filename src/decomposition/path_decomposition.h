@@ -33,6 +33,6 @@ struct Spine {
 };
 /// Algorithm 2: depth first, the successors that end first to the left; the end of each branch is stretched
 /// to the right until it meets the next. Of width at most 2 width(path) + 2. `path` covers the arcs.
-Spine add_spine(const Arcs& arcs, const PathDecomposition& path);
+Spine add_spine(const Arcs& arcs, const PathDecomposition& path, Limits& limits);
 
 }  // namespace remat::decomposition

@@ -64,28 +64,34 @@ Plan plan_for_parts(const Graph& graph, const Pairing& pairing, const std::vecto
 
 std::int64_t formula_peak(const ForwardGraph& graph, const std::vector<std::int32_t>& part) {
   const auto at = [](std::int32_t i) { return narrow<std::size_t>(i); };
-  const std::int32_t parts = part.empty() ? 0 : 1 + *std::max_element(part.begin(), part.end());
-  Wide most = 0, kept = 0;
-  for (std::int32_t here = 0; here < parts; ++here) {
+  const std::size_t parts = part.empty() ? 0 : 1 + at(*std::max_element(part.begin(), part.end()));
+  // No edge leads to an earlier part, so each term of a node counts for consecutive parts.
+  std::vector<std::int32_t> first_read(part);  // the first part that holds an input of the node
+  for (std::size_t v = 0; v < graph.size(); ++v) {
+    for (std::int32_t p : graph.before[v]) first_read[v] = std::min(first_read[v], part[at(p)]);
+  }
+  std::vector<Wide> own(parts, 0), boundary(parts, 0), outside_change(parts + 1, 0);
+  for (std::size_t v = 0; v < graph.size(); ++v) {
+    const Wide bytes = graph.bytes[v];
+    own[at(part[v])] += bytes;
+    bool leaves = false;
+    std::int32_t needed = part[v];  // the first part after which an open node reads v too
+    for (std::int32_t s : graph.after[v]) {
+      leaves = leaves || part[at(s)] > part[v];
+      needed = std::min(needed, first_read[at(s)]);
+    }
+    if (leaves) boundary[at(part[v])] += bytes;
     // Nodes of later parts that read this or an earlier one, and what else these read.
-    std::vector<bool> next(graph.size(), false), needed(graph.size(), false);
-    Wide own = 0, boundary = 0, outside = 0;
-    for (std::size_t v = 0; v < graph.size(); ++v) {
-      if (part[v] > here) continue;
-      if (part[v] == here) own += graph.bytes[v];
-      bool leaves = false;
-      for (std::int32_t s : graph.after[v]) {
-        if (part[at(s)] <= here) continue;
-        leaves = next[at(s)] = true;
-        for (std::int32_t p : graph.before[at(s)]) needed[at(p)] = true;
-      }
-      if (leaves && part[v] == here) boundary += graph.bytes[v];
+    for (std::int32_t from : {first_read[v], needed}) {
+      outside_change[at(from)] += bytes;
+      outside_change[at(part[v])] -= bytes;
     }
-    for (std::size_t v = 0; v < graph.size(); ++v) {
-      if (part[v] > here) outside += Wide{graph.bytes[v]} * (int{next[v]} + int{needed[v]});
-    }
-    most = std::max(most, kept + 2 * own + outside);
-    kept += boundary;
+  }
+  Wide most = 0, kept = 0, outside = 0;
+  for (std::size_t here = 0; here < parts; ++here) {
+    outside += outside_change[here];
+    most = std::max(most, kept + 2 * own[here] + outside);
+    kept += boundary[here];
   }
   return capped(most);
 }

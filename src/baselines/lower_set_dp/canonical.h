@@ -27,7 +27,7 @@ Plan plan_for_parts(const Graph& graph, const Pairing& pairing, const std::vecto
 
 /// Peak in bytes by the formula of section 3, which knows no liveness: what earlier parts keep, a part twice
 /// (values and gradients), and what the gradients of later nodes next to it need; the largest number where it
-/// leaves 64 bits. O(parts * edges).
+/// leaves 64 bits. O(nodes + edges).
 std::int64_t formula_peak(const ForwardGraph& graph, const std::vector<std::int32_t>& part);
 
 }  // namespace remat::canonical

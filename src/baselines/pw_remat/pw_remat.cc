@@ -122,7 +122,7 @@ Ranked ranked(const Graph& graph, OrderMode order, Limits& limits) {
   if (fixed) {
     for (OpId op : graph.ops()) result.order.push_back(op);
   } else {
-    decomposition::Spine spine = decomposition::add_spine(arcs, path);
+    decomposition::Spine spine = decomposition::add_spine(arcs, path, limits);
     for (Vertex v : spine.order) result.order.emplace_back(v);
     path = std::move(spine.path);
   }
