@@ -28,6 +28,7 @@ from ..run.outputs import Usage, cut_off
 from ..run.replay import Replay
 from ..trace.fake import without_keeping
 from ..trace.kernels import eager_kernels
+from ..trace.masks import Masks
 from ..trace.origins import describe_input
 from .pipeline import Call, CapturedOnlyError, Planned, device_of
 from .proof import Step, traced_alone
@@ -40,17 +41,19 @@ _WORTH_PLANNING = 0.001
 
 
 class Key(NamedTuple):
-    """What a variant is compiled for."""
+    """What a variant is compiled for. left_out: masks that eager mode leaves out at this call."""
 
     shapes: Hashable
     training: bool
     existing_gradients: int
+    left_out: frozenset[int]
 
 
 @dataclass
 class Variant:
     """A compiled graph, and what it takes for granted of its outputs; planned if it is to be trained."""
 
+    gm: fx.GraphModule
     use: OutputUse
     run: Callable[..., Any] | None = None
     planned: Planned | None = None
@@ -76,6 +79,7 @@ class Region:
         self.shared, self.gm, self.number, self.frame = shared, gm, number, frame
         self.variants: dict[Key, Variant] = {}
         self.usage = Usage.of(gm, shared.options.outputs)
+        self._masks = Masks(gm, one_plan=shared.options.group is not None)
         # Inputs that a call overwrites, once known.
         self._overwritten: set[int] | None = None
         # What the last call returned, while it is found out what the loss depends on.
@@ -99,7 +103,7 @@ class Region:
             if not isinstance(arg, torch.nn.Parameter)
         )
         existing = self.shared.surroundings.existing_gradients(args) if training else 0
-        return Key(shapes, training, existing)
+        return Key(shapes, training, existing, self._masks.left_out(args))
 
     def __call__(self, args: Sequence[Any], key: Key) -> Any:
         variant = self.variants.get(key)
@@ -158,7 +162,7 @@ class Region:
             self._held += planned.held
         if variant.use.cut and self._overwritten is not None:
             random = planned is not None and planned.is_random
-            replay = Replay(self.gm, args, self._overwritten, random, self._note_late_gradient)
+            replay = Replay(variant.gm, args, self._overwritten, random, self._note_late_gradient)
         first = self._first_step(planned, device)
         if first is None:
             results = self._run(variant.run, args)
@@ -181,9 +185,9 @@ class Region:
         ]
         step = Step(
             name=variant.planned.report.name,
-            eager=lambda own: self.gm(*own),
+            eager=lambda own: variant.gm(*own),
             planned=lambda own: self._train(variant, own),
-            traced=lambda: traced_alone(self.gm),
+            traced=lambda: traced_alone(variant.gm),
             arguments=list(args),
             parameters=parameters,
         )
@@ -267,8 +271,8 @@ class Region:
         """The variant for a key, kept unless steps are only captured."""
         use = self.usage.granted()
         use = use if key.training else replace(use, cut=frozenset())
-        variant = Variant(use)
-        call = Call(self.number, self.gm, args, use, key.existing_gradients)
+        variant = Variant(self._masks.graph(key.left_out), use)
+        call = Call(self.number, variant.gm, args, use, key.existing_gradients)
         device = call.device
 
         def partition(joint: fx.GraphModule, num_forward_outputs: int) -> Any:
@@ -281,7 +285,7 @@ class Region:
         def done(held: bool) -> None:  # outlives the call, and must not hold its arguments
             self._note_backward(held, variant, device)
 
-        gm = cut_off(self.gm, use.cut)
+        gm = cut_off(variant.gm, use.cut)
         try:
             with progress_line() as progress, functorch_config.patch(donated_buffer=False), eager_kernels():
                 progress.tracing()
