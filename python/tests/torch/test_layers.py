@@ -5,7 +5,8 @@ from __future__ import annotations
 import ast
 import inspect
 import pydoc
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Set
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -135,6 +136,44 @@ def private_names(source: str) -> list[str]:
     return found
 
 
+# Private by their names only: ops and named tuples; Python's own.
+NOT_PYTORCH = {"_unsafe_view", "_replace", "_asdict", "_fields", "_getframe"}
+
+
+def private_attributes(source: str, own: Set[str]) -> list[str]:
+    """Attributes with an underscore that no class or file of the package has, read by name or by text."""
+    found = []
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.Attribute):
+            name = node.attr
+        elif isinstance(node, ast.Call) and ast.unparse(node.func) in ("getattr", "setattr", "hasattr"):
+            name = ast.literal_eval(node.args[1]) if isinstance(node.args[1], ast.Constant) else ""
+        elif isinstance(node, ast.Subscript) and ast.unparse(node.value).endswith("__dict__"):
+            name = ast.literal_eval(node.slice) if isinstance(node.slice, ast.Constant) else ""
+        else:
+            continue
+        if name.startswith("_") and not name.startswith("__") and name not in own | NOT_PYTORCH:
+            found.append(f"line {node.lineno}: {name}")
+    return found
+
+
+def own_names(files: Sources) -> set[str]:
+    """Attributes, methods and functions that files declare."""
+    trees = [ast.parse(source) for source in files.values()]
+    functions = {n.name for tree in trees for n in ast.walk(tree) if isinstance(n, ast.FunctionDef)}
+    return functions | {name for tree in trees for name in declared(tree)}
+
+
+@cache
+def names_of_the_package() -> set[str]:
+    return own_names(sources())
+
+
+@pytest.mark.parametrize("name", sorted(set(sources()) - {"base.private"}))
+def test_private_attributes_of_pytorch_are_read_in_one_file(name: str) -> None:
+    assert private_attributes(sources()[name], names_of_the_package()) == []
+
+
 @pytest.mark.parametrize("name", sorted(set(sources()) - {"base.private"}))
 def test_private_names_of_pytorch_come_from_one_file(name: str) -> None:
     assert private_names(sources()[name]) == []
@@ -195,6 +234,10 @@ a, session.known.bytes = 1, 2
 def test_private_names_are_found() -> None:
     source = "from torch import _dynamo, nn\nfrom torch._C import f\ntorch._C.f()\ntorch.__version__"
     assert set(private_names(source)) == {"torch._dynamo", "torch._C.f", "torch._C"}
+    own = "class A:\n    def _f(self): self._b = 1"
+    source = "a._b; a._f(); t._cdata; getattr(t, '_local'); m.__dict__['_call'] = t.__class__; s._replace()"
+    found = ["line 1: _call", "line 1: _cdata", "line 1: _local"]
+    assert sorted(private_attributes(source, own_names({"": own}))) == found
 
 
 def test_only_public_names_are_shown() -> None:

@@ -2,22 +2,13 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
 import torch
 
-from .private import (
-    ProfilerActivity,
-    ProfilerConfig,
-    ProfilerState,
-    RecordScope,
-    _autograd,
-    _ExperimentalConfig,
-    _ExtraFields_Allocation,
-)
+from .private import AllocationFields, start_profiler, stop_profiler
 
 
 class AllocatorTrace:
@@ -72,27 +63,15 @@ class AllocatorTrace:
         return top, level
 
 
-def _start() -> None:
-    # The profiler library announces each start on stderr unless told not to, before its first use.
-    os.environ.setdefault("KINETO_LOG_LEVEL", "6")
-    config = ProfilerConfig(ProfilerState.KINETO, False, True, False, False, False, _ExperimentalConfig())
-    activities = {ProfilerActivity.CPU}
-    profiler: Any = _autograd
-    profiler._prepare_profiler(config, activities)
-    # Only scopes that nothing here opens: memory events are recorded all the same, ops are not.
-    profiler._enable_profiler(config, activities, {RecordScope.USER_SCOPE})
-
-
 def _stop() -> list[tuple[int, int, int]]:
     """The events since the start, in order: (time, address, bytes)."""
-    profiler: Any = _autograd
     found: list[tuple[int, int, int, int]] = []
-    stack = list(profiler._disable_profiler().experimental_event_tree())
+    stack = stop_profiler()
     while stack:
         event = stack.pop()
         stack.extend(event.children)
         fields = event.extra_fields
-        if isinstance(fields, _ExtraFields_Allocation) and fields.device.type == "cpu":
+        if isinstance(fields, AllocationFields) and fields.device.type == "cpu":
             found.append((event.start_time_ns, len(found), fields.ptr, fields.alloc_size))
     return [(when, ptr, size) for when, _, ptr, size in sorted(found)]
 
@@ -112,7 +91,7 @@ def trace_allocations() -> Iterator[AllocatorTrace]:
     """Record every allocation and free of the CPU allocator while the block runs (all threads)."""
     if _open:
         _hand_out()
-    _start()
+    start_profiler()
     trace = AllocatorTrace()
     _open.append(trace)
     try:
@@ -121,7 +100,7 @@ def trace_allocations() -> Iterator[AllocatorTrace]:
         _hand_out()
         _open.remove(trace)
         if _open:
-            _start()
+            start_profiler()
 
 
 def bytes_left(fn: Callable[[], Any], device: torch.device) -> int:

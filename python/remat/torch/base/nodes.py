@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import fx
 
-from .private import OpOverload, partitioners
+from .private import OpOverload, schema
 
 # Blocks of the CUDA allocator are multiples of this.
 _CUDA_BLOCK = 512
@@ -17,7 +17,6 @@ RNG_STATE_BYTES = {"cpu": 5056, "cuda": 16}
 # Outputs of no more bytes, such as a loss, count as held.
 SMALL = 1024
 BUILTIN_NAMESPACES = {"aten", "prims"}
-_partitioners: Any = partitioners
 
 
 def cuda_devices() -> list[int]:
@@ -39,14 +38,6 @@ def outputs_of(gm: fx.GraphModule) -> list[Any]:
 
 def arguments(node: fx.Node) -> tuple[Any, ...]:
     return node.args
-
-
-def is_primal(node: fx.Node) -> bool:
-    return bool(_partitioners._is_primal(node))
-
-
-def is_tangent(node: fx.Node) -> bool:
-    return bool(_partitioners._is_tangent(node))
 
 
 def tensors_of(val: Any) -> list[torch.Tensor]:
@@ -72,7 +63,7 @@ def is_random(node: fx.Node) -> bool:
     if torch.Tag.nondeterministic_seeded not in node.target.tags:
         return False
     # Attention kernels carry the tag even where they drop nothing.
-    for position, argument in enumerate(node.target._schema.arguments):
+    for position, argument in enumerate(schema(node.target).arguments):
         if argument.name == "dropout_p":
             given = node.args[position] if position < len(node.args) else node.kwargs.get("dropout_p", 0.0)
             return bool(given != 0.0)
@@ -80,7 +71,7 @@ def is_random(node: fx.Node) -> bool:
 
 
 def is_mutable(node: fx.Node) -> bool:
-    return isinstance(node.target, OpOverload) and node.target._schema.is_mutable
+    return isinstance(node.target, OpOverload) and schema(node.target).is_mutable
 
 
 def is_write_to_input(node: fx.Node) -> bool:
@@ -103,7 +94,7 @@ def returns_alias(node: fx.Node) -> bool:
     target = node.target
     if not isinstance(target, OpOverload):
         return False
-    returns = target._schema.returns
+    returns = schema(target).returns
     return bool(returns) and all(r.alias_info is not None and not r.alias_info.is_write for r in returns)
 
 

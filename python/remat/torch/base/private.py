@@ -1,12 +1,12 @@
-"""The private names of PyTorch that the front-end imports, in one place. Seen in 2.13.
+"""What the front-end needs of PyTorch that is private: names, and attributes of its objects, in one place.
 
-Private attributes of its objects stand where they are used: kernels of ops (trace/kernels.py), sharded
-modules (session/sharding.py), versions and storages of tensors.
+Seen in 2.10.0, 2.11.0, 2.12.1, 2.13.0, 2.14.1 and 2.15.0, except where a comment says which.
 """
 
 from __future__ import annotations
 
 import inspect
+import os
 import types
 import warnings
 from collections.abc import Callable
@@ -29,14 +29,11 @@ from torch._C._profiler import (
     ProfilerState,
     RecordScope,
     _ExperimentalConfig,
-    _ExtraFields_Allocation,
+    _ExtraFields_Allocation as AllocationFields,
 )
 from torch._functorch import config as functorch_config, partitioners
-from torch._functorch._aot_autograd.descriptors import (
-    PlainAOTOutput,
-    SavedForBackwardsAOTOutput,
-    SavedForBackwardsNoVcCheckAOTOutput,
-)
+from torch._functorch._aot_autograd import descriptors
+from torch._functorch._aot_autograd.descriptors import PlainAOTOutput, SavedForBackwardsAOTOutput
 from torch._functorch.aot_autograd import aot_module_simplified
 from torch._guards import CompileContext, detect_fake_mode
 from torch._inductor.custom_graph_pass import CustomPartitionerFn
@@ -45,6 +42,15 @@ from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_modes
 
 rng_prims: Any = torch._prims.rng_prims
+_partitioners: Any = partitioners
+# What an autograd function of the model stores on its context. 2.10 checks versions of that as of all else.
+SavedForBackwardsNoVcCheckAOTOutput: Any = getattr(
+    descriptors, "SavedForBackwardsNoVcCheckAOTOutput", SavedForBackwardsAOTOutput
+)
+# In 2.10 it takes methods of loggers alone, which are all that it is used for.
+IGNORED_LOGGING = next(
+    name for name in ("ignore_logging_functions", "ignore_logger_methods") if hasattr(_dynamo.config, name)
+)
 
 
 def inductor() -> tuple[Any, type[Exception]]:
@@ -75,14 +81,113 @@ def _parameters(function: Callable[..., Any]) -> Any:
     return inspect.signature(function).parameters
 
 
-def insert_module_state(module: Any, state: Any) -> None:
-    """Let a module have the sharding of another one; imported where PyTorch can do distributed work."""
+def start_profiler() -> None:
+    """Events of the allocator are recorded from here on. `_prepare_profiler`, `_enable_profiler`."""
+    # The profiler library announces each start on stderr unless told not to, before its first use.
+    os.environ.setdefault("KINETO_LOG_LEVEL", "6")
+    config = ProfilerConfig(ProfilerState.KINETO, False, True, False, False, False, _ExperimentalConfig())
+    activities = {ProfilerActivity.CPU}
+    profiler: Any = _autograd
+    profiler._prepare_profiler(config, activities)
+    # Only scopes that nothing here opens: memory events are recorded all the same, ops are not.
+    profiler._enable_profiler(config, activities, {RecordScope.USER_SCOPE})
+
+
+def stop_profiler() -> list[Any]:
+    """The events since the start, as trees; those of the allocator have `AllocationFields`."""
+    profiler: Any = _autograd
+    return list(profiler._disable_profiler().experimental_event_tree())
+
+
+def is_primal(node: torch.fx.Node) -> bool:
+    """Is it an input of the forward half? `_is_primal` of partitioners."""
+    return bool(_partitioners._is_primal(node))
+
+
+def is_tangent(node: torch.fx.Node) -> bool:
+    """Is it the gradient of an output? `_is_tangent` of partitioners."""
+    return bool(_partitioners._is_tangent(node))
+
+
+def storage_id(tensor: torch.Tensor) -> int:
+    """The same number for all that show one storage, traced tensors too. `_cdata` of storages."""
+    return int(tensor.untyped_storage()._cdata)
+
+
+def write_count(tensor: torch.Tensor) -> int:
+    """How often the tensor was written to. `_version` of tensors."""
+    return int(tensor._version)
+
+
+def local_part(tensor: torch.Tensor) -> torch.Tensor:
+    """This rank's part of a tensor that is split between ranks. `_local_tensor` of DTensor."""
+    part: torch.Tensor = getattr(tensor, "_local_tensor", tensor)
+    return part
+
+
+def schema(op: OpOverload) -> Any:
+    """Names and aliases of arguments and results. `_schema` of ops."""
+    return op._schema
+
+
+def builtin(op: OpOverload) -> Callable[..., Any]:
+    """What an op calls, without what it looks up on the way. `_op` of ops."""
+    call: Callable[..., Any] = op._op
+    return call
+
+
+def forget_kernels(op: OpOverload) -> None:
+    """After a change of `py_kernels`. `_dispatch_cache` of ops."""
+    op._dispatch_cache.clear()
+
+
+def takes_a_list(run: Callable[[list[Any]], Any]) -> Callable[[list[Any]], Any]:
+    """Tells AOTAutograd that the function takes its arguments in a list, which it empties. `_boxed_call`."""
+    marked: Any = run
+    marked._boxed_call = True
+    return run
+
+
+# Attributes of optimizers, and of modules that were compiled.
+OPTIMIZER_HOOKS = ("_optimizer_step_pre_hooks", "_optimizer_step_post_hooks")
+COMPILED_CALL = "_compiled_call_impl"
+
+
+def eager_call(module: torch.nn.Module) -> Callable[..., Any]:
+    """A call of the module, with its hooks, that is not compiled. `_call_impl` of modules."""
+    call: Callable[..., Any] = module._call_impl
+    return call
+
+
+def share_sharding(module: Any, sharded: Any) -> None:
+    """Let a module have the sharding of another one. `_get_fsdp_state`, `_insert_module_state`."""
+    # Not at import: this PyTorch may be built without what is distributed.
     from torch.distributed import _composable_state
 
-    _composable_state._insert_module_state(module, state)
+    _composable_state._insert_module_state(module, sharded._get_fsdp_state())
+
+
+def parameter_groups(module: Any) -> list[Any]:
+    """What a sharded module gathers at once."""
+    return list(module._get_fsdp_state()._fsdp_param_groups)
+
+
+def sharded_part(parameter: Any) -> torch.Tensor:
+    """Of a parameter of a group, this rank's part. `_sharded_param_data`."""
+    part: torch.Tensor = parameter._sharded_param_data
+    return part
+
+
+def gathered_parameter(parameter: Any) -> torch.Tensor | None:
+    """Of a parameter of a group, the whole, once it was gathered. `_unsharded_param`."""
+    return getattr(parameter, "_unsharded_param", None)
 
 
 __all__ = [
+    "COMPILED_CALL",
+    "IGNORED_LOGGING",
+    "OPTIMIZER_HOOKS",
+    "AllocationFields",
     "CompileContext",
     "CustomPartitionerFn",
     "DispatchKey",
@@ -90,29 +195,36 @@ __all__ = [
     "FakeTensorMode",
     "OpOverload",
     "PlainAOTOutput",
-    "ProfilerActivity",
-    "ProfilerConfig",
-    "ProfilerState",
-    "RecordScope",
     "SavedForBackwardsAOTOutput",
     "SavedForBackwardsNoVcCheckAOTOutput",
     "TensorBase",
     "TorchDispatchMode",
     "_AutoDispatchBelowAutograd",
     "_DisableAutocast",
-    "_ExperimentalConfig",
-    "_ExtraFields_Allocation",
     "_VariableFunctions",
-    "_autograd",
     "_disable_current_modes",
     "_dispatch_get_all_op_names",
     "_dynamo",
     "aot_module_simplified",
+    "builtin",
     "compiled_apart",
     "detect_fake_mode",
+    "eager_call",
+    "forget_kernels",
     "functorch_config",
+    "gathered_parameter",
     "inductor",
-    "insert_module_state",
-    "partitioners",
+    "is_primal",
+    "is_tangent",
+    "local_part",
+    "parameter_groups",
     "rng_prims",
+    "schema",
+    "sharded_part",
+    "share_sharding",
+    "start_profiler",
+    "stop_profiler",
+    "storage_id",
+    "takes_a_list",
+    "write_count",
 ]

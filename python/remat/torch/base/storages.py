@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch.utils._pytree import tree_leaves
 
-from .private import FakeTensor
+from .private import FakeTensor, local_part
 
 
 def tensor_storages(root: Any, device_type: str | None = None) -> dict[int, int]:
@@ -33,7 +33,7 @@ def _add_storage(found: dict[int, int], tensor: torch.Tensor, device_type: str |
     if isinstance(tensor, FakeTensor) or tensor.device.type == "meta":
         return
     # A tensor that is split between ranks: this rank's part of it.
-    local = getattr(tensor, "_local_tensor", tensor)
+    local = local_part(tensor)
     if tensor.is_leaf and tensor.grad is not None:
         _add_storage(found, tensor.grad, device_type)
     if device_type is not None and tensor.device.type != device_type:

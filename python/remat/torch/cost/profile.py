@@ -20,7 +20,7 @@ from torch.utils._pytree import tree_map
 from ..base.allocator import trace_allocations
 from ..base.errors import UnsupportedModelError
 from ..base.nodes import cuda_devices, may_run_twice, storage_bytes, tensors_of
-from ..base.private import _DisableAutocast
+from ..base.private import _DisableAutocast, storage_id
 from ..trace.inplace import OVER, over_argument
 from ..trace.kernels import kernel_of
 from .cost import Cost, Progress
@@ -57,7 +57,7 @@ def measure_ops(nodes: Mapping[str, fx.Node], progress: Progress | None = None) 
 def _made_storages(result: Any) -> tuple[int, ...]:
     sizes: dict[int, int] = {}
     for tensor in tensors_of(result):
-        sizes.setdefault(tensor.untyped_storage()._cdata, storage_bytes(tensor))
+        sizes.setdefault(storage_id(tensor), storage_bytes(tensor))
     return tuple(sizes.values())
 
 

@@ -17,6 +17,7 @@ from torch.utils.flop_counter import flop_registry
 import remat
 
 from ..base.nodes import tensors_of
+from ..base.private import OpOverload, schema
 from .cost import Cost
 
 # Elementwise work by element of the largest operand, by the start of the op's name; first match counts.
@@ -106,10 +107,9 @@ def _traced(arg: Any) -> Any:
 
 def _by_name(node: fx.Node) -> dict[str, Any]:
     """The arguments by the names of the op's schema."""
-    schema = getattr(node.target, "_schema", None)
-    if schema is None:
+    if not isinstance(node.target, OpOverload):
         return {}
-    named = dict(zip((a.name for a in schema.arguments), _traced(node.args), strict=False))
+    named = dict(zip((a.name for a in schema(node.target).arguments), _traced(node.args), strict=False))
     return {**named, **_traced(node.kwargs)}
 
 

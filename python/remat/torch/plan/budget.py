@@ -11,7 +11,7 @@ from torch.utils._pytree import tree_leaves
 import remat
 
 from ..base.nodes import storage_bytes
-from ..base.private import FakeTensorMode
+from ..base.private import OPTIMIZER_HOOKS, FakeTensorMode
 from ..base.units import format_bytes
 
 # Free memory changes a little from start to start; plans that are stored should not.
@@ -111,7 +111,7 @@ def _double(optimizer: torch.optim.Optimizer) -> Any:
     double: Any = object.__new__(type(optimizer))
     # A scheduler leaves its own `step` on the instance, bound to the real optimizer.
     double.__dict__.update({k: v for k, v in optimizer.__dict__.items() if k != "step"})
-    for hooks in ("_optimizer_step_pre_hooks", "_optimizer_step_post_hooks"):
+    for hooks in OPTIMIZER_HOOKS:
         double.__dict__[hooks] = OrderedDict()
     double.state = defaultdict(dict)
     return double

@@ -10,7 +10,8 @@ import torch
 from torch import fx
 from torch.multiprocessing.reductions import StorageWeakRef
 
-from ..base.nodes import SMALL, is_tangent
+from ..base.nodes import SMALL
+from ..base.private import is_tangent, storage_id, takes_a_list
 
 
 class Watch:
@@ -47,7 +48,7 @@ class Watch:
         context = self._context()
         # The backward's own saved tensors hold no output for the caller.
         return context is None or all(
-            saved.untyped_storage()._cdata != storage.cdata
+            storage_id(saved) != storage.cdata
             for saved in context.saved_tensors
             if isinstance(saved, torch.Tensor)
         )
@@ -72,9 +73,8 @@ def watch_tangents(
         refs = [StorageWeakRef(storage) for storage in storages if storage.nbytes() > SMALL]
         del storages
         results = run(args)
-        own = {t.untyped_storage()._cdata for t in results if isinstance(t, torch.Tensor)}
+        own = {storage_id(t) for t in results if isinstance(t, torch.Tensor)}
         note(any(not ref.expired() and ref.cdata not in own for ref in refs))
         return results
 
-    watched._boxed_call = True  # type: ignore[attr-defined]
-    return watched
+    return takes_a_list(watched)

@@ -17,7 +17,7 @@ import torch
 from torch import fx
 
 from ..base.nodes import output_node
-from ..base.private import OpOverload, TensorBase, _VariableFunctions
+from ..base.private import OpOverload, TensorBase, _VariableFunctions, builtin, takes_a_list
 
 aten = torch.ops.aten
 _functions: Any = _VariableFunctions
@@ -60,14 +60,12 @@ def callee_of(target: Any) -> Callable[..., Any]:
     bound = _BINDINGS.get(target)
     if bound is not None:
         return bound
-    return target._op if type(target) is OpOverload else target  # type: ignore[no-any-return]
+    return builtin(target) if type(target) is OpOverload else target  # type: ignore[no-any-return]
 
 
 def boxed(gm: fx.GraphModule) -> Callable[[list[Any]], Any]:
     """A callable that takes its arguments in a list, empties it, and frees every tensor at its last read."""
-    run = _Source(gm).compiled()
-    run._boxed_call = True
-    return run
+    return takes_a_list(_Source(gm).compiled())
 
 
 class _Source:

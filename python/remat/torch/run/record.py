@@ -14,7 +14,7 @@ from torch import fx
 from torch.utils._pytree import tree_leaves
 
 from ..base.nodes import module_path
-from ..base.private import TorchDispatchMode
+from ..base.private import TorchDispatchMode, takes_a_list
 from .codegen import boxed, callee_of
 
 Bits = frozenset[bytes]
@@ -127,5 +127,4 @@ def recordable(half: fx.GraphModule) -> Callable[[list[Any]], Any]:
             return plain(args)
         return _Recording(half, _recorded).boxed_run(args)
 
-    run._boxed_call = True  # type: ignore[attr-defined]
-    return run
+    return takes_a_list(run)

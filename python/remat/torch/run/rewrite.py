@@ -18,11 +18,12 @@ import torch
 from torch import fx
 
 from ..base.errors import UnsupportedModelError
-from ..base.nodes import RNG_STATE_BYTES, is_tangent, output_node, storage_bytes, tensors_of
+from ..base.nodes import RNG_STATE_BYTES, output_node, storage_bytes, tensors_of
 from ..base.private import (
     SavedForBackwardsAOTOutput,
     SavedForBackwardsNoVcCheckAOTOutput,
     detect_fake_mode,
+    is_tangent,
     rng_prims,
 )
 from ..base.step import Op, StepGraph

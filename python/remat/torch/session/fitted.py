@@ -9,7 +9,7 @@ from typing import Any
 import torch
 
 from ..base.errors import errors_stand_alone
-from ..base.private import compiled_apart
+from ..base.private import COMPILED_CALL, compiled_apart, eager_call
 from ..run.generators import generator_states
 from ..trace.tracing import permissive_tracing
 from .proof import Step, copies, traced_alone
@@ -22,10 +22,10 @@ def compiled(model: torch.nn.Module, session: Session) -> torch.nn.Module:
     if session.sharding is not None:
         return session.sharding.compiled(lambda call: _compiled_call(call, session))
     fitted = copy.copy(model)
-    call = _compiled_call(fitted._call_impl, session)
+    call = _compiled_call(eager_call(fitted), session)
     if session.shared.options.verify:
         call = _proved(call, fitted, session)
-    fitted.__dict__["_compiled_call_impl"] = call
+    fitted.__dict__[COMPILED_CALL] = call
     return fitted
 
 
@@ -56,7 +56,7 @@ def _proved(traced: Callable[..., Any], model: torch.nn.Module, session: Session
 
     traced: calls of the model through the session's backend.
     """
-    shared, call = session.shared, model._call_impl
+    shared, call = session.shared, eager_call(model)
     known = 0
 
     @errors_stand_alone

@@ -16,7 +16,7 @@ import torch
 from torch import fx
 
 from ..base.nodes import SMALL
-from ..base.private import _disable_current_modes, functorch_config
+from ..base.private import _disable_current_modes, functorch_config, write_count
 from ..base.progress import progress_line
 from ..base.step import OutputUse
 from ..plan.report import PlanReport
@@ -148,9 +148,9 @@ class Region:
     def _run(self, run: Any, args: Sequence[Any]) -> Any:
         if self._overwritten is not None:
             return run(*args)
-        versions = [a._version if isinstance(a, torch.Tensor) else 0 for a in args]
+        versions = [write_count(a) if isinstance(a, torch.Tensor) else 0 for a in args]
         results = run(*args)
-        after = [a._version if isinstance(a, torch.Tensor) else 0 for a in args]
+        after = [write_count(a) if isinstance(a, torch.Tensor) else 0 for a in args]
         self._overwritten = {i for i, version in enumerate(versions) if after[i] != version}
         return results
 

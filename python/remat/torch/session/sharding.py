@@ -24,7 +24,16 @@ import torch
 
 from ..base.errors import UnsupportedModelError
 from ..base.nodes import storage_bytes
-from ..base.private import _dynamo, insert_module_state
+from ..base.private import (
+    COMPILED_CALL,
+    _dynamo,
+    eager_call,
+    gathered_parameter,
+    local_part,
+    parameter_groups,
+    sharded_part,
+    share_sharding,
+)
 
 
 @dataclass(frozen=True)
@@ -49,8 +58,8 @@ class _Group:
     def parameters(self) -> Iterator[tuple[Any, _Parameter]]:
         world = self._group.mesh_info.mesh.size(self._group.mesh_info.shard_mesh_dim)
         for each in self._group.fsdp_params:
-            numel = each._sharded_param_data.numel()
-            own = each._sharded_param_data.dtype
+            numel = sharded_part(each).numel()
+            own = sharded_part(each).dtype
             kept = own.itemsize
             # Before the first forward FSDP2 has not looked at its policy.
             gathered = (getattr(each, "param_dtype", None) or own).itemsize
@@ -79,13 +88,8 @@ class _Group:
 
 def _address(parameter: Any) -> int | None:
     """Of the gathered parameter, if it was gathered before."""
-    gathered = getattr(parameter, "_unsharded_param", None)
-    return None if gathered is None else int(_local(gathered).untyped_storage().data_ptr())
-
-
-def _local(tensor: torch.Tensor) -> torch.Tensor:
-    to_local: Any = getattr(tensor, "_local_tensor", None)
-    return tensor if to_local is None else to_local
+    gathered = gathered_parameter(parameter)
+    return None if gathered is None else int(local_part(gathered).untyped_storage().data_ptr())
 
 
 class Sharding:
@@ -123,7 +127,7 @@ class Sharding:
     def _groups(self) -> Iterator[_Group]:
         seen: set[int] = set()
         for module in self.modules:
-            for group in module._get_fsdp_state()._fsdp_param_groups:
+            for group in parameter_groups(module):
                 if id(group) not in seen:
                     seen.add(id(group))
                     yield _Group(group)
@@ -131,7 +135,7 @@ class Sharding:
     def manages(self, parameter: torch.Tensor) -> bool:
         """Is it a parameter that is split between ranks, whole or not?"""
         return any(
-            parameter is each.sharded_param or parameter is getattr(each, "_unsharded_param", None)
+            parameter is each.sharded_param or parameter is gathered_parameter(each)
             for group in self._groups()
             for each, _ in group.parameters()
         )
@@ -204,21 +208,21 @@ class Sharding:
         """
         root = self._copy()
         replaced = [
-            (module, {"forward": compile_call(module.forward), "_compiled_call_impl": _eager_hooks(module)})
+            (module, {"forward": compile_call(module.forward), COMPILED_CALL: _eager_hooks(module)})
             for module in self.modules
             if module is not self.model
         ]
         if self.model in self.modules:
             root.__dict__["forward"] = compile_call(root.forward)
-            call = root._call_impl
+            call = eager_call(root)
         else:
-            call = compile_call(root._call_impl)
+            call = compile_call(eager_call(root))
 
         def run(*args: Any, **kwargs: Any) -> Any:
             with _replaced(replaced):
                 return call(*args, **kwargs)
 
-        root.__dict__["_compiled_call_impl"] = run
+        root.__dict__[COMPILED_CALL] = run
         return root
 
     def _copy(self) -> torch.nn.Module:
@@ -227,13 +231,15 @@ class Sharding:
         copied: Any = object.__new__(type(model))
         copied.__dict__.update(model.__dict__)
         if model in self.modules:
-            insert_module_state(copied, model._get_fsdp_state())
+            share_sharding(copied, model)
         return copied
 
 
 def _eager_hooks(module: Any) -> Callable[..., Any]:
     disable: Any = _dynamo.disable
-    run: Callable[..., Any] = disable(module._call_impl, reason="FSDP2 gathers and frees parameters in hooks")
+    run: Callable[..., Any] = disable(
+        eager_call(module), reason="FSDP2 gathers and frees parameters in hooks"
+    )
     return run
 
 

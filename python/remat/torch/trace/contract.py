@@ -29,6 +29,7 @@ from ..base.nodes import (
     storage_bytes,
     tensors_of,
 )
+from ..base.private import storage_id
 from ..base.step import Op, OutputUse, StepGraph
 from .schedule import placeholders, schedule
 
@@ -78,11 +79,11 @@ class _Contraction:
 
     def _new_value(self, name: str, tensor: torch.Tensor) -> int:
         index = self.step.add_value(name, storage_bytes(tensor))
-        self.storage_value[tensor.untyped_storage()._cdata] = index
+        self.storage_value[storage_id(tensor)] = index
         return index
 
     def _value_at(self, tensor: torch.Tensor) -> int | None:
-        return self.storage_value.get(tensor.untyped_storage()._cdata)
+        return self.storage_value.get(storage_id(tensor))
 
     def _add_input(self, node: fx.Node) -> None:
         val = node.meta.get("val")

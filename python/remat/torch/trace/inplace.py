@@ -15,7 +15,7 @@ import torch
 from torch import fx
 
 from ..base.nodes import BUILTIN_NAMESPACES
-from ..base.private import OpOverload
+from ..base.private import OpOverload, builtin, schema
 from ..base.step import StepGraph
 from .kernels import is_own
 
@@ -80,7 +80,7 @@ def _over_if_alike(over: Any, op: Any, position: int) -> Callable[..., Any]:
 
     op: what runs otherwise, with the argument at `position`.
     """
-    over, op = (f._op if isinstance(f, OpOverload) else f for f in (over, op))
+    over, op = (builtin(f) if isinstance(f, OpOverload) else f for f in (over, op))
 
     def write_over(argument: torch.Tensor, *rest: Any) -> Any:
         shape, strides = argument.shape, argument.stride()
@@ -176,7 +176,7 @@ def _is_ours(owner: fx.Node) -> bool:
     target = owner.target
     if isinstance(target, OpOverload):
         # What writes to an input returns that.
-        if target._schema.is_mutable:
+        if schema(target).is_mutable:
             return False
         return owner.op == "call_function" and target.namespace in BUILTIN_NAMESPACES
     return owner.op == "call_function" and is_own(target)

@@ -15,6 +15,8 @@ from ..base.private import (
     _AutoDispatchBelowAutograd,
     _dispatch_get_all_op_names,
     detect_fake_mode,
+    forget_kernels,
+    storage_id,
 )
 
 _LSTM: Any = torch.ops.aten.mkldnn_rnn_layer.default
@@ -47,13 +49,13 @@ def eager_kernels() -> Iterator[None]:
     ops = _decomposed_ops()
     removed = [(op, key, op.py_kernels.pop(key)) for op in ops for key in keys if key in op.py_kernels]
     for op, _, _ in removed:
-        op._dispatch_cache.clear()
+        forget_kernels(op)
     try:
         yield
     finally:
         for op, key, kernel in removed:
             op.py_kernels[key] = kernel
-            op._dispatch_cache.clear()
+            forget_kernels(op)
 
 
 def _lstm_that_saves(*args: Any) -> Any:
@@ -118,8 +120,8 @@ def _as_real(traced: Any, real: Any) -> Any:
     corrected = []
     with mode:
         for old, new in zip(traced, real, strict=True):
-            if old.shape != new.shape or old.untyped_storage()._cdata in seen:
+            if old.shape != new.shape or storage_id(old) in seen:
                 old = torch.empty_strided(new.shape, new.stride(), dtype=new.dtype, device=new.device)
-            seen.add(old.untyped_storage()._cdata)
+            seen.add(storage_id(old))
             corrected.append(old)
     return type(traced)(corrected)

@@ -9,7 +9,8 @@ import torch
 from torch import fx
 
 from ..base.errors import UnsupportedModelError
-from ..base.nodes import is_mutable, is_primal, is_random, is_tangent, may_run_twice, outputs_of, tensors_of
+from ..base.nodes import is_mutable, is_random, may_run_twice, outputs_of, tensors_of
+from ..base.private import is_primal, is_tangent
 
 
 def placeholders(gm: fx.GraphModule) -> tuple[list[fx.Node], list[fx.Node]]:

@@ -12,7 +12,7 @@ import torch
 from torch import fx
 
 from ..base.nodes import BUILTIN_NAMESPACES, is_mutable, outputs_of, tensors_of
-from ..base.private import OpOverload
+from ..base.private import OpOverload, storage_id
 
 aten = torch.ops.aten
 _SCATTERS = (aten.slice_scatter.default, aten.select_scatter.default)
@@ -23,7 +23,7 @@ _EMPTY = (aten.empty.memory_format, aten.empty_strided.default, aten.new_empty_s
 def tidy(gm: fx.GraphModule) -> None:
     """Simplify a joint graph."""
     returned = {n for n in outputs_of(gm) if isinstance(n, fx.Node)}
-    storages = {t.untyped_storage()._cdata for n in returned for t in tensors_of(n.meta.get("val"))}
+    storages = {storage_id(t) for n in returned for t in tensors_of(n.meta.get("val"))}
     for node in list(gm.graph.nodes):
         if node.op != "call_function":
             continue
@@ -75,8 +75,8 @@ def _leave_out_copy(node: fx.Node, returned: set[int]) -> None:
     if not _like(old, new) or old.stride() != new.stride() or new.is_conj() or new.is_neg():
         return
     # Nothing in the graph writes to the source if an op made it; what is returned must stay its own.
-    mine, theirs = old.untyped_storage(), new.untyped_storage()
-    if _is_fresh(source) and mine._cdata not in returned and mine.nbytes() == theirs.nbytes():
+    same_size = old.untyped_storage().nbytes() == new.untyped_storage().nbytes()
+    if same_size and storage_id(old) not in returned and _is_fresh(source):
         node.replace_all_uses_with(source)
 
 
@@ -85,9 +85,9 @@ def _is_fresh(node: fx.Node) -> bool:
     target = node.target
     if not isinstance(target, OpOverload) or target.namespace not in BUILTIN_NAMESPACES:
         return False
-    mine = node.meta["val"].untyped_storage()._cdata
+    mine = storage_id(node.meta["val"])
     read = [t for n in node.all_input_nodes for t in tensors_of(n.meta.get("val"))]
-    return not is_mutable(node) and all(t.untyped_storage()._cdata != mine for t in read)
+    return not is_mutable(node) and all(storage_id(t) != mine for t in read)
 
 
 def _pad(graph: fx.Graph, node: fx.Node) -> None:

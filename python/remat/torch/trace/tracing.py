@@ -6,7 +6,7 @@ import logging
 from contextlib import AbstractContextManager
 from typing import Any
 
-from ..base.private import _dynamo
+from ..base.private import IGNORED_LOGGING, _dynamo
 
 _NO_LIMIT = 1 << 30
 
@@ -23,9 +23,11 @@ def permissive_tracing() -> AbstractContextManager[Any]:
     config: Any = _dynamo.config
     once = {method for name, method in vars(logging.Logger).items() if name.endswith("_once")}
     return config.patch(
-        allow_rnn=True,
-        ignore_logging_functions=config.ignore_logging_functions | once,
-        skip_nnmodule_hook_guards=False,
-        recompile_limit=_NO_LIMIT,
-        accumulated_recompile_limit=_NO_LIMIT,
+        {
+            "allow_rnn": True,
+            IGNORED_LOGGING: getattr(config, IGNORED_LOGGING) | once,
+            "skip_nnmodule_hook_guards": False,
+            "recompile_limit": _NO_LIMIT,
+            "accumulated_recompile_limit": _NO_LIMIT,
+        }
     )
