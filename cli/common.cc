@@ -105,6 +105,10 @@ void EffortOptions::declare_limits(CLI::App& command) {
 
 void EffortOptions::declare(CLI::App& command) {
   declare_limits(command);
+  command
+      .add_option("--gap", gap,
+                  "end with a plan proved so near to the fastest: 0.1% (default: only at the limits)")
+      ->type_name("P%");
   add_whole(command, "--threads", plan.threads, 0, 1024, "threads, 0 for all (default: 1)");
   command.add_option("--set", set, "an option of the planner, may be repeated")
       ->type_name("KEY=VALUE")
@@ -115,11 +119,13 @@ void EffortOptions::finish() {
   if (plan.threads == 0) plan.threads = std::max(1, static_cast<int>(std::thread::hardware_concurrency()));
   plan.set = parse_set(set);
   if (time_limit) parse_seconds(*time_limit);
+  if (gap) parse_gap(*gap);
 }
 
 void EffortOptions::apply(Limits& limits) const {
   constexpr double kDefaultSeconds = 10;
   if (work_limit) limits.set_work(*work_limit);
+  if (gap) limits.set_gap(parse_gap(*gap));
   if (time_limit) {
     limits.set_time(parse_seconds(*time_limit));
   } else if (!work_limit) {

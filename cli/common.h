@@ -100,10 +100,11 @@ double parse_seconds(std::string_view text);
 /// "KEY=VALUE" texts as options of a planner. Throws UsageError.
 std::map<std::string, std::string> parse_set(const std::vector<std::string>& texts);
 
-/// --time-limit, --work-limit, --seed, --threads, --set.
+/// --time-limit, --work-limit, --seed, --gap, --threads, --set.
 struct EffortOptions {
   std::optional<std::string> time_limit;
   std::optional<std::int64_t> work_limit;
+  std::optional<std::string> gap;
   std::vector<std::string> set;
   PlanOptions plan;
 

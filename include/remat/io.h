@@ -65,6 +65,8 @@ std::vector<std::string> check_record(const Graph& graph, const PlanRecord& plan
 /// else, zero and negative amounts included; with a `floor` also for a small number below it that has lost
 /// its unit ("70" for "70%"), unless the graph is tiny itself.
 Bytes parse_budget(std::string_view text, Bytes keep_all_peak, Bytes floor = Bytes());
+/// "0.1%" to 0.001. Throws UsageError for anything else.
+double parse_gap(std::string_view text);
 /// For people, three digits: "3.56 GiB", "12.3 MiB", "512 B".
 std::string format_bytes(Bytes bytes);
 /// For people who pass it on: "3.56 GiB (3825205248 bytes)", "512 bytes".

@@ -12,7 +12,7 @@
 
 namespace remat {
 
-enum class StoppedBy { kProof, kTime, kWork, kInterrupted, kTarget };
+enum class StoppedBy { kProof, kTime, kWork, kInterrupted, kTarget, kGap };
 std::string_view to_string(StoppedBy reason);
 
 /// A better plan, or a sign of life. `peak` and `duration` are those of the best plan so far.
@@ -40,6 +40,9 @@ class Limits {
   /// Seconds from the construction of this object.
   Limits& set_time(double seconds);
   Limits& set_work(std::int64_t units);
+  /// How far above its bound a duration is good enough, as a share of the bound: planners end where they
+  /// have such a plan. Never without it.
+  Limits& set_gap(double share);
   /// The flag may be set by a signal handler or another thread; it must outlive this object.
   Limits& set_stop(const std::atomic<bool>* flag);
   Limits& set_progress(ProgressFn fn);
@@ -50,6 +53,8 @@ class Limits {
   bool spend(std::int64_t units);
   /// Reads the clock and the stop flag now.
   bool reached();
+  /// Ends whoever asks this object, for a reason that it does not see itself.
+  void end(StoppedBy reason) { mark(reason); }
   /// Only the reason that was seen first; nothing while no limit is reached.
   std::optional<StoppedBy> stopped_by() const;
 
@@ -58,6 +63,8 @@ class Limits {
   /// Seconds or units left; nothing where no such limit is set here or above.
   std::optional<double> seconds_left() const;
   std::optional<std::int64_t> work_left() const;
+  /// Of this object, else of its parent.
+  std::optional<double> gap() const { return gap_ || !parent_ ? gap_ : parent_->gap(); }
   bool has_work_limit() const { return work_left().has_value(); }
 
   void report(const Progress& progress) const;
@@ -73,6 +80,7 @@ class Limits {
   Clock::time_point start_;
   std::optional<Clock::time_point> deadline_;
   std::optional<std::int64_t> work_limit_;
+  std::optional<double> gap_;
   const std::atomic<bool>* stop_ = nullptr;
   ProgressFn progress_;
   std::atomic<std::int64_t> work_{0};

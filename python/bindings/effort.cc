@@ -31,12 +31,14 @@ PlanOptions read_options(nb::handle seed, nb::handle threads, nb::dict options) 
   return result;
 }
 
-Effort read_effort(std::optional<double> time_limit, nb::handle work_limit, nb::handle seed,
-                   nb::handle threads, nb::dict options) {
+Effort read_effort(std::optional<double> time_limit, nb::handle work_limit,
+                   const std::optional<std::string>& gap, nb::handle seed, nb::handle threads,
+                   nb::dict options) {
   if (time_limit && !(*time_limit >= 0)) {
     throw UsageError("time_limit " + std::to_string(*time_limit) + " is not 0 or more seconds");
   }
-  Effort effort{read_options(seed, threads, options), time_limit, std::nullopt};
+  Effort effort{read_options(seed, threads, options), time_limit, std::nullopt, std::nullopt};
+  if (gap) effort.gap = parse_gap(*gap);
   if (work_limit.is_none()) return effort;
   effort.work_limit = integer(work_limit, "work_limit");
   if (*effort.work_limit < 0)
@@ -49,6 +51,7 @@ Effort read_effort(std::optional<double> time_limit, nb::handle work_limit, nb::
 void Effort::apply(Limits& limits) const {
   if (time_limit) limits.set_time(*time_limit);
   if (work_limit) limits.set_work(*work_limit);
+  if (gap) limits.set_gap(*gap);
 }
 
 PlanStore& plan_store() {
@@ -60,14 +63,14 @@ void bind_effort(nb::module_& m) {
   nb::class_<Effort>(m, "Effort", "How long and how hard a planner may work; see remat.planning.Effort.")
       .def(
           "__init__",
-          [](Effort* self, std::optional<double> time_limit, nb::handle work_limit, nb::handle seed,
-             nb::handle threads, nb::dict options) {
-            new (self) Effort(read_effort(time_limit, work_limit, seed, threads, options));
+          [](Effort* self, std::optional<double> time_limit, nb::handle work_limit,
+             const std::optional<std::string>& gap, nb::handle seed, nb::handle threads, nb::dict options) {
+            new (self) Effort(read_effort(time_limit, work_limit, gap, seed, threads, options));
           },
-          nb::arg("time_limit").none(), nb::arg("work_limit").none(), nb::arg("seed"), nb::arg("threads"),
-          nb::arg("options"),
-          nb::sig("def __init__(self, time_limit: float | None, work_limit: int | None, seed: int, "
-                  "threads: int, options: dict[str, typing.Any]) -> None"));
+          nb::arg("time_limit").none(), nb::arg("work_limit").none(), nb::arg("gap").none(), nb::arg("seed"),
+          nb::arg("threads"), nb::arg("options"),
+          nb::sig("def __init__(self, time_limit: float | None, work_limit: int | None, gap: str | None, "
+                  "seed: int, threads: int, options: dict[str, typing.Any]) -> None"));
 }
 
 }  // namespace remat::python

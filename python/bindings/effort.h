@@ -13,6 +13,7 @@ struct Effort {
   PlanOptions options;
   std::optional<double> time_limit;
   std::optional<std::int64_t> work_limit;
+  std::optional<double> gap;  ///< as a share
 
   void apply(Limits& limits) const;
 };

@@ -54,6 +54,9 @@ void bind_files(nb::module_& m) {
         "`floor` of a graph, a number as text far below it (\"70\" for \"70%\") is an error. Raises "
         "BudgetError.");
   m.def(
+      "parse_gap", [](const std::string& text) { return parse_gap(text); }, nb::arg("gap"),
+      "\"0.1%\" as a share. Raises UsageError.");
+  m.def(
       "describe_budget",
       [](const std::string& asked, std::int64_t bytes) { return describe_budget(asked, Bytes(bytes)); },
       nb::arg("asked"), nb::arg("bytes"),

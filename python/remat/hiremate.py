@@ -132,7 +132,7 @@ def partition(graph: Graph, options: Mapping[str, Any] | None = None) -> list[An
     """The groups that the planner would use, as nested lists of forward ops.
 
     Raises UsageError where the graph has no backward pass."""
-    return _core.hiremate_partition(graph, _core.Effort(None, None, 0, 1, dict(options or {})))
+    return _core.hiremate_partition(graph, _core.Effort(None, None, None, 0, 1, dict(options or {})))
 
 
 def _name(part: object) -> str:

@@ -21,6 +21,7 @@ class Effort(TypedDict, total=False):
     order: Literal["fixed", "free"]
     time_limit: float | None
     work_limit: int | None
+    gap: str | None
     seed: int
     threads: int
     options: Mapping[str, Any] | None
@@ -42,6 +43,7 @@ def asked(
     limits = _core.Effort(
         effort.get("time_limit", 10.0),
         effort.get("work_limit"),
+        effort.get("gap"),
         effort.get("seed", 0),
         effort.get("threads", 1),
         dict(effort.get("options") or {}),
@@ -79,6 +81,8 @@ def plan(
         time_limit: seconds of wall clock, 10.0 by default, or None.
         work_limit: deterministic units of work, None by default. With a work limit, no time limit and a seed
             the same plan comes out on every machine.
+        gap: ``"0.1%"``: end as soon as the plan is proved to be so near to the fastest (`stopped_by` is then
+            "gap"), or at the limits. None by default: only at the limits.
         seed: of the planner's random numbers, 0 by default.
         threads: how many the planner may use, 1 by default.
         options: of the planner itself, by name.
@@ -144,7 +148,7 @@ def layout_effort(call: str, effort: LayoutEffort) -> tuple[_core.Effort, Progre
     if unknown:
         raise TypeError(f"{call}() got an unexpected keyword argument {unknown[0]!r}")
     limits = _core.Effort(
-        effort.get("time_limit", 10.0), effort.get("work_limit"), effort.get("seed", 0), 1, {}
+        effort.get("time_limit", 10.0), effort.get("work_limit"), None, effort.get("seed", 0), 1, {}
     )
     return limits, effort.get("progress")
 

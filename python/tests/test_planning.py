@@ -188,6 +188,9 @@ def test_a_share_needs_the_peak_that_it_is_a_share_of() -> None:
         ({"time_limit": -1.0}, "time_limit -1.000000 is not 0 or more seconds"),
         ({"time_limit": float("nan")}, "is not 0 or more seconds"),
         ({"work_limit": -1}, "work_limit -1 is negative"),
+        ({"gap": "0.1"}, "gap '0.1' is not a percentage: write 0.1%"),
+        ({"gap": "-1%"}, "gap '-1%' is not a percentage: write 0.1%"),
+        ({"gap": ""}, "gap '' is not a percentage: write 0.1%"),
         ({"seed": -1}, "seed -1 is negative"),
         ({"seed": 0.5}, "seed: found 0.5 instead of an integer"),
         ({"threads": 0}, "threads 0 is outside [1, 4096]"),
@@ -223,3 +226,14 @@ def test_a_time_limit_of_zero_ends_at_once() -> None:
     r = remat.plan(chain(200), "50%", time_limit=0)
     assert time.monotonic() - start < 5
     assert r.status in ("feasible", "unknown")
+
+
+def test_a_gap_ends_planning_with_what_is_proved_so_near() -> None:
+    graph = chain(40)
+    near = remat.plan(graph, "30%", gap="60%", time_limit=None, work_limit=50_000_000)
+    assert near.stopped_by == "gap"
+    assert near.gap is not None
+    assert 0 < near.gap <= 0.6
+    best = remat.plan(graph, "30%", time_limit=None, work_limit=50_000_000)
+    assert best.stopped_by != "gap"
+    assert best.duration <= near.duration

@@ -8,7 +8,8 @@
 namespace remat {
 
 std::string_view to_string(StoppedBy reason) {
-  static constexpr std::array<std::string_view, 5> kNames{"proof", "time", "work", "interrupted", "target"};
+  static constexpr std::array<std::string_view, 6> kNames{"proof",       "time",   "work",
+                                                          "interrupted", "target", "gap"};
   return kNames[at(reason)];
 }
 
@@ -25,6 +26,10 @@ Limits& Limits::set_time(double seconds) {
 }
 Limits& Limits::set_work(std::int64_t units) {
   work_limit_ = units;
+  return *this;
+}
+Limits& Limits::set_gap(double share) {
+  gap_ = share;
   return *this;
 }
 Limits& Limits::set_stop(const std::atomic<bool>* flag) {

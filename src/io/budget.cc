@@ -1,8 +1,11 @@
 // Budgets as people write them, in exact integer arithmetic.
 #include <array>
+#include <charconv>
+#include <cmath>
 #include <cstdio>
 #include <optional>
 
+#include "base/numbers.h"
 #include "remat/error.h"
 #include "remat/io.h"
 
@@ -162,6 +165,18 @@ Bytes parse_budget(std::string_view text, Bytes keep_all_peak, Bytes floor) {
   if (*bytes == 0) refuse(text, "is 0 bytes: a budget must be positive");
   if (rest.empty()) refuse_lost_unit(trimmed(text), Bytes(*bytes), floor, keep_all_peak);
   return Bytes(*bytes);
+}
+
+double parse_gap(std::string_view text) {
+  const std::string_view whole = trimmed(text);
+  double percent = 0;
+  const auto [end, error] =
+      std::from_chars(whole.data(), whole.data() + whole.size(), percent, std::chars_format::fixed);
+  const bool is_number = error == std::errc() && std::isfinite(percent) && percent >= 0;
+  if (!is_number || trimmed(whole.substr(narrow<std::size_t>(end - whole.data()))) != "%") {
+    throw UsageError("gap '" + std::string(text) + "' is not a percentage: write 0.1%");
+  }
+  return percent / 100;
 }
 
 }  // namespace remat

@@ -8,6 +8,7 @@ bool Incumbent::offer(Plan plan, const Simulation& cost) {
   cost_ = cost;
   limits_->report(
       {std::string(planner_), limits_->seconds(), cost.peak, cost.duration, within_budget(*problem_, cost)});
+  end_if_good_enough(*problem_, cost, *limits_);
   return true;
 }
 

@@ -13,7 +13,7 @@ namespace remat {
 /// Takes plans, keeps the best by the objective, and reports each better one. Of equal ones the first stays.
 class Incumbent {
  public:
-  Incumbent(const Problem& problem, std::string_view planner, const Limits& limits)
+  Incumbent(const Problem& problem, std::string_view planner, Limits& limits)
       : problem_(&problem), planner_(planner), limits_(&limits) {}
 
   /// True where the plan is kept.
@@ -42,7 +42,7 @@ class Incumbent {
  private:
   const Problem* problem_;
   std::string_view planner_;
-  const Limits* limits_;
+  Limits* limits_;
   std::optional<Plan> plan_;
   Simulation cost_;
 };

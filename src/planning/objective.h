@@ -3,6 +3,7 @@
 
 #include <tuple>
 
+#include "base/numbers.h"
 #include "remat/planner.h"
 
 namespace remat {
@@ -10,6 +11,19 @@ namespace remat {
 /// The plan answers a question for the least duration. Nothing is ever good enough for objective peak.
 inline bool fits(const Problem& problem, const Simulation& cost) {
   return problem.objective == Objective::kTime && within_budget(problem, cost);
+}
+
+/// Near enough to its bound for who set a gap, which is where planners end.
+inline bool is_good_enough(const Problem& problem, const Simulation& cost, Duration bound,
+                           const Limits& limits) {
+  const auto gap = limits.gap();
+  return gap && fits(problem, cost) && real((cost.duration - bound).count()) <= *gap * real(bound.count());
+}
+
+/// Hears of each better plan.
+inline void end_if_good_enough(const Problem& problem, const Simulation& cost, Limits& limits) {
+  if (!problem.duration_bound) return;
+  if (is_good_enough(problem, cost, problem.duration_bound->duration, limits)) limits.end(StoppedBy::kGap);
 }
 
 /// The less the better: plans that fit by duration, then peak; behind them, and for the least peak, by peak,

@@ -5,7 +5,9 @@
 
 #include "helpers/graphs.h"
 #include "helpers/oracle.h"
+#include "remat/generate.h"
 #include "remat/io.h"
+#include "remat/keep_all.h"
 #include "remat/planner.h"
 
 namespace remat {
@@ -185,6 +187,48 @@ TEST(Gate, SaysWhichLimitWasReachedWhereThePlannerDoesNot) {
     return plan_only(kKeepAll);
   };
   EXPECT_EQ(make_plan_with({&graph, Bytes(11)}, "slow", run, limits).stopped_by, StoppedBy::kWork);
+}
+
+// By work, so that no clock is in it.
+PlanResult near_enough(const Problem& problem, std::string_view planner, std::optional<double> share,
+                       std::int64_t& work) {
+  Limits limits;
+  limits.set_work(20'000'000);
+  if (share) limits.set_gap(*share);
+  PlanResult result = make_plan(problem, planner, {}, limits);
+  work = limits.work();
+  return result;
+}
+
+TEST(Gap, EndsPlannersAsSoonAsAPlanIsProvedSoNear) {
+  RandomLayeredOptions shape;
+  shape.ops = 150;
+  const Graph graph = random_layered(shape);
+  Problem problem{&graph, Bytes(keep_all_peak(graph).count() * 8 / 10)};
+  for (std::string_view planner : {"auto", "search"}) {
+    std::int64_t work = 0, work_with_gap = 0;
+    const PlanResult all = near_enough(problem, planner, std::nullopt, work);
+    ASSERT_TRUE(has_plan(all)) << planner;
+    EXPECT_NE(all.stopped_by, StoppedBy::kGap) << planner;
+    ASSERT_GT(gap(all), 0) << planner;
+    const double share = 4 * gap(all) + 0.01;
+    const PlanResult near = near_enough(problem, planner, share, work_with_gap);
+    EXPECT_EQ(near.stopped_by, StoppedBy::kGap) << planner;
+    EXPECT_LE(gap(near), share) << planner;
+    EXPECT_LT(work_with_gap, work / 2) << planner;
+  }
+}
+
+TEST(Gap, OfNothingChangesNothingButWhenItEnds) {
+  const Graph graph = skip_graph();
+  std::int64_t work = 0;
+  const PlanResult result = near_enough({&graph, Bytes(11)}, "auto", 0.0, work);
+  EXPECT_EQ(result.status, Status::kOptimal);
+  EXPECT_EQ(result.cost.duration, Duration(6));
+  EXPECT_EQ(near_enough({&graph, Bytes(5)}, "auto", 1.0, work).status, Status::kInfeasible);
+  Problem least{&graph};
+  least.objective = Objective::kPeak;
+  EXPECT_EQ(near_enough(least, "auto", 1.0, work).cost.peak, Bytes(11));
 }
 
 TEST(PeakObjective, IsHeldToABudgetWhereThereIsOne) {

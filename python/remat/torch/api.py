@@ -72,6 +72,7 @@ def fit(
         order: "fixed" or "free".
         time_limit: seconds for planning.
         work_limit: the same by counted work.
+        gap: how near to the fastest plan is near enough, "0.1%" unless a limit is given.
         seed: of the planner.
         threads: how many it may use.
         plan: carry out this plan instead.

@@ -56,6 +56,21 @@ def test_a_search_without_time_finds_the_first_plan(captured) -> None:
     assert search(graph, target, Options(target, planner="search", work_limit=1)).plan is None
 
 
+def test_planning_ends_where_the_step_is_proved_near_the_fastest(captured) -> None:
+    graph = captured.graph
+    target = int(0.8 * graph.keep_all_peak)
+    found = search(graph, target, Options(target))
+    assert found.stopped_by in ("gap", "proof")
+    assert found.gap is not None
+    assert found.gap <= 0.001
+    # Who gives a limit alone wants what can be had within it.
+    assert Options(target, time_limit=2.0).effort()["gap"] is None
+    assert Options(target, work_limit=2).effort()["gap"] is None
+    assert Options(target, time_limit=2.0, gap="3%").effort()["gap"] == "3%"
+    with pytest.raises(remat.UsageError, match="gap '3' is not a percentage: write 0.1%"):
+        Options.from_mapping({"budget": "80%", "gap": "3"})
+
+
 def test_graphs_in_flight_together_are_planned_without_time() -> None:
     torch.manual_seed(0)
     model, x = Blocks(), torch.randn(256, 64)

@@ -14,7 +14,7 @@ constexpr std::int64_t kMostColumns = 400'000;
 
 class Rounding {
  public:
-  Rounding(const Problem& problem, const Options& options, const Limits& limits)
+  Rounding(const Problem& problem, const Options& options, Limits& limits)
       : problem_(problem), options_(options), best_(problem, "checkmate_lp", limits) {}
 
   void relax(Bytes budget, Limits& limits) {

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "base/numbers.h"
+#include "planning/objective.h"
 #include "planning/options.h"
 
 namespace remat::automatic {
@@ -58,6 +59,7 @@ class Schedule {
     auto reason = limits_.stopped_by();
     if (!reason && too_late_) reason = StoppedBy::kTime;
     const bool is_proved = best_.status == Status::kOptimal || best_.status == Status::kInfeasible;
+    if (is_good_enough()) reason = StoppedBy::kGap;
     if (reason && !is_proved) best_.stopped_by = *reason;
     best_.counters.insert(best_.counters.begin(), called_.begin(), called_.end());
     return std::move(best_);
@@ -95,7 +97,11 @@ class Schedule {
 
   bool done() {
     return best_.status == Status::kOptimal || best_.status == Status::kInfeasible ||
-           (best_.plan && limits_.reached());
+           (best_.plan && limits_.reached()) || is_good_enough();
+  }
+
+  bool is_good_enough() const {
+    return best_.plan && remat::is_good_enough(problem_, best_.cost, best_.duration_bound.duration, limits_);
   }
 
   std::int64_t num_ops() const { return std::ssize(problem_.graph->duration); }

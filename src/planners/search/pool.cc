@@ -18,6 +18,7 @@ void Pool::offer(const Found& found, bool sought) {
   held = found;
   if (!sought && best_) return;
   limits_->report({"search", limits_->seconds(), now.peak, now.duration, within_budget(*problem_, now)});
+  if (sought) end_if_good_enough(*problem_, now, *limits_);
 }
 
 std::optional<Found> Pool::best() const {

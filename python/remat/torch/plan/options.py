@@ -11,6 +11,7 @@ from typing import Any, Literal, TypedDict
 import torch
 
 import remat
+from remat._core import parse_gap
 from remat.planning import Effort
 
 from ..cost.source import Costs
@@ -34,6 +35,7 @@ class FitOptions(TypedDict, total=False):
     order: Literal["fixed", "free"]
     time_limit: float | None
     work_limit: int | None
+    gap: str | None
     seed: int
     threads: int
     plan: remat.Plan | Sequence[int] | str | Path | None
@@ -59,6 +61,8 @@ class CompileOptions(_Budget, FitOptions):
     """
 
 
+# Nearer to the fastest plan than durations can be measured.
+_GAP = "0.1%"
 # Fewer bytes than any training step takes: a number that has lost its percent sign or unit.
 _NO_STEP = 1000
 
@@ -97,6 +101,8 @@ class Options:
         order: "fixed" or "free".
         time_limit: seconds for planning. None: by the size of the graph, 3.5 s for 1000 ops, 20 s at most.
         work_limit: deterministic units of work.
+        gap: planning ends as soon as the step is proved to be within this share of the fastest. None: "0.1%",
+            or only at the limit where a limit of time or work is given.
         seed: of the planner's random numbers.
         threads: how many the planner may use.
         plan: carry out this plan instead of planning: a `remat.Plan`, a list of op indices, or a file's path.
@@ -130,6 +136,7 @@ class Options:
     order: Literal["fixed", "free"] = "fixed"
     time_limit: float | None = None
     work_limit: int | None = None
+    gap: str | None = None
     seed: int = 0
     threads: int = 1
     plan: remat.Plan | Sequence[int] | str | Path | None = None
@@ -168,6 +175,8 @@ class Options:
             raise remat.UsageError(f"remat: calls must be 1 or more, not {options.calls!r}")
         if not isinstance(options.max_shapes, int) or options.max_shapes < 1:
             raise remat.UsageError(f"remat: max_shapes must be 1 or more, not {options.max_shapes!r}")
+        if options.gap is not None:
+            parse_gap(options.gap)
         options._check_kinds()
         if options.order not in ("fixed", "free"):
             raise remat.UsageError(f'remat: order must be "fixed" or "free", not {options.order!r}')
@@ -209,10 +218,12 @@ class Options:
 
     def effort(self) -> Effort:
         """As keywords of the calls that plan."""
+        limited = self.time_limit is not None or self.work_limit is not None
         return {
             "order": self.order,
             "time_limit": self.time_limit,
             "work_limit": self.work_limit,
+            "gap": self.gap if limited or self.gap is not None else _GAP,
             "seed": self.seed,
             "threads": self.threads,
         }

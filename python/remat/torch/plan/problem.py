@@ -88,7 +88,7 @@ class Problem:
 
     def describe(self) -> dict[str, Any]:
         """All that a plan depends on, as a JSON value."""
-        effort = ("planner", "order", "time_limit", "work_limit", "seed", "threads")
+        effort = ("planner", "order", "time_limit", "work_limit", "gap", "seed", "threads")
         return {
             "remat": remat.__version__,
             "graphs": [digest(without_names(part.graph)) for part in self.parts],
