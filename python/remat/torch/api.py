@@ -12,6 +12,7 @@ import remat
 
 from .base.errors import errors_stand_alone
 from .base.progress import progress_line
+from .base.turns import one_at_a_time
 from .plan.options import FitOptions, Options
 from .plan.report import ModelReport
 from .session.captured import captured_step
@@ -83,6 +84,7 @@ def fit(
         executor: "boxed" or "inductor".
         cache_dir: a folder that keeps costs and plans for later processes.
         max_shapes: combinations of input shapes that keep their plans.
+        strict: code that would run without a plan is an error, not a warning.
         group: a process group that shares a plan.
         verify: compare the first step of each plan with eager mode, bit for bit.
 
@@ -103,7 +105,7 @@ def fit(
             "fit: the model's tensors have no memory (meta or fake): it can be captured or swept, not run"
         )
     asked = Options.from_mapping({"budget": budget, **options})
-    with progress_line() as progress:
+    with one_at_a_time(), progress_line() as progress:
         progress.tracing()
         session = Session(asked, model)
         if asked.verify and session.sharding is not None:

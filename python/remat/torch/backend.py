@@ -14,6 +14,7 @@ import remat
 from .base.errors import errors_stand_alone
 from .plan.options import Options
 from .session.session import Session
+from .trace.conversion import watch_conversions
 
 
 class _AskedSession(Session):
@@ -57,8 +58,19 @@ def _compiled(
 ) -> Callable[..., Any]:
     if mode not in (None, "default"):
         raise remat.UsageError(f"remat: mode={mode!r} is not supported, only options")
+    return _session_of(options)(gm, example_inputs)
+
+
+def _session_of(options: dict[str, Any] | None) -> _AskedSession:
     session = _sessions.get(id(options)) if options is not None else None
     if session is None or session.given is not options:
         session = _AskedSession(options)
         _sessions[id(options)] = session
-    return session(gm, example_inputs)
+    return session
+
+
+watch_conversions(
+    lambda backend: backend is remat_backend,
+    lambda _, keywords: _session_of(keywords.get("options")),
+    unlimited=False,
+)

@@ -9,6 +9,7 @@ from typing import Any
 import torch
 
 from .private import AllocationFields, start_profiler, stop_profiler
+from .turns import one_at_a_time
 
 
 class AllocatorTrace:
@@ -88,19 +89,22 @@ def _hand_out() -> None:
 
 @contextmanager
 def trace_allocations() -> Iterator[AllocatorTrace]:
-    """Record every allocation and free of the CPU allocator while the block runs (all threads)."""
-    if _open:
-        _hand_out()
-    start_profiler()
-    trace = AllocatorTrace()
-    _open.append(trace)
-    try:
-        yield trace
-    finally:
-        _hand_out()
-        _open.remove(trace)
+    """Record every allocation and free of the CPU allocator while the block runs: of this thread, and of
+    those that PyTorch lets work for it. Other threads that want to trace wait.
+    """
+    with one_at_a_time():
         if _open:
-            start_profiler()
+            _hand_out()
+        start_profiler()
+        trace = AllocatorTrace()
+        _open.append(trace)
+        try:
+            yield trace
+        finally:
+            _hand_out()
+            _open.remove(trace)
+            if _open:
+                start_profiler()
 
 
 def bytes_left(fn: Callable[[], Any], device: torch.device) -> int:

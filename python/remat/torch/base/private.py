@@ -31,6 +31,9 @@ from torch._C._profiler import (
     _ExperimentalConfig,
     _ExtraFields_Allocation as AllocationFields,
 )
+from torch._dynamo import convert_frame
+from torch._dynamo.eval_frame import innermost_backend
+from torch._dynamo.utils import get_compilation_metrics, graph_break_reasons
 from torch._functorch import config as functorch_config, partitioners
 from torch._functorch._aot_autograd import descriptors
 from torch._functorch._aot_autograd.descriptors import PlainAOTOutput, SavedForBackwardsAOTOutput
@@ -39,6 +42,7 @@ from torch._guards import CompileContext, detect_fake_mode
 from torch._inductor.custom_graph_pass import CustomPartitionerFn
 from torch._ops import OpOverload
 from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
+from torch.fx import _symbolic_trace
 from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_modes
 
 rng_prims: Any = torch._prims.rng_prims
@@ -205,15 +209,20 @@ __all__ = [
     "_disable_current_modes",
     "_dispatch_get_all_op_names",
     "_dynamo",
+    "_symbolic_trace",
     "aot_module_simplified",
     "builtin",
     "compiled_apart",
+    "convert_frame",
     "detect_fake_mode",
     "eager_call",
     "forget_kernels",
     "functorch_config",
     "gathered_parameter",
+    "get_compilation_metrics",
+    "graph_break_reasons",
     "inductor",
+    "innermost_backend",
     "is_primal",
     "is_tangent",
     "local_part",

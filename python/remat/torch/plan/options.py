@@ -46,6 +46,7 @@ class FitOptions(TypedDict, total=False):
     executor: Literal["boxed", "inductor"]
     cache_dir: str | Path | None
     max_shapes: int
+    strict: bool
     group: Any
     margin: int | str
     verify: bool
@@ -116,6 +117,7 @@ class Options:
             keeps what the plan keeps, and measures the peak of the first step.
         cache_dir: a folder that keeps measured costs and plans for later processes.
         max_shapes: combinations of input shapes that keep their plans; past it the least recently used goes.
+        strict: code that would run without a plan is an error, not a warning.
         group: a process group whose ranks train the same model: rank 0 plans, the others carry out its plan.
             All ranks must meet the same shapes in the same order, since each plan is a collective call.
         margin: what budget="auto" leaves free: bytes, or a share of the device's memory.
@@ -147,6 +149,7 @@ class Options:
     executor: Literal["boxed", "inductor"] = "boxed"
     cache_dir: str | Path | None = None
     max_shapes: int = 16
+    strict: bool = False
     group: Any = None
     margin: int | str = "5%"
     verify: bool = False
@@ -177,6 +180,8 @@ class Options:
             raise remat.UsageError(f"remat: max_shapes must be 1 or more, not {options.max_shapes!r}")
         if options.gap is not None:
             parse_gap(options.gap)
+        if not isinstance(options.strict, bool):
+            raise remat.UsageError(f"remat: strict must be True or False, not {options.strict!r}")
         options._check_kinds()
         if options.order not in ("fixed", "free"):
             raise remat.UsageError(f'remat: order must be "fixed" or "free", not {options.order!r}')

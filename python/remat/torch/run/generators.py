@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable
 from typing import Any
 
@@ -10,11 +11,21 @@ import torch
 from ..base.nodes import cuda_devices
 from ..trace.kernels import kernel_of
 
+# The generator is one for all threads: between its state and the draw that belongs to it none may come.
+_drawing = threading.Lock()
+
 
 def run_and_save_rng(
     target: Callable[..., Any], device: str, *args: Any, **kwargs: Any
 ) -> tuple[torch.Tensor, Any]:
     """Run a random op; also the generator's state from before it."""
+    with _drawing:
+        return _run_and_save(target, device, *args, **kwargs)
+
+
+def _run_and_save(
+    target: Callable[..., Any], device: str, *args: Any, **kwargs: Any
+) -> tuple[torch.Tensor, Any]:
     state = torch.cuda.get_rng_state(device) if device.startswith("cuda") else torch.get_rng_state()
     return state, kernel_of(target)(*args, **kwargs)
 
@@ -23,6 +34,11 @@ def run_with_rng(
     state: torch.Tensor, target: Callable[..., Any], device: str, *args: Any, **kwargs: Any
 ) -> Any:
     """Run a random op from a saved state; the generator goes on as if nothing had happened."""
+    with _drawing:
+        return _run_from(state, target, device, *args, **kwargs)
+
+
+def _run_from(state: torch.Tensor, target: Callable[..., Any], device: str, *args: Any, **kwargs: Any) -> Any:
     if device.startswith("cuda"):
         now = torch.cuda.get_rng_state(device)
         torch.cuda.set_rng_state(state, device)

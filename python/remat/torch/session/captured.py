@@ -13,6 +13,7 @@ import remat
 from ..base.errors import UnsupportedModelError
 from ..base.progress import progress_line
 from ..base.step import StepGraph
+from ..base.turns import one_at_a_time
 from ..plan.options import Options
 from ..trace.fake import has_no_memory, with_fake_tensors
 from .fitted import compiled
@@ -49,7 +50,7 @@ def captured_step(
 
     Raises UnsupportedModelError where the model is broken into several graphs, or needs no gradient.
     """
-    with progress_line() as progress:
+    with one_at_a_time(), progress_line() as progress:
         progress.tracing()
         return _captured_step(model, sample_inputs, loss, options)
 
@@ -67,7 +68,7 @@ def _captured_step(
     pipeline = session.shared.pipeline
     found = pipeline.captured or []
     if not found:
-        raise_nothing_planned(model)
+        raise_nothing_planned(model, session.unplanned.where())
     if len(found) > 1:
         raise UnsupportedModelError(
             f"capture: the model is broken into {len(found)} graphs (TORCH_LOGS=graph_breaks says where); "

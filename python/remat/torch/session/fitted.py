@@ -11,7 +11,6 @@ import torch
 from ..base.errors import errors_stand_alone
 from ..base.private import COMPILED_CALL, compiled_apart, eager_call
 from ..run.generators import generator_states
-from ..trace.tracing import permissive_tracing
 from .proof import Step, copies, traced_alone
 from .session import Session
 from .untouched import Snapshot
@@ -42,10 +41,9 @@ def _compiled_call(call: Callable[..., Any], session: Session) -> Callable[..., 
         if not torch.is_grad_enabled():
             return call(*args, **kwargs)  # nothing is saved: there is nothing to plan, and much to trace
         before = session.graph_calls
-        with permissive_tracing():
-            results = planned(*args, **kwargs)
+        results = planned(*args, **kwargs)
         if session.graph_calls == before and session.graph_calls > 0:
-            session.warn_of_no_plan()
+            session.say_no_plan()
         return results
 
     return traced

@@ -170,11 +170,18 @@ class Pipeline:
         planned = Planned(report, held, step.tangent_bytes, step.output_bytes(), step.is_random)
         return planned, halves
 
+    def bytes_between(self, numbers: set[int]) -> int:
+        """What these graphs hand to one another and to the caller: no plan recomputes that."""
+        parts = [part for number, part in self._parts.items() if number in numbers]
+        return sum(part.copies * part.made_bytes(part.graph.op_inputs(part.loss)) for part in parts)
+
     def _parts_together(self, captured: Captured, graph: remat.Graph) -> tuple[Part, tuple[Part, ...]]:
         """The step as a part of what is in flight together, and the others of that."""
         number, mates = captured.call.number, self.flight.mates(captured.call.number)
         counted = captured.call.existing_gradients > 0 or self.surroundings.sharding is not None
-        part = Part.of(captured.step, graph, counted, self.flight.calls, number, self.flight.before(number))
+        part = Part.of(
+            captured.step, graph, counted, self.flight.calls(number), number, self.flight.before(number)
+        )
         known = self._parts.get(number)
         if mates and (known is None or known.key != part.key):
             self.flight.plan_anew()  # the others were planned beside something else

@@ -45,19 +45,25 @@ class Preparation:
         """
         with self.session.shared.preparing():
             self._look_at_loss()
-            with self._untouched() as snapshot:
-                self._forward()
-                snapshot.restore()
-                # There are several graphs: now that all are known, plan them together.
-                self._forward_if_stale()
-                snapshot.restore()
-                if not self.session.shared.report.parts:
-                    raise_nothing_planned(self.model)
-                if self.session.shared.options.executor == "inductor":
-                    return  # what its halves hand over is its own affair; the first step is measured whole
-                self.session.count_unplanned(self._forward, next(self.model.parameters()).device)
-                snapshot.restore()
-                self._forward_if_stale()
+            try:
+                self._plan()
+            finally:
+                self.session.say_breaks()
+
+    def _plan(self) -> None:
+        with self._untouched() as snapshot:
+            self._forward()
+            snapshot.restore()
+            # There are several graphs: now that all are known, plan them together.
+            self._forward_if_stale()
+            snapshot.restore()
+            if not self.session.shared.report.parts:
+                raise_nothing_planned(self.model, self.session.unplanned.where())
+            if self.session.shared.options.executor == "inductor":
+                return  # what its halves hand over is its own affair; the first step is measured whole
+            self.session.count_unplanned(self._forward, next(self.model.parameters()).device)
+            snapshot.restore()
+            self._forward_if_stale()
 
     def prove(self) -> None:
         """Compare a step with the same in eager mode. Raises VerificationError."""
@@ -133,10 +139,11 @@ def _as_leaf(item: Any) -> Any:
     return item
 
 
-def raise_nothing_planned(model: torch.nn.Module) -> NoReturn:
+def raise_nothing_planned(model: torch.nn.Module, where: str) -> NoReturn:
+    """where: Dynamo gave up."""
     if any(p.requires_grad for p in model.parameters()):
         raise UnsupportedModelError(
-            "Dynamo compiled nothing of this model that needs a gradient (TORCH_LOGS=graph_breaks says why); "
+            f"Dynamo compiled nothing of this model that needs a gradient ({where}); "
             "it would run without a plan"
         )
     raise UnsupportedModelError("nothing in this model requires a gradient, so there is nothing to plan")

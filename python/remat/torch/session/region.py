@@ -19,6 +19,7 @@ from ..base.nodes import SMALL
 from ..base.private import _disable_current_modes, functorch_config, write_count
 from ..base.progress import progress_line
 from ..base.step import OutputUse
+from ..base.turns import one_at_a_time
 from ..plan.report import PlanReport
 from ..run.backward import Watch
 from ..run.compile import compile_in_order
@@ -105,14 +106,27 @@ class Region:
         existing = self.shared.surroundings.existing_gradients(args) if training else 0
         return Key(shapes, training, existing, self._masks.left_out(args))
 
+    def knows(self, key: Key) -> bool:
+        return key in self.variants
+
+    def nodes(self) -> Iterable[Any]:
+        """Of the autograd graphs that its calls made, as far as they are alive."""
+        return list(self._contexts)
+
     def __call__(self, args: Sequence[Any], key: Key) -> Any:
         variant = self.variants.get(key)
         if variant is None:
-            variant = self._compile(args, key)
-            # A known model is compared as a whole.
-            if self.shared.options.verify and self.shared.surroundings.model is None:
-                self._prove(variant, args)
+            with one_at_a_time():
+                # Another thread may have been here.
+                variant = self.variants.get(key) or self._made(args, key)
         return self._train(variant, args) if key.training else self._run(variant.run, args)
+
+    def _made(self, args: Sequence[Any], key: Key) -> Variant:
+        variant = self._compile(args, key)
+        # A known model is compared as a whole.
+        if self.shared.options.verify and self.shared.surroundings.model is None:
+            self._prove(variant, args)
+        return variant
 
     def probe(self, args: Sequence[Any]) -> Any:
         """A call without a plan and without gradients; `note_loss` hears about its outputs."""
@@ -224,7 +238,8 @@ class Region:
             if node is not None and not hasattr(node, "saved_tensors"):  # a view of what the graph returned
                 node = next((n for n, _ in node.next_functions if hasattr(n, "saved_tensors")), None)
             if node is not None:
-                self._contexts.add(node)
+                with self.shared.bookkeeping:
+                    self._contexts.add(node)
                 Watch(node, results, lambda graded, held: self._note_use(graded, held, variant))
                 return node
         return None
@@ -233,6 +248,7 @@ class Region:
         """A backward starts."""
         if self.shared.is_proving:
             return
+        self.shared.backward_starts()
         surprises = self.usage.note(graded, held)
         outputs = variant.planned.outputs if variant.planned is not None else {}
         if any(outputs.get(i, 0) > SMALL for i in surprises & variant.use.dropped):

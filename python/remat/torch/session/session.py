@@ -17,17 +17,17 @@ from ..base.private import _dynamo
 from ..base.units import format_bytes
 from ..plan.options import Options
 from ..plan.ranks import of_all_ranks
+from ..trace.conversion import Spot, watch_conversions
 from .flight import InFlight
 from .region import Region
 from .shapes import ShapeTable, compiled_frame, warn_at_recompile_limit
 from .sharding import Sharding
 from .shared import Shared
 from .surroundings import Surroundings
+from .unplanned import WORTH_COUNTING, Unplanned, saved_before
 
 log = logging.getLogger("remat.torch")
 
-# Less than this left by eager code is not worth planning anew.
-_WORTH_COUNTING = 1 << 16
 # Threads of the collectives free their buffers by themselves, on a busy machine after the forward has
 # returned: what is left only sometimes is one of those. (A gathered block, counted for good, was the cause of
 # budgets that were not found under load.)
@@ -48,14 +48,14 @@ class Session:
         if self.sharding is not None and options.group is None:
             options = replace(options, group=self.sharding.process_group)
         surroundings = Surroundings(options, model, self.sharding)
-        flight = InFlight(options.calls, breaks_are_news=self.sharding is None)
-        self.shared = Shared(options, surroundings, flight, only_capture)
+        flight = InFlight(options.calls)
+        self.shared = Shared(options, surroundings, flight, only_capture, self.say_breaks)
         self.regions: list[Region] = []
         self.graph_calls = 0
         self._knows_model = model is not None
         self._shapes = ShapeTable(options.max_shapes)
         self._probing = False
-        self._warned_of_no_plan = False
+        self.unplanned = Unplanned(options.strict, counted=model is not None)
 
     def __call__(self, gm: fx.GraphModule, example_inputs: Sequence[Any]) -> Callable[..., Any]:
         number = len(self.regions)
@@ -78,10 +78,13 @@ class Session:
         if self._probing:
             return region.probe(args)
         training = torch.is_grad_enabled()
-        if training:
-            self._start_call(region)
         key = region.key(args, training)
-        self._shapes.use(region.frame, key.shapes, self._forget_shapes)
+        with self.shared.bookkeeping:
+            if training:
+                self._start_call(region)
+                if not region.knows(key):
+                    self._look_before(args)
+            self._shapes.use(region.frame, key.shapes, self._forget_shapes)
         return region(args, key)
 
     def _start_call(self, region: Region) -> None:
@@ -89,6 +92,8 @@ class Session:
         shared = self.shared
         if not shared.flight.start(region.number, lambda: {r.number: r.in_flight() for r in self.regions}):
             return
+        if not shared.is_preparing:
+            self.say_breaks()
         if shared.flight.stale:
             shared.flight.planned_anew()
             shared.report.forget_all()
@@ -132,14 +137,14 @@ class Session:
         if self.sharding is not None:
             for _ in range(_SHARDED_MEASUREMENTS - 1):
                 # All ranks measure again, or none: a forward is collective.
-                if max(of_all_ranks(self.shared.options.group, excess)) <= _WORTH_COUNTING:
+                if max(of_all_ranks(self.shared.options.group, excess)) <= WORTH_COUNTING:
                     break
                 excess = min(excess, self._bytes_unplanned(forward, device))
-        if excess > _WORTH_COUNTING:
-            log.warning(
-                "code outside the planned graphs leaves %s in memory for the backward, not recomputed "
-                "and taken from the budget (TORCH_LOGS=graph_breaks says where the graphs break)",
-                format_bytes(excess),
+        if excess > WORTH_COUNTING:
+            self.unplanned.say(
+                "left",
+                f"code outside the planned graphs leaves {format_bytes(excess)} in memory for the backward, "
+                f"not recomputed and taken from the budget ({self.unplanned.where()})",
             )
             self.shared.surroundings.count_unplanned(excess)
             self.shared.flight.plan_anew()
@@ -153,14 +158,36 @@ class Session:
         """Ranks that share a plan agree on what they know."""
         agree(self.shared.options.group, self.shared.flight, self.shared.surroundings)
 
-    def warn_of_no_plan(self) -> None:
+    def left_alone(self, spot: Spot) -> None:
+        self.unplanned.left_alone(spot)
+
+    def broken(self, spot: Spot) -> None:
+        self.unplanned.broken(spot)
+
+    def say_breaks(self) -> None:
+        """How many graphs the model has become, if they are more than was said."""
+        together = self.shared.flight.take_news()
+        if together and self.sharding is None:
+            self.unplanned.say_broken(len(together), self.shared.pipeline.bytes_between(together))
+
+    def say_no_plan(self) -> None:
         """A call of the model ran none of its graphs."""
-        if torch.is_grad_enabled() and not self._warned_of_no_plan:
-            self._warned_of_no_plan = True
-            log.warning(
-                "a call of the model ran as in eager mode, without a plan: Dynamo compiled nothing of it, as "
-                "with backward hooks of modules (TORCH_LOGS=graph_breaks says why)"
-            )
+        self.unplanned.say(
+            "call",
+            "a call of the model ran as in eager mode, without a plan: Dynamo compiled nothing of it "
+            f"({self.unplanned.where()})",
+        )
+
+    def _look_before(self, args: Sequence[Any]) -> None:
+        """Eager code between the graphs of a model that Dynamo breaks saves tensors of its own."""
+        if self._knows_model or not self.unplanned.is_broken:
+            return
+        size = saved_before(args, (node for region in self.regions for node in region.nodes()))
+        if size > WORTH_COUNTING:
+            self.unplanned.say_saved(size)
+
+
+watch_conversions(lambda backend: isinstance(backend, Session), lambda session, _: session, unlimited=True)
 
 
 def agree(group: Any, flight: InFlight, surroundings: Surroundings) -> None:

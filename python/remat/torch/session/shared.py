@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import threading
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 from ..plan.options import Options
@@ -18,10 +19,17 @@ class Shared:
 
     is_preparing: calls are those of `fit` itself. is_proving: they are compared with eager mode.
     plans: how many were made so far.
+    bookkeeping: held by a thread while it notes its call.
+    backward_starts: called when the backward of a graph does.
     """
 
     def __init__(
-        self, options: Options, surroundings: Surroundings, flight: InFlight, only_capture: bool
+        self,
+        options: Options,
+        surroundings: Surroundings,
+        flight: InFlight,
+        only_capture: bool,
+        backward_starts: Callable[[], None],
     ) -> None:
         """only_capture: steps are captured instead of planned."""
         self.options, self.surroundings, self.flight = options, surroundings, flight
@@ -30,6 +38,8 @@ class Shared:
         self.report = ModelReport()
         self.is_preparing = self.is_proving = False
         self.plans = 0
+        self.bookkeeping = threading.RLock()
+        self.backward_starts = backward_starts
 
     def note_plan(self, report: PlanReport) -> None:
         self.report.add(report)

@@ -1,0 +1,130 @@
+"""Code of a model that runs without a plan: said once for each place, or an error."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable
+from typing import Any
+
+import torch
+
+from ..base.errors import UnsupportedModelError
+from ..base.units import format_bytes
+from ..trace.conversion import Spot
+
+log = logging.getLogger("remat.torch")
+
+# Less than this left by eager code is not worth a word, nor planning anew.
+WORTH_COUNTING = 1 << 16
+_NAMED = 4
+# Of the reasons of graph breaks that depend on values.
+_DATA = ("depends on input Tensor data", "ata-dependent", "ata dependent", "depends on data")
+
+
+class Unplanned:
+    """What Dynamo leaves alone of one model, and where it breaks it.
+
+    strict: what would be a warning is an error.
+    counted: what such code saves is measured, and taken from the budget.
+    """
+
+    def __init__(self, strict: bool, counted: bool) -> None:
+        self.strict = strict
+        self._so = "nothing of it is recomputed" if counted else "the budget does not cover what it saves"
+        self._said: set[str] = set()
+        self._left: dict[str, Spot] = {}
+        # By place; the number of times that it broke a graph there.
+        self._breaks: dict[str, tuple[Spot, int]] = {}
+
+    def left_alone(self, spot: Spot) -> None:
+        self._left.setdefault(spot.place, spot)
+        self.say(
+            spot.place,
+            f"{spot} has no plan and runs as in eager mode, {self._so}: {spot.reason}",
+        )
+
+    def broken(self, spot: Spot) -> None:
+        _, times = self._breaks.get(spot.place, (spot, 0))
+        self._breaks[spot.place] = spot, times + 1
+
+    def say_broken(self, graphs: int, between: int) -> None:
+        """The model has become so many graphs, and so many bytes pass between them."""
+        advice = ""
+        if any(word in spot.reason for spot, _ in self._breaks.values() for word in _DATA):
+            advice = (
+                "; shapes and branches that do not depend on data do not break it (mixtures of transformers: "
+                'experts_implementation="grouped_mm")'
+            )
+        log.warning(
+            "the model runs as %d graphs, each planned by itself within the common budget; nothing is "
+            "recomputed across a graph break, and %s that pass between graphs stay in memory; breaks: %s%s",
+            graphs,
+            format_bytes(between),
+            self.where(),
+            advice,
+        )
+
+    @property
+    def is_broken(self) -> bool:
+        return bool(self._breaks)
+
+    def say(self, about: str, text: str) -> None:
+        """A warning, once for each matter; with strict=True an error, every time."""
+        if self.strict:
+            raise UnsupportedModelError(f"strict=True: {text}")
+        if about not in self._said:
+            self._said.add(about)
+            log.warning("%s", text)
+
+    def say_saved(self, size: int) -> None:
+        """Eager code before a graph saves so many bytes for the backward."""
+        self.say(
+            "saved",
+            f"code beside the planned graphs saves {format_bytes(size)} for the backward, beyond the budget "
+            f"({self.where()})",
+        )
+
+    def where(self) -> str:
+        """The places that are known."""
+        spots = list({**{place: spot for place, (spot, _) in self._breaks.items()}, **self._left}.values())
+        if not spots:
+            return "TORCH_LOGS=graph_breaks says why"
+        named = [f"{spot}: {spot.reason}" for spot in spots[:_NAMED]]
+        more = len(spots) - len(named)
+        return "; ".join(named) + (f"; {more} more" if more else "")
+
+
+def saved_before(args: Iterable[Any], ours: Iterable[Any]) -> int:
+    """Bytes that the autograd graph behind these tensors saves, up to the nodes that are ours.
+
+    Parameters, and what the nodes keep in ways of their own, are not among them.
+    """
+    nodes = [arg.grad_fn for arg in args if isinstance(arg, torch.Tensor) and arg.grad_fn is not None]
+    seen, storages = set(map(id, ours)), dict[int, int]()
+    keep: list[Any] = []
+    while nodes:
+        node = nodes.pop()
+        if id(node) in seen:
+            continue
+        seen.add(id(node))
+        keep.append(node)
+        nodes += [next_node for next_node, _ in node.next_functions if next_node is not None]
+        for name in dir(node):
+            if name.startswith("_saved_"):
+                for tensor in _saved(node, name):
+                    storage = tensor.untyped_storage()
+                    storages[storage.data_ptr()] = storage.nbytes()
+    return sum(storages.values())
+
+
+def _saved(node: Any, name: str) -> list[torch.Tensor]:
+    try:
+        value = getattr(node, name)
+    except RuntimeError:  # freed already
+        return []
+    items = value if isinstance(value, (list, tuple)) else [value]
+    return [item for item in items if isinstance(item, torch.Tensor) and not _is_leaf(item)]
+
+
+def _is_leaf(tensor: torch.Tensor) -> bool:
+    return isinstance(tensor, torch.nn.Parameter) or (tensor.is_leaf and tensor.requires_grad)

@@ -1,0 +1,196 @@
+"""What Dynamo converts for a backend of ours, and what it leaves alone.
+
+Dynamo calls a converter for each piece of code that it meets below a compiled callable. For our backends it
+is one that traces what a plan can carry out, lets one thread convert at a time, and tells the backend which
+code stays as it is: that runs as in eager mode, without a plan.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Callable, Mapping
+from contextlib import ExitStack
+from dataclasses import dataclass, replace
+from functools import partial
+from types import CodeType
+from typing import Any, Protocol
+
+import torch
+
+from ..base.private import (
+    _symbolic_trace,
+    convert_frame,
+    get_compilation_metrics,
+    graph_break_reasons,
+    innermost_backend,
+)
+from ..base.turns import is_turn_of_another, one_at_a_time
+from .tracing import permissive_tracing
+
+_SENTENCES = re.compile(r"\. (?=[A-Z])")
+# Functions of their own before Python 3.12; what they call is converted.
+_COMPREHENSIONS = {"<dictcomp>", "<genexpr>", "<listcomp>", "<setcomp>"}
+
+
+@dataclass(frozen=True)
+class Spot:
+    """Where Dynamo gave up, and why.
+
+    name: of the function; place: file and line; reason: in Dynamo's words, one line.
+    """
+
+    name: str
+    place: str
+    reason: str
+
+    def __str__(self) -> str:
+        return f"{self.name} ({self.place})"
+
+
+class Watcher(Protocol):
+    """A backend that wants to know."""
+
+    def left_alone(self, spot: Spot) -> None:
+        """A function that needs gradients runs as in eager mode; what it calls is converted for itself."""
+
+    def broken(self, spot: Spot) -> None:
+        """A function is converted in parts: this one is not."""
+
+
+# Finds the watcher of a backend, given the keywords that go with it.
+Find = Callable[[Any, Mapping[str, Any]], Watcher]
+_kinds: list[tuple[Callable[[Any], bool], Find, bool]] = []
+
+
+def watch_conversions(is_ours: Callable[[Any], bool], find: Find, unlimited: bool) -> None:
+    """From now on backends of a kind are told what Dynamo leaves alone of the code compiled with them.
+
+    find: asked when there is something to say. Errors that a watcher raises reach the caller.
+    unlimited: Dynamo's limits of how often code is compiled do not hold.
+    """
+    if not _kinds:
+        # Dynamo has no hook for code that it skips; and compiled code that one thread calls while another
+        # one traces is, to PyTorch, called by what is traced.
+        convert_frame.catch_errors_wrapper = _make_converter
+        _symbolic_trace.is_fx_symbolic_tracing = _is_tracing
+    _kinds.append((is_ours, find, unlimited))
+
+
+_plain_converter = convert_frame.catch_errors_wrapper
+_plain_is_tracing = _symbolic_trace.is_fx_symbolic_tracing
+
+
+def _is_tracing() -> bool:
+    return _plain_is_tracing() and not is_turn_of_another()
+
+
+def _make_converter(callback: Any, hooks: Any) -> Any:
+    """Dynamo's own converter, or ours where the backend is one of ours."""
+    backend: Any = innermost_backend(callback)
+    keywords = getattr(backend, "kwargs", {})
+    backend = getattr(backend, "compiler_fn", backend)
+    for is_ours, find, unlimited in _kinds:
+        if is_ours(backend):
+            return _Converter(callback, hooks, partial(find, backend, keywords), unlimited)
+    return _plain_converter(callback, hooks)
+
+
+class _Converter(convert_frame.CatchErrorsWrapper):
+    """Converts for one callable of `torch.compile`."""
+
+    def __init__(self, callback: Any, hooks: Any, find: Callable[[], Watcher], unlimited: bool) -> None:
+        super().__init__(callback, hooks)
+        self._find_watcher, self._unlimited = find, unlimited
+        self._watcher: Watcher | None = None
+        self._left: dict[CodeType, tuple[Spot, Any]] = {}
+
+    def __call__(self, frame: Any, cache_entry: Any, frame_state: Any) -> Any:
+        if frame.f_code in self._left:
+            return self._leave(frame)
+        with ExitStack() as stack:
+            stack.enter_context(one_at_a_time())
+            stack.enter_context(permissive_tracing(self._unlimited))
+            breaks, attempts = len(graph_break_reasons), get_compilation_metrics()[-1:]
+            result = super().__call__(frame, cache_entry, frame_state)
+            attempt = get_compilation_metrics()[-1:]
+            attempted = bool(attempt) and (not attempts or attempt[0] is not attempts[0])
+            found = graph_break_reasons[breaks:]
+        if result.guarded_code is not None:
+            for reason in found:
+                self._tell().broken(_spot_of_break(reason))
+            return result
+        spot = _spot_left(frame.f_code, attempt[0], result) if attempted else None
+        if spot is None:
+            return result
+        # Dynamo would leave this code alone for every model of the process, and say nothing of it again.
+        self._left[frame.f_code] = spot, replace(result, apply_to_code=False)
+        return self._leave(frame)
+
+    def _leave(self, frame: Any) -> Any:
+        spot, result = self._left[frame.f_code]
+        if _needs_gradient(frame):
+            self._tell().left_alone(spot)
+        return result
+
+    def _tell(self) -> Watcher:
+        if self._watcher is None:
+            self._watcher = self._find_watcher()
+        return self._watcher
+
+
+def _needs_gradient(frame: Any) -> bool:
+    """Can calling this code make gradients necessary, by its arguments?"""
+    if not torch.is_grad_enabled():
+        return False
+    return any(_requires_grad(item) for item in frame.f_locals.values())
+
+
+def _requires_grad(item: Any, depth: int = 2) -> bool:
+    if isinstance(item, torch.Tensor):
+        return item.requires_grad
+    if isinstance(item, torch.nn.Module):
+        return any(p.requires_grad for p in item.parameters())
+    if isinstance(item, Mapping):
+        item = tuple(item.values())
+    if isinstance(item, (list, tuple)) and depth:
+        return any(_requires_grad(each, depth - 1) for each in item)
+    return False
+
+
+def _spot_left(code: CodeType, attempt: Any, result: Any) -> Spot | None:
+    """Of code that Dynamo tried to convert in vain; None where there was nothing in it to convert."""
+    reason = attempt.fail_reason or getattr(result, "skip_reason", None) or ""
+    if "No ops traced" in reason or (not reason and attempt.fail_type is None):
+        return None
+    if code.co_name in _COMPREHENSIONS:
+        return None
+    name = getattr(code, "co_qualname", code.co_name)
+    file, line = attempt.fail_user_frame_filename, attempt.fail_user_frame_lineno
+    if not file or not line:
+        file, line = code.co_filename, code.co_firstlineno
+    return Spot(name, _place(file, line), _first_sentence(reason or str(attempt.fail_type)))
+
+
+def _spot_of_break(reason: Any) -> Spot:
+    if not reason.user_stack:
+        return Spot("code", "of unknown place", _first_sentence(reason.reason))
+    where = reason.user_stack[-1]
+    return Spot(where.name, _place(where.filename, where.lineno), _first_sentence(reason.reason))
+
+
+def _place(file: str, line: int) -> str:
+    """Short enough for a line of a message, and still to be found."""
+    _, packages, inside = file.rpartition("site-packages" + os.sep)
+    below = os.path.relpath(file) if not packages else inside
+    return f"{file if below.startswith('..') else below}:{line}"
+
+
+def _first_sentence(reason: str) -> str:
+    """What Dynamo says of a reason, without its advice."""
+    lines = [line.strip() for line in reason.splitlines() if line.strip()]
+    explained = [line.removeprefix("Explanation: ") for line in lines if line.startswith("Explanation: ")]
+    text = (explained or lines or ["it does not say why"])[0]
+    if text.startswith("generic_jump"):
+        return "the branch taken depends on data"
+    return _SENTENCES.split(text)[0].rstrip(".")
