@@ -32,7 +32,6 @@ from torch._C._profiler import (
     _ExtraFields_Allocation as AllocationFields,
 )
 from torch._dynamo import convert_frame
-from torch._dynamo.eval_frame import innermost_backend
 from torch._dynamo.utils import get_compilation_metrics, graph_break_reasons
 from torch._functorch import config as functorch_config, partitioners
 from torch._functorch._aot_autograd import descriptors
@@ -79,6 +78,15 @@ def compiled_apart(run: Callable[..., Any], backend: Any) -> Callable[..., Any]:
     apart = {"isolate_recompiles": True} if "isolate_recompiles" in _parameters(compiler) else {}
     compiled: Callable[..., Any] = compiler(own, backend=backend, dynamic=False, **apart)
     return compiled
+
+
+def innermost_backend(converter: Any) -> Any:
+    """What `torch.compile` made of the backend that a converter of Dynamo works for. `_torchdynamo_orig_backend`
+    of converters and wrapped backends.
+    """
+    while hasattr(converter, "_torchdynamo_orig_backend"):
+        converter = converter._torchdynamo_orig_backend
+    return converter
 
 
 def _parameters(function: Callable[..., Any]) -> Any:
