@@ -126,6 +126,11 @@ PlanResult answer(const Problem& bounded, const std::function<PlanResult(const P
     result.stopped_by = StoppedBy::kProof;
     return result;
   }
+  if (limits.reached()) {  // by reading, or by the bounds: planners prepare for some time before they ask
+    result.plan = keep_all_plan(*bounded.graph);
+    result.stopped_by = *limits.stopped_by();
+    return result;
+  }
   result = run(bounded, limits);
   if (result.stopped_by == StoppedBy::kTarget) {
     result.stopped_by = limits.stopped_by().value_or(StoppedBy::kTarget);
