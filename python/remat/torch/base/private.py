@@ -81,8 +81,8 @@ def compiled_apart(run: Callable[..., Any], backend: Any) -> Callable[..., Any]:
 
 
 def innermost_backend(converter: Any) -> Any:
-    """What `torch.compile` made of the backend that a converter of Dynamo works for. `_torchdynamo_orig_backend`
-    of converters and wrapped backends.
+    """What `torch.compile` made of the backend that a converter of Dynamo works for.
+    `_torchdynamo_orig_backend` of converters and wrapped backends.
     """
     while hasattr(converter, "_torchdynamo_orig_backend"):
         converter = converter._torchdynamo_orig_backend
