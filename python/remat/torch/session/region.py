@@ -31,6 +31,7 @@ from ..trace.fake import without_keeping
 from ..trace.kernels import eager_kernels
 from ..trace.masks import Masks
 from ..trace.origins import describe_input
+from ..trace.strides import EagerStrides
 from .pipeline import Call, CapturedOnlyError, Planned, device_of
 from .proof import Step, traced_alone
 from .shared import Shared
@@ -303,7 +304,12 @@ class Region:
 
         gm = cut_off(variant.gm, use.cut)
         try:
-            with progress_line() as progress, functorch_config.patch(donated_buffer=False), eager_kernels():
+            with (
+                progress_line() as progress,
+                functorch_config.patch(donated_buffer=False),
+                eager_kernels(),
+                EagerStrides(),
+            ):
                 progress.tracing()
                 if self.shared.options.executor == "inductor":
                     variant.compiled(compile_with_inductor(gm, args, partition))

@@ -1,0 +1,100 @@
+"""Strides of what is written in place: those of eager mode.
+
+Eager mode keeps the strides of a tensor that it writes to. Tracing makes a new tensor of it, whose strides
+are those of the op that is not in place: `masked_fill` of a channels-last image is contiguous. Sums over it,
+and the kernels that read it, then come to other last bits; random numbers come to other places.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import torch
+from torch.utils._pytree import tree_map
+
+from ..base.private import OpOverload, TorchDispatchMode, _disable_current_modes
+
+aten: Any = torch.ops.aten
+
+# Ops that are named otherwise where they are not in place. The other random ops draw into a clone.
+_FUNCTIONAL = {aten.bernoulli_.float: aten.bernoulli.p}
+_RANDOM = {aten.bernoulli_.float, aten.bernoulli_.Tensor}
+
+
+class EagerStrides(TorchDispatchMode):
+    """While it lasts, a tensor that is written to in place keeps its strides when it is traced."""
+
+    def __torch_dispatch__(
+        self, func: Any, types: Any, args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None
+    ) -> Any:
+        kwargs = kwargs or {}
+        functional = _functional(func)
+        if functional is None or not _may_move(args[0]):
+            return func(*args, **kwargs)
+        target = args[0]
+        if func in _RANDOM:
+            _write_in_memory_order(func, args, kwargs)
+        elif _strides(functional, args, kwargs) in (None, target.stride()):
+            return func(*args, **kwargs)
+        elif torch.Tag.pointwise in func.tags and aten.is_non_overlapping_and_dense(target):
+            _write_in_memory_order(func, args, kwargs)
+        else:
+            target.copy_(functional(*args, **kwargs))
+        return target
+
+
+def _functional(func: Any) -> Any:
+    """The op that makes a new tensor of what this one writes; None if it writes to nothing, or to more."""
+    if not isinstance(func, OpOverload) or func.namespace != "aten" or not func._schema.is_mutable:
+        return None
+    name = func._schema.name.removeprefix("aten::")
+    writes = [argument.alias_info is not None for argument in func._schema.arguments]
+    if not name.endswith("_") or name.endswith("__") or writes[:1] != [True] or any(writes[1:]):
+        return None
+    if func in _FUNCTIONAL:
+        return _FUNCTIONAL[func]
+    packet = getattr(aten, name[:-1], None)
+    return getattr(packet, func._overloadname, None)
+
+
+def _may_move(target: Any) -> bool:
+    """Could a new tensor have other strides?"""
+    return (
+        isinstance(target, torch.Tensor)
+        and target.layout is torch.strided
+        and all(type(size) is int for size in (*target.shape, *target.stride()))
+        and not target.is_contiguous()
+    )
+
+
+def _strides(functional: Callable[..., Any], args: Any, kwargs: Any) -> tuple[int, ...] | None:
+    """Of the result; None where that cannot be told without data."""
+
+    def described(item: Any) -> Any:
+        if not isinstance(item, torch.Tensor):
+            return item
+        return torch.empty_strided(item.shape, item.stride(), dtype=item.dtype, device="meta")
+
+    with _disable_current_modes():
+        try:
+            result: torch.Tensor = functional(*tree_map(described, args), **tree_map(described, kwargs))
+        except (RuntimeError, NotImplementedError):
+            return None
+    return result.stride()
+
+
+def _write_in_memory_order(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
+    """The op on views whose dimensions stand as they do in the target's memory, where it is contiguous; that
+    is the sequence in which eager mode walks through it.
+    """
+    target = args[0]
+    strides = target.stride()
+    order = sorted(range(target.dim()), key=lambda i: (-strides[i], i))
+
+    def ordered(item: Any) -> Any:
+        if not isinstance(item, torch.Tensor) or item.dim() == 0:
+            return item
+        return item[(None,) * (target.dim() - item.dim())].permute(order)
+
+    func(*tree_map(ordered, args), **tree_map(ordered, kwargs))
