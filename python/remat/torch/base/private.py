@@ -153,6 +153,16 @@ def forget_kernels(op: OpOverload) -> None:
     op._dispatch_cache.clear()
 
 
+def overload_name(op: OpOverload) -> str:
+    """The part of its name after the dot. `_overloadname` of ops."""
+    return op._overloadname
+
+
+def will_execute(node: Any) -> bool:
+    """Will the backward that runs now reach this node of the autograd graph? `_will_engine_execute_node`."""
+    return bool(torch._C._will_engine_execute_node(node))
+
+
 def takes_a_list(run: Callable[[list[Any]], Any]) -> Callable[[list[Any]], Any]:
     """Tells AOTAutograd that the function takes its arguments in a list, which it empties. `_boxed_call`."""
     marked: Any = run
@@ -234,6 +244,7 @@ __all__ = [
     "is_primal",
     "is_tangent",
     "local_part",
+    "overload_name",
     "parameter_groups",
     "rng_prims",
     "schema",
@@ -244,4 +255,5 @@ __all__ = [
     "storage_id",
     "takes_a_list",
     "write_count",
+    "will_execute",
 ]

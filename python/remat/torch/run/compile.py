@@ -7,11 +7,13 @@ from typing import Any
 
 from torch import fx
 
+from ..base.nodes import outputs_of
 from ..base.private import aot_module_simplified
 from .backward import watch_tangents
 from .codegen import boxed
 from .inductor import Partition
 from .record import recordable
+from .replay import Instead
 
 
 def compile_in_order(
@@ -19,12 +21,14 @@ def compile_in_order(
     args: Sequence[Any],
     partition: Partition,
     done: Callable[[bool], None],
+    instead: Instead,
     verify: bool = False,
 ) -> Callable[..., Any]:
     """A graph of Dynamo, compiled for these inputs.
 
     partition: from the joint graph and the number of its forward outputs to the two halves.
     done: called at the end of each backward, with whether somebody still holds a gradient of an output.
+    instead: gradients that a backward returns in place of its own.
     verify: it may be asked what each op makes.
     """
     write_out = recordable if verify else boxed
@@ -33,7 +37,12 @@ def compile_in_order(
         return write_out(half)
 
     def compile_backward(half: fx.GraphModule, _: Sequence[Any]) -> Callable[[list[Any]], Any]:
-        return watch_tangents(write_out(half), half, done)
+        return watch_tangents(write_out(half), half, done, instead.take)
+
+    def split(joint: fx.GraphModule, _: Any, *, num_fwd_outputs: int, **__: Any) -> Any:
+        halves = partition(joint, num_fwd_outputs)
+        instead.note_results(len(outputs_of(halves[1])), len(args))
+        return halves
 
     run: Callable[..., Any] = aot_module_simplified(
         gm,
@@ -41,7 +50,7 @@ def compile_in_order(
         fw_compiler=compile_forward,
         bw_compiler=compile_backward,
         inference_compiler=compile_forward,
-        partition_fn=lambda joint, _, *, num_fwd_outputs, **__: partition(joint, num_fwd_outputs),
+        partition_fn=split,
         keep_inference_input_mutations=True,
     )
     return run

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import weakref
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from typing import Any
 
@@ -10,7 +11,29 @@ import torch
 from torch import fx
 
 from ..base.nodes import cuda_devices
+from ..base.private import will_execute
 from .generators import generator_states, set_generator_states
+
+
+class Instead:
+    """Between what precedes a planned backward and the backward itself: gradients to return in its place.
+
+    fits: does it return one gradient for each argument of the graph?
+    """
+
+    def __init__(self) -> None:
+        self.fits = False
+        self._gradients: list[Any] | None = None
+
+    def note_results(self, results: int, arguments: int) -> None:
+        self.fits = results == arguments
+
+    def put(self, gradients: list[Any]) -> None:
+        self._gradients = gradients
+
+    def take(self) -> list[Any] | None:
+        gradients, self._gradients = self._gradients, None
+        return gradients
 
 
 class Replay:
@@ -37,16 +60,31 @@ class Replay:
             for kind in ("cpu", "cuda")
         ]
 
-    def wrap(self, results: Sequence[Any], cut: frozenset[int]) -> tuple[Any, ...]:
+    def wrap(self, results: Sequence[Any], cut: frozenset[int], planned: Any, instead: Instead) -> list[Any]:
+        """The results, of which those that were cut off run the graph again if they get a gradient.
+
+        planned: the node of the autograd graph that the call made, if any.
+        """
         sources = [self.args[i] for i in self.sources]
         # Parameters are held by the autograd graph, which notices if they change.
         self.args = [None if i in set(self.sources) else a for i, a in enumerate(self.args)]
-        return tuple(
+        direct = {}
+        for i, item in enumerate(results):
+            if isinstance(item, torch.Tensor) and item.requires_grad:
+                if item.grad_fn is not planned:
+                    planned = None  # a view: its gradient reaches the planned backward as another one
+                else:
+                    direct[item.output_nr] = i
+        self.joined = _Joined(planned, direct, instead, len(self.args))
+        wrapped = [
             _LateGradient.apply(self, i, item, *sources) if i in cut else item
             for i, item in enumerate(results)
-        )
+        ]
+        self.joined.follow(wrapped[i].grad_fn for i in sorted(cut))
+        return wrapped
 
-    def gradients(self, index: int, gradient: torch.Tensor, sources: Sequence[torch.Tensor]) -> list[Any]:
+    def gradients(self, given: Mapping[int, torch.Tensor], sources: Sequence[torch.Tensor]) -> list[Any]:
+        """Gradients of the sources, from those of outputs by index."""
         args = list(self.args)
         leaves = [source.detach().requires_grad_() for source in sources]
         for i, leaf in zip(self.sources, leaves, strict=True):
@@ -58,8 +96,66 @@ class Replay:
                 stack.enter_context(torch.autocast(kind, dtype, enabled))
             if self.states is not None:
                 set_generator_states(self.states)
-            output = self.gm(*args)[index]
-        return list(torch.autograd.grad(output, leaves, gradient, allow_unused=True))
+            outputs = self.gm(*args)
+        graded = [outputs[i] for i in given]
+        return list(torch.autograd.grad(graded, leaves, list(given.values()), allow_unused=True))
+
+
+class _Joined:
+    """The gradients of all outputs of a call, which eager mode sums in one backward.
+
+    Whatever reads an output is passed before what the call itself made: when the planned backward is due,
+    late gradients are known. Then the graph runs again for all outputs, and the planned backward returns what
+    that gives. Where nothing is planned, the last of the late gradients does it.
+    """
+
+    def __init__(self, planned: Any, direct: Mapping[int, int], instead: Instead, arguments: int) -> None:
+        self._planned = None if planned is None else weakref.ref(planned)
+        self._direct, self._instead, self._arguments = direct, instead, arguments
+        self._late: list[Any] = []
+        self._arrived: dict[int, torch.Tensor] = {}
+        self._seen: set[Any] = set()
+        self._known: tuple[Replay, Sequence[torch.Tensor]] | None = None
+        if planned is not None:
+            planned.register_prehook(self._planned_is_due)
+
+    def follow(self, late: Any) -> None:
+        """late: the nodes of the outputs that were cut off."""
+        self._late = [weakref.ref(node) for node in late]
+
+    def arrived(
+        self, replay: Replay, node: Any, index: int, gradient: Any, sources: Sequence[torch.Tensor]
+    ) -> list[Any]:
+        """Note a gradient; returns those of the sources if no other will come."""
+        self._seen.add(id(node))
+        if gradient is not None:
+            self._arrived[index] = gradient
+            self._known = replay, sources
+        planned = None if self._planned is None else self._planned()
+        if planned is not None and self._instead.fits and will_execute(planned):
+            return [None] * len(sources)
+        late = (ref() for ref in self._late)
+        if any(n is not None and id(n) not in self._seen and will_execute(n) for n in late):
+            return [None] * len(sources)
+        return self._all({}) or [None] * len(sources)
+
+    def _planned_is_due(self, gradients: Sequence[Any]) -> None:
+        if self._known is None:
+            self._seen.clear()
+            return
+        replay, _ = self._known
+        direct = {i: gradients[nr] for nr, i in self._direct.items() if gradients[nr] is not None}
+        found = self._all(direct)
+        result: list[Any] = [None] * self._arguments
+        for i, gradient in zip(replay.sources, found, strict=True):
+            result[i] = gradient
+        self._instead.put(result)
+
+    def _all(self, direct: Mapping[int, torch.Tensor]) -> list[Any]:
+        """Run the graph again for all that arrived; nothing if nothing did."""
+        known, given = self._known, dict(sorted({**self._arrived, **direct}.items()))
+        self._known, self._arrived, self._seen = None, {}, set()
+        return [] if known is None else known[0].gradients(given, known[1])
 
 
 class _LateGradient(torch.autograd.Function):
@@ -74,8 +170,7 @@ class _LateGradient(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, gradient: Any) -> Any:
-        sources = ctx.saved_tensors
-        if gradient is None:
-            return (None,) * (3 + len(sources))
-        ctx.replay.late(ctx.index)
-        return None, None, None, *ctx.replay.gradients(ctx.index, gradient, sources)
+        if gradient is not None:
+            ctx.replay.late(ctx.index)
+        found = ctx.replay.joined.arrived(ctx.replay, ctx, ctx.index, gradient, ctx.saved_tensors)
+        return None, None, None, *found

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Hashable, Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 from weakref import WeakSet
 
@@ -26,7 +26,7 @@ from ..run.compile import compile_in_order
 from ..run.generators import generator_states
 from ..run.inductor import FirstStep, compile_with_inductor
 from ..run.outputs import Usage, cut_off
-from ..run.replay import Replay
+from ..run.replay import Instead, Replay
 from ..trace.fake import without_keeping
 from ..trace.kernels import eager_kernels
 from ..trace.masks import Masks
@@ -59,6 +59,7 @@ class Variant:
     use: OutputUse
     run: Callable[..., Any] | None = None
     planned: Planned | None = None
+    instead: Instead = field(default_factory=Instead)
 
     def accept(self, planned: Planned) -> None:
         self.planned = planned
@@ -186,7 +187,7 @@ class Region:
         node = self._note_call(results, variant)
         if node is not None and self.shared.options.executor == "inductor":
             self._follow_backward(node, variant, first, device)
-        return results if replay is None else replay.wrap(results, variant.use.cut)
+        return results if replay is None else replay.wrap(results, variant.use.cut, node, variant.instead)
 
     def _prove(self, variant: Variant, args: Sequence[Any]) -> None:
         """Compare a step with the same in eager mode. Raises VerificationError."""
@@ -314,7 +315,11 @@ class Region:
                 if self.shared.options.executor == "inductor":
                     variant.compiled(compile_with_inductor(gm, args, partition))
                 else:
-                    variant.compiled(compile_in_order(gm, args, partition, done, self.shared.options.verify))
+                    variant.compiled(
+                        compile_in_order(
+                            gm, args, partition, done, variant.instead, self.shared.options.verify
+                        )
+                    )
         except CapturedOnlyError:
             return variant.compiled(lambda *args: without_keeping(self.gm, args))
         self.variants[key] = variant

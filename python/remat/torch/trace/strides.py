@@ -13,7 +13,7 @@ from typing import Any
 import torch
 from torch.utils._pytree import tree_map
 
-from ..base.private import OpOverload, TorchDispatchMode, _disable_current_modes
+from ..base.private import OpOverload, TorchDispatchMode, _disable_current_modes, overload_name, schema
 
 aten: Any = torch.ops.aten
 
@@ -46,16 +46,16 @@ class EagerStrides(TorchDispatchMode):
 
 def _functional(func: Any) -> Any:
     """The op that makes a new tensor of what this one writes; None if it writes to nothing, or to more."""
-    if not isinstance(func, OpOverload) or func.namespace != "aten" or not func._schema.is_mutable:
+    if not isinstance(func, OpOverload) or func.namespace != "aten" or not schema(func).is_mutable:
         return None
-    name = func._schema.name.removeprefix("aten::")
-    writes = [argument.alias_info is not None for argument in func._schema.arguments]
+    name = schema(func).name.removeprefix("aten::")
+    writes = [argument.alias_info is not None for argument in schema(func).arguments]
     if not name.endswith("_") or name.endswith("__") or writes[:1] != [True] or any(writes[1:]):
         return None
     if func in _FUNCTIONAL:
         return _FUNCTIONAL[func]
     packet = getattr(aten, name[:-1], None)
-    return getattr(packet, func._overloadname, None)
+    return getattr(packet, overload_name(func), None)
 
 
 def _may_move(target: Any) -> bool:
