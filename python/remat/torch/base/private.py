@@ -254,6 +254,6 @@ __all__ = [
     "stop_profiler",
     "storage_id",
     "takes_a_list",
-    "write_count",
     "will_execute",
+    "write_count",
 ]
