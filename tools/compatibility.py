@@ -1,9 +1,9 @@
 """Writes what a run of the PyTorch tests gave into docs/compatibility.md.
 
-python tools/compatibility.py JUNIT_XML TEST...
+python tools/compatibility.py JUNIT_XML [FILE...]
 
-Run it with the Python that ran the tests. The row for this PyTorch is replaced. Ends with 1 where a
-test failed.
+FILE: what was run, if it was not all. Run it with the Python that ran the tests. The row for this release of
+PyTorch is replaced. Ends with 1 where a test failed.
 """
 
 from __future__ import annotations
@@ -16,12 +16,11 @@ from collections import Counter
 from pathlib import Path
 
 PAGE = Path(__file__).resolve().parent.parent / "docs" / "compatibility.md"
-EVERYTHING = "python/tests/torch"
 HEADER = "| PyTorch | Python | what was run | tests | passed | failed | skipped |"
 
 
 def row(report: ElementTree.Element, torch: str, run: list[str]) -> str:
-    """A row of the table. run: the folders or files that were run."""
+    """A row of the table. run: the files that were run; none if all were."""
     cases = list(report.iter("testcase"))
     failed = sum(case.find("failure") is not None or case.find("error") is not None for case in cases)
     reasons = Counter(
@@ -29,7 +28,7 @@ def row(report: ElementTree.Element, torch: str, run: list[str]) -> str:
     )
     skipped = "; ".join(f"{count}: {reason}" for reason, count in sorted(reasons.items())) or "0"
     passed = len(cases) - failed - reasons.total()
-    what = "all" if run == [EVERYTHING] else ", ".join(Path(name).stem for name in run)
+    what = ", ".join(Path(name).stem for name in run) or "all"
     cells = [torch, platform.python_version(), what, len(cases), passed, failed, skipped]
     return f"| {' | '.join(map(str, cells))} |"
 

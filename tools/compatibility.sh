@@ -9,7 +9,7 @@ cd "$(dirname "$0")/.."
   sed -n '2,5s/^# //p' "$0" >&2
   exit 64
 }
-tests=${TESTS:-python/tests/torch}
+tests=${TESTS:-}
 python=.venv/bin/python
 "$python" -c 'import remat' || {
   echo "compatibility: the package is not built: run make build" >&2
@@ -31,10 +31,11 @@ for version in "$@"; do
   environment=build-compat/$version
   echo "compatibility: PyTorch $version: environment"
   make_environment
-  echo "compatibility: PyTorch $version: $tests"
+  echo "compatibility: PyTorch $version: ${tests:-all tests}"
+  rm -f "build-compat/$version.xml"
   # shellcheck disable=SC2086  # a list of files
   OMP_NUM_THREADS=1 "$environment/bin/python" -m pytest -q -p no:cacheprovider \
-    --junitxml="build-compat/$version.xml" $tests >"build-compat/$version.log" 2>&1 || failed=1
+    --junitxml="build-compat/$version.xml" ${tests:-python/tests/torch} >"build-compat/$version.log" 2>&1 || failed=1
   tail -n 1 "build-compat/$version.log"
   # shellcheck disable=SC2086
   "$environment/bin/python" tools/compatibility.py "build-compat/$version.xml" $tests || failed=1
