@@ -88,13 +88,13 @@ def test_many_models_of_a_class_and_many_shapes_all_have_plans(
         caplog.at_level(logging.WARNING, "remat.torch"),
         torch._dynamo.config.patch(recompile_limit=2, accumulated_recompile_limit=2),
     ):
-        for _ in range(4):
+        for _ in range(3):
             model = Model()
             fitted = fit(model, torch.randn(4, 32), "1GiB", max_shapes=8)
-            for size in range(4, 8):
+            for size in range(4, 7):
                 x = torch.randn(size, 32)
                 planned = trained(fitted, x)
                 assert all(a.equal(b) for a, b in zip(planned, trained(model, x), strict=True))
-            assert len(fitted.remat.parts) == 4
-    assert len({id(each.__code__) for each in compiled}) == (0 if isolated else 4)
+            assert len(fitted.remat.parts) == 3
+    assert len({id(each.__code__) for each in compiled}) == (0 if isolated else 3)
     assert not caplog.records
