@@ -8,6 +8,7 @@
 #include "helpers/oracle.h"
 #include "helpers/reproduce.h"
 #include "remat/error.h"
+#include "remat/io.h"
 #include "remat/planner.h"
 
 namespace remat {
@@ -218,6 +219,37 @@ TEST(CheckmateLp, ShrinkingTheBudgetFindsPlansThatTheWholeOneMisses) {
   }
   EXPECT_GE(with, without);
   EXPECT_GT(with, 140);
+}
+
+/// Found by tests/differential: the budget is the floor itself, so the fastest plan has no byte to spare, and
+/// sizes span fourteen digits. HiGHS called what lies below 56 empty.
+TEST(CheckmateMilp, ProvesNothingByTolerancesWhereNoByteIsToSpare) {
+  const Graph graph =
+      parse_graph(
+          R"({"format":"remat.graph","version":1,"name":"tiny","values":[{"bytes":522228936},{"bytes":20886},
+      {"bytes":87535922816458411},{"bytes":1522132807},{"bytes":2079},{"bytes":366269718520624263},
+      {"bytes":949899672},{"bytes":2664572495},{"bytes":13002891182496}],"ops":[
+      {"name":"a","duration":5,"workspace":34009514081612,"inputs":[],"outputs":[1,2]},
+      {"name":"b","duration":6,"workspace":265983668507690310,"inputs":[0,1],"outputs":[3,4,5]},
+      {"name":"c","duration":2,"workspace":461168601842738790,"inputs":[0,3],"outputs":[6],
+       "recompute":"never"},
+      {"name":"d","duration":9,"workspace":146,"inputs":[],"outputs":[7]},
+      {"name":"e","duration":9,"inputs":[],"outputs":[8]}],"inputs":[0],"outputs":[5,7,8]})",
+          "tiny")
+          .graph;
+  std::vector<Plan> starts(2);
+  for (int op : {0, 1, 2, 3, 4}) starts[0].steps.push_back(OpId(op));
+  for (int op : {0, 1, 2, 0, 3, 3, 4}) starts[1].steps.push_back(OpId(op));
+  Problem problem{&graph, Bytes(632253389072699281)};
+  problem.starts = starts;
+  for (std::uint64_t seed : {0, 265}) {
+    Limits limits;
+    limits.set_work(300);
+    PlanOptions options;
+    options.seed = seed;
+    const PlanResult result = make_plan(problem, "checkmate_milp", options, limits);
+    EXPECT_LE(result.duration_bound.duration, Duration(37)) << seed;
+  }
 }
 
 }  // namespace

@@ -193,7 +193,7 @@ TEST(Gate, SaysWhichLimitWasReachedWhereThePlannerDoesNot) {
 PlanResult near_enough(const Problem& problem, std::string_view planner, std::optional<double> share,
                        std::int64_t& work) {
   Limits limits;
-  limits.set_work(20'000'000);
+  limits.set_work(3'000'000);
   if (share) limits.set_gap(*share);
   PlanResult result = make_plan(problem, planner, {}, limits);
   work = limits.work();
