@@ -12,10 +12,10 @@ namespace {
 /// Of the limits, for the tree of proved bounds where an integer program's tolerances are too coarse.
 constexpr double kTreeShare = 0.5;
 
-/// HiGHS's integer programs are exact to 1e-6 of a row, and presolve rounds as much: a solution without a byte
-/// to spare may be cut off. Rows of sizes (the budget is 512 to 1,024 there) get ten times that for what its
-/// word is taken for, less than a unit of amounts of up to seven digits. (With a hundred times it, the proof
-/// of random_layered_n100 at 80 % took more than twice as long.)
+/// HiGHS's integer programs are exact to 1e-6 of a row, and presolve rounds as much: a solution without a
+/// byte to spare may be cut off. Rows of sizes (the budget is 512 to 1,024 there) get ten times that for what
+/// its word is taken for, less than a unit of amounts of up to seven digits. (With a hundred times it, the
+/// proof of random_layered_n100 at 80 % took more than twice as long.)
 constexpr double kRoom = 1e-5;
 
 /// The program with room in every row and column of sizes: no solution is lost, and bounds hold for both.
