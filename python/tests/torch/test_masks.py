@@ -83,6 +83,25 @@ def test_an_encoder_without_padding_passes_no_mask_either() -> None:
     assert graph.num_ops < with_mask.num_ops
 
 
+class Counting(nn.Module):
+    """Writes that nobody reads, around attention without a mask: a count of calls, a slice."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.inner, self.norm = language_model("Llama", 2), nn.BatchNorm1d(50)
+
+    def forward(self, tokens: torch.Tensor) -> torch.Tensor:
+        logits = self.inner(input_ids=tokens).logits
+        written = 2 * self.norm(logits.flatten(0, 1))
+        written[0].copy_(written[1])
+        return written.square().mean()
+
+
+def test_what_is_written_beside_a_mask_that_is_left_out_is_written_all_the_same() -> None:
+    found = remat.torch.verify(Counting(), IDS, costs="roofline", time_limit=0.3)
+    assert found.differences == ()
+
+
 class Grouped(nn.Module):
     """Attention by groups in plain PyTorch, with a mask that says what `is_causal` would, or without."""
 

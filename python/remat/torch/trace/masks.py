@@ -30,9 +30,32 @@ _EVERYTHING = slice(None, None, None)
 _NAMES = ("b", "h", "q", "kv")
 # What the tensors that are looked at may be made by.
 _ALLOWED = {
-    *(torch.arange, torch.diff, operator.getitem, operator.add, operator.sub, operator.mul),
-    *(operator.eq, operator.ne, operator.ge, operator.gt, operator.le, operator.lt),
-    *("bool", "clone", "contiguous", "cumsum", "expand", "int", "long", "reshape", "to", "unsqueeze", "view"),
+    *(torch.arange, torch.diff, torch.full, torch.ones, torch.ones_like, torch.zeros, torch.zeros_like),
+    *(operator.getitem, operator.add, operator.sub, operator.mul, operator.mod, operator.floordiv),
+    *(
+        operator.eq,
+        operator.ne,
+        operator.ge,
+        operator.gt,
+        operator.le,
+        operator.lt,
+        operator.and_,
+        operator.or_,
+    ),
+    *(
+        "bool",
+        "clone",
+        "contiguous",
+        "cumsum",
+        "expand",
+        "int",
+        "long",
+        "repeat",
+        "reshape",
+        "to",
+        "unsqueeze",
+    ),
+    *("new_ones", "new_zeros", "view"),
 }
 _IN_PLACE = (operator.setitem, operator.iadd, operator.isub, operator.imul, operator.iand, operator.ior)
 
@@ -51,6 +74,12 @@ class Mask:
     same: tuple[fx.Node, ...]
     rising: tuple[fx.Node, ...]
     true: tuple[fx.Node, ...]
+
+    @property
+    def read(self) -> list[fx.Node]:
+        return [
+            node for node in (a.kwargs["attn_mask"] for a in self.attentions) if isinstance(node, fx.Node)
+        ]
 
     @property
     def sources(self) -> tuple[fx.Node, ...]:
@@ -263,8 +292,10 @@ def _without(gm: fx.GraphModule, masks: Sequence[Mask]) -> fx.GraphModule:
             for i, whole in enumerate(_groups(attention), start=1):
                 node.update_arg(i, copies[whole])
                 node.update_kwarg("enable_gqa", True)
+    # Only what the masks were made of: elsewhere nodes that nobody reads may write to what others read.
+    unread = {copies[n] for n in _above(n for mask in masks for n in mask.read)}
     for node in reversed(list(graph.nodes)):
-        if not node.users and node.op != "placeholder" and not node.is_impure():
+        if node in unread and not node.users and node.op != "placeholder":
             graph.erase_node(node)
     result = fx.GraphModule(gm, graph)
     result.meta = dict(gm.meta)
