@@ -1,23 +1,37 @@
-"""Where people train: the example for the Trainer of transformers, in both precisions."""
+"""Where people train: the examples of training loops, in both precisions."""
 
 from __future__ import annotations
 
+import importlib.util
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
-pytest.importorskip("transformers", reason="transformers is not installed")
-pytest.importorskip("accelerate", reason="accelerate is not installed")
+EXAMPLES = Path(__file__).parents[3] / "examples"
+NEEDS = {
+    "trainer": "transformers",
+    "accelerate_loop": "accelerate",
+    "sft": "trl",
+    "lightning_loop": "pytorch_lightning",
+}
 
-EXAMPLE = Path(__file__).parents[3] / "examples" / "trainer.py"
 
-
-@pytest.mark.parametrize("options", [[], ["--bf16"]])
-def test_the_trainer_trains_a_fitted_model_as_it_does_the_model_itself(options: list[str], tmp_path) -> None:
+@pytest.mark.parametrize("options", [[], ["--bf16"]], ids=["float32", "bf16"])
+@pytest.mark.parametrize("name", NEEDS)
+def test_loops_train_a_fitted_model_as_they_do_the_model_itself(
+    name: str, options: list[str], tmp_path
+) -> None:
+    for package in ("transformers", "accelerate", NEEDS[name]):
+        if importlib.util.find_spec(package) is None:
+            pytest.skip(f"{package} is not installed")
     run = subprocess.run(
-        [sys.executable, str(EXAMPLE), *options], capture_output=True, text=True, cwd=tmp_path, timeout=600
+        [sys.executable, str(EXAMPLES / f"{name}.py"), *options],
+        capture_output=True,
+        text=True,
+        cwd=tmp_path,
+        timeout=600,
     )
     assert run.returncode == 0, run.stdout + run.stderr
     assert run.stdout.count("equal bit for bit") == 2
