@@ -154,6 +154,16 @@ def test_a_late_gradient_and_those_of_other_outputs_are_summed_as_in_eager_mode(
     assert equal(gradients(expected), gradients(fitted))
 
 
+def test_a_late_gradient_counts_in_the_first_call_for_other_shapes() -> None:
+    model, tokens = build()
+    expected = copy.deepcopy(model)
+    fitted = fit(model, tokens, "100%", loss=loss_of)
+    for m in (expected, fitted):
+        step(m, tokens[:256], loss_with_logits)
+    assert equal(gradients(expected), gradients(fitted))
+    assert equal(list(expected.buffers()), list(fitted.buffers()))
+
+
 def test_an_output_can_be_used_without_a_gradient_and_needs_one_as_before() -> None:
     model, tokens = build()
     fitted = fit(model, tokens, "100%")

@@ -176,9 +176,10 @@ class Region:
         if planned is not None:
             self.shared.watch.forward(planned.report, device)
             self._held += planned.held
-        if variant.use.cut and self._overwritten is not None:
+        if variant.use.cut and not self.shared.is_preparing:
             random = planned is not None and planned.is_random
-            replay = Replay(variant.gm, args, self._overwritten, random, self._note_late_gradient)
+            overwritten = self._overwritten if self._overwritten is not None else _may_be_overwritten(args)
+            replay = Replay(variant.gm, args, overwritten, random, self._note_late_gradient)
         first = self._first_step(planned, device)
         if first is None:
             results = self._run(variant.run, args)
@@ -328,6 +329,11 @@ class Region:
     def _announce(self, report: PlanReport) -> None:
         self.shared.note_plan(report)
         log.info("%s", report.summary())
+
+
+def _may_be_overwritten(args: Sequence[Any]) -> set[int]:
+    """Before the first call: all that needs no gradient."""
+    return {i for i, a in enumerate(args) if isinstance(a, torch.Tensor) and not a.requires_grad}
 
 
 def _holds_tensors(context: Any) -> bool:
