@@ -31,7 +31,7 @@ from torch._C._profiler import (
     _ExperimentalConfig,
     _ExtraFields_Allocation as AllocationFields,
 )
-from torch._dynamo import convert_frame
+from torch._dynamo import convert_frame, symbolic_convert
 from torch._dynamo.utils import get_compilation_metrics, graph_break_reasons
 from torch._functorch import config as functorch_config, partitioners
 from torch._functorch._aot_autograd import descriptors
@@ -78,6 +78,25 @@ def compiled_apart(run: Callable[..., Any], backend: Any) -> Callable[..., Any]:
     apart = {"isolate_recompiles": True} if "isolate_recompiles" in _parameters(compiler) else {}
     compiled: Callable[..., Any] = compiler(own, backend=backend, dynamic=False, **apart)
     return compiled
+
+
+# In Dynamo's order, as `graph_break_reasons`: see `note_loop_breaks`.
+loop_breaks: list[str] = []
+
+
+def note_loop_breaks() -> None:
+    """From now on `loop_breaks` says what broke a graph in a loop. Only 2.10 leaves the whole function alone
+    then, and does not tell why: `format_loop_skip_frame_message`.
+    """
+    plain = getattr(symbolic_convert, "format_loop_skip_frame_message", None)
+    if plain is None:
+        return
+
+    def noting(code: types.CodeType, frame_summary: str) -> Any:
+        loop_breaks.append(f"graph break in a loop at: {frame_summary.strip().splitlines()[-1].strip()}")
+        return plain(code, frame_summary)
+
+    symbolic_convert.format_loop_skip_frame_message = noting
 
 
 def innermost_backend(converter: Any) -> Any:
@@ -244,6 +263,8 @@ __all__ = [
     "is_primal",
     "is_tangent",
     "local_part",
+    "loop_breaks",
+    "note_loop_breaks",
     "overload_name",
     "parameter_groups",
     "rng_prims",

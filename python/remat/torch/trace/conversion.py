@@ -24,6 +24,8 @@ from ..base.private import (
     get_compilation_metrics,
     graph_break_reasons,
     innermost_backend,
+    loop_breaks,
+    note_loop_breaks,
 )
 from ..base.turns import is_turn_of_another, one_at_a_time
 from .tracing import permissive_tracing
@@ -74,6 +76,7 @@ def watch_conversions(is_ours: Callable[[Any], bool], find: Find, unlimited: boo
         # one traces is, to PyTorch, called by what is traced.
         convert_frame.catch_errors_wrapper = _make_converter
         _symbolic_trace.is_fx_symbolic_tracing = _is_tracing
+        note_loop_breaks()
     _kinds.append((is_ours, find, unlimited))
 
 
@@ -112,6 +115,7 @@ class _Converter(convert_frame.CatchErrorsWrapper):
             stack.enter_context(one_at_a_time())
             stack.enter_context(permissive_tracing(self._unlimited))
             breaks, attempts = len(graph_break_reasons), get_compilation_metrics()[-1:]
+            loops = len(loop_breaks)
             result = super().__call__(frame, cache_entry, frame_state)
             attempt = get_compilation_metrics()[-1:]
             attempted = bool(attempt) and (not attempts or attempt[0] is not attempts[0])
@@ -120,7 +124,8 @@ class _Converter(convert_frame.CatchErrorsWrapper):
             for reason in found:
                 self._tell().broken(_spot_of_break(reason))
             return result
-        spot = _spot_left(frame.f_code, attempt[0], result) if attempted else None
+        why = getattr(result, "skip_reason", None) or "".join(loop_breaks[loops:][:1])
+        spot = _spot_left(frame.f_code, attempt[0], why) if attempted else None
         if spot is None:
             return result
         # Dynamo would leave this code alone for every model of the process, and say nothing of it again.
@@ -158,9 +163,9 @@ def _requires_grad(item: Any, depth: int = 2) -> bool:
     return False
 
 
-def _spot_left(code: CodeType, attempt: Any, result: Any) -> Spot | None:
+def _spot_left(code: CodeType, attempt: Any, why: str) -> Spot | None:
     """Of code that Dynamo tried to convert in vain; None where there was nothing in it to convert."""
-    reason = attempt.fail_reason or getattr(result, "skip_reason", None) or ""
+    reason = attempt.fail_reason or why
     if "No ops traced" in reason or (not reason and attempt.fail_type is None):
         return None
     if code.co_name in _COMPREHENSIONS:
