@@ -28,12 +28,14 @@ _ATTENTION: Any = torch.nn.functional.scaled_dot_product_attention
 _EVERYTHING = slice(None, None, None)
 # Which index of a mask is a range that stands at this dimension.
 _NAMES = ("b", "h", "q", "kv")
+# Dynamo's words for `==` of tensors: the second one up to PyTorch 2.12.
+_EQUAL = (operator.eq, "__eq__")
 # What the tensors that are looked at may be made by.
 _ALLOWED = {
+    *_EQUAL,
     *(torch.arange, torch.diff, torch.full, torch.ones, torch.ones_like, torch.zeros, torch.zeros_like),
     *(operator.getitem, operator.add, operator.sub, operator.mul, operator.mod, operator.floordiv),
     *(
-        operator.eq,
         operator.ne,
         operator.ge,
         operator.gt,
@@ -161,7 +163,7 @@ def _understood(node: fx.Node, attentions: list[fx.Node]) -> Mask | None:
         elif part.target is operator.le and square and _at(read, "kv", "q"):
             causal = True
             rising += [ids for ids, _ in read[:1] if ids is not None]
-        elif part.target is operator.eq and square and _at(read, "q", "kv") and read[0][0] is not None:
+        elif part.target in _EQUAL and square and _at(read, "q", "kv") and read[0][0] is not None:
             same.append(read[0][0])
         elif _read_at(part, shape)[0] is not None and _read_at(part, shape)[1] == "kv":
             true += [mask for mask, _ in [_read_at(part, shape)] if mask is not None]
