@@ -31,7 +31,7 @@ from torch._C._profiler import (
     _ExperimentalConfig,
     _ExtraFields_Allocation as AllocationFields,
 )
-from torch._dynamo import convert_frame, symbolic_convert
+from torch._dynamo import convert_frame, symbolic_convert, utils as dynamo_utils
 from torch._dynamo.utils import get_compilation_metrics, graph_break_reasons
 from torch._functorch import config as functorch_config, partitioners
 from torch._functorch._aot_autograd import descriptors
@@ -80,23 +80,26 @@ def compiled_apart(run: Callable[..., Any], backend: Any) -> Callable[..., Any]:
     return compiled
 
 
-# In Dynamo's order, as `graph_break_reasons`: see `note_loop_breaks`.
+# In order, as `graph_break_reasons`: what broke a graph in a loop, where 2.10 leaves the whole function
+# alone and does not tell why.
 loop_breaks: list[str] = []
 
 
-def note_loop_breaks() -> None:
-    """From now on `loop_breaks` says what broke a graph in a loop. Only 2.10 leaves the whole function alone
-    then, and does not tell why: `format_loop_skip_frame_message`.
-    """
-    plain = getattr(symbolic_convert, "format_loop_skip_frame_message", None)
-    if plain is None:
-        return
+def prepare_dynamo() -> None:
+    """Mend what older releases do not tell; once."""
+    plain = getattr(symbolic_convert, "format_loop_skip_frame_message", None)  # 2.10
+    if plain is not None:
 
-    def noting(code: types.CodeType, frame_summary: str) -> Any:
-        loop_breaks.append(f"graph break in a loop at: {frame_summary.strip().splitlines()[-1].strip()}")
-        return plain(code, frame_summary)
+        def noting(code: types.CodeType, frame_summary: str) -> Any:
+            loop_breaks.append(f"graph break in a loop at: {frame_summary.strip().splitlines()[-1].strip()}")
+            return plain(code, frame_summary)
 
-    symbolic_convert.format_loop_skip_frame_message = noting
+        symbolic_convert.format_loop_skip_frame_message = noting
+    if torch.__version__.startswith("2.11."):
+        # Its metrics of a conversion are lost where functions are in this set: it cannot write them.
+        dynamo_utils._get_dynamo_config_for_logging = _dynamo.config.patch({IGNORED_LOGGING: set()})(
+            dynamo_utils._get_dynamo_config_for_logging
+        )
 
 
 def innermost_backend(converter: Any) -> Any:
@@ -264,9 +267,9 @@ __all__ = [
     "is_tangent",
     "local_part",
     "loop_breaks",
-    "note_loop_breaks",
     "overload_name",
     "parameter_groups",
+    "prepare_dynamo",
     "rng_prims",
     "schema",
     "sharded_part",

@@ -32,7 +32,9 @@ def compile_in_order(
     verify: it may be asked what each op makes.
     """
     write_out = recordable if verify else boxed
+    num_inputs = len(args)
 
+    # Up to PyTorch 2.12 these functions outlive the first forward: they must not hold its arguments.
     def compile_forward(half: fx.GraphModule, _: Sequence[Any]) -> Callable[[list[Any]], Any]:
         return write_out(half)
 
@@ -41,7 +43,7 @@ def compile_in_order(
 
     def split(joint: fx.GraphModule, _: Any, *, num_fwd_outputs: int, **__: Any) -> Any:
         halves = partition(joint, num_fwd_outputs)
-        instead.note_results(len(outputs_of(halves[1])), len(args))
+        instead.note_results(len(outputs_of(halves[1])), num_inputs)
         return halves
 
     run: Callable[..., Any] = aot_module_simplified(

@@ -292,11 +292,11 @@ class Region:
         use = use if key.training else replace(use, cut=frozenset())
         variant = Variant(self._masks.graph(key.left_out), use)
         call = Call(self.number, variant.gm, args, use, key.existing_gradients)
-        device = call.device
+        device, calls = call.device, [call]
 
         def partition(joint: fx.GraphModule, num_forward_outputs: int) -> Any:
-            with _disable_current_modes():
-                planned, halves = self.shared.pipeline(joint, num_forward_outputs, call)
+            with _disable_current_modes():  # once: PyTorch up to 2.12 keeps this function, not the arguments
+                planned, halves = self.shared.pipeline(joint, num_forward_outputs, calls.pop())
             variant.accept(planned)
             self._announce(planned.report)
             return halves.forward, halves.backward

@@ -25,7 +25,7 @@ from ..base.private import (
     graph_break_reasons,
     innermost_backend,
     loop_breaks,
-    note_loop_breaks,
+    prepare_dynamo,
 )
 from ..base.turns import is_turn_of_another, one_at_a_time
 from .tracing import permissive_tracing
@@ -76,7 +76,7 @@ def watch_conversions(is_ours: Callable[[Any], bool], find: Find, unlimited: boo
         # one traces is, to PyTorch, called by what is traced.
         convert_frame.catch_errors_wrapper = _make_converter
         _symbolic_trace.is_fx_symbolic_tracing = _is_tracing
-        note_loop_breaks()
+        prepare_dynamo()
     _kinds.append((is_ours, find, unlimited))
 
 
