@@ -141,7 +141,7 @@ SHARDED = """
             measured = peak(fitted, clear)
             print(share, how, top, predicted, measured, flush=True)
             assert measured <= predicted <= share * top, (measured, predicted, share * top)
-        assert warnings == []
+        assert warnings == [], warnings
         plans = [None, None]
         dist.all_gather_object(plans, [list(part.plan.steps) for part in parts])
         assert plans[0] == plans[1]

@@ -21,7 +21,7 @@ from ..trace.conversion import Spot, watch_conversions
 from .flight import InFlight
 from .region import Region
 from .shapes import ShapeTable, compiled_frame, warn_at_recompile_limit
-from .sharding import Sharding
+from .sharding import IN_HOOKS, Sharding
 from .shared import Shared
 from .surroundings import Surroundings
 from .unplanned import WORTH_COUNTING, Unplanned, saved_before
@@ -159,6 +159,8 @@ class Session:
         agree(self.shared.options.group, self.shared.flight, self.shared.surroundings)
 
     def left_alone(self, spot: Spot) -> None:
+        if self.sharding is not None and IN_HOOKS in spot.reason:
+            return
         self.unplanned.left_alone(spot)
 
     def broken(self, spot: Spot) -> None:

@@ -35,6 +35,9 @@ from ..base.private import (
     share_sharding,
 )
 
+# Why Dynamo leaves a call alone: what is called there is compiled by itself.
+IN_HOOKS = "FSDP2 gathers and frees parameters in hooks"
+
 
 @dataclass(frozen=True)
 class _Parameter:
@@ -237,9 +240,7 @@ class Sharding:
 
 def _eager_hooks(module: Any) -> Callable[..., Any]:
     disable: Any = _dynamo.disable
-    run: Callable[..., Any] = disable(
-        eager_call(module), reason="FSDP2 gathers and frees parameters in hooks"
-    )
+    run: Callable[..., Any] = disable(eager_call(module), reason=IN_HOOKS)
     return run
 
 
