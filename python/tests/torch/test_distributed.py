@@ -200,7 +200,7 @@ def test_ranks_agree_on_planning_anew(tmp_path: Path) -> None:
     from remat.torch.session.session import agree
     from remat.torch.session.surroundings import Surroundings
 
-    flight, surroundings = InFlight(1, True), Surroundings(Options("1GiB"), None, None)
+    flight, surroundings = InFlight(1), Surroundings(Options("1GiB"), None, None)
     surroundings.count_unplanned(1000 * (1 - rank))
     if rank == 1:
         flight.plan_anew()
