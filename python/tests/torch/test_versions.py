@@ -17,7 +17,9 @@ from torch import nn
 ROOT = Path(__file__).resolve().parents[3]
 
 
-@pytest.mark.parametrize("version", ["2.10.0", "2.13.0+cpu", "2.15.1+cu130", "2.14.0a0+git1234567", "__version__"])
+@pytest.mark.parametrize(
+    "version", ["2.10.0", "2.13.0+cpu", "2.15.1+cu130", "2.14.0a0+git1234567", "__version__"]
+)
 def test_supported_releases_are_no_news(version: str, caplog: pytest.LogCaptureFixture) -> None:
     warn_of_other_release(version)
     assert not caplog.records
