@@ -68,12 +68,7 @@ def train(model: nn.Module, folder: Path, bf16: bool, checkpoint: Path | None = 
         processing_class=tokenizer(),
     )
     trainer.train(resume_from_checkpoint=str(checkpoint) if checkpoint else None)
-    history = trainer.state.log_history
-    return Run(
-        [row["loss"] for row in history if "loss" in row],
-        [row["eval_loss"] for row in history if "eval_loss" in row],
-        [p.detach() for p in model.parameters()],
-    )
+    return Run.of(trainer, model)
 
 
 if __name__ == "__main__":

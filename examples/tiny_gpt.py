@@ -11,7 +11,7 @@ from pathlib import Path
 import remat.torch
 import torch
 from torch import nn
-from transformers import GPT2Config, GPT2LMHeadModel
+from transformers import GPT2Config, GPT2LMHeadModel, Trainer
 
 BATCH, STEPS, SAVED_AFTER = 4, 6, 3
 TOKENS = torch.randint(500, (64, 64), generator=torch.Generator().manual_seed(0))
@@ -42,6 +42,15 @@ class Run:
     losses: list[float]
     evaluated: list[float]
     parameters: list[torch.Tensor]
+
+    @classmethod
+    def of(cls, trainer: Trainer, model: nn.Module) -> Run:
+        history = trainer.state.log_history
+        return cls(
+            [row["loss"] for row in history if "loss" in row],
+            [row["eval_loss"] for row in history if "eval_loss" in row],
+            [p.detach() for p in model.parameters()],
+        )
 
     def differs_from(self, other: Run) -> bool:
         same = all(a.equal(b) for a, b in zip(self.parameters, other.parameters, strict=True))

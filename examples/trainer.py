@@ -14,11 +14,11 @@ from __future__ import annotations
 import argparse
 import sys
 import tempfile
-from dataclasses import dataclass
 from pathlib import Path
 
 import remat.torch
 import torch
+from tiny_gpt import Run
 from torch import nn
 from transformers import GPT2Config, GPT2LMHeadModel, Trainer, TrainingArguments
 
@@ -37,17 +37,6 @@ def make_model() -> GPT2LMHeadModel:
 def fitted(model: GPT2LMHeadModel) -> nn.Module:
     batch = {"input_ids": TOKENS[:BATCH], "labels": TOKENS[:BATCH]}
     return remat.torch.fit(model, batch, "80%", time_limit=1)
-
-
-@dataclass
-class Run:
-    losses: list[float]
-    evaluated: list[float]
-    parameters: list[torch.Tensor]
-
-    def differs_from(self, other: Run) -> bool:
-        same = all(a.equal(b) for a, b in zip(self.parameters, other.parameters, strict=True))
-        return not same or (self.losses, self.evaluated) != (other.losses, other.evaluated)
 
 
 def train(model: nn.Module, folder: Path, bf16: bool, checkpoint: Path | None = None) -> Run:
@@ -69,12 +58,7 @@ def train(model: nn.Module, folder: Path, bf16: bool, checkpoint: Path | None = 
     )
     trainer = Trainer(model, arguments, train_dataset=DATA, eval_dataset=DATA[:8])
     trainer.train(resume_from_checkpoint=str(checkpoint) if checkpoint else None)
-    history = trainer.state.log_history
-    return Run(
-        [row["loss"] for row in history if "loss" in row],
-        [row["eval_loss"] for row in history if "eval_loss" in row],
-        [p.detach() for p in model.parameters()],
-    )
+    return Run.of(trainer, model)
 
 
 def main() -> int:

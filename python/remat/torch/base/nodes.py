@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from typing import Any
 
 import torch
@@ -38,6 +39,18 @@ def outputs_of(gm: fx.GraphModule) -> list[Any]:
 
 def arguments(node: fx.Node) -> tuple[Any, ...]:
     return node.args
+
+
+def ancestors(nodes: Iterable[fx.Node]) -> set[fx.Node]:
+    """The nodes and all that they are made of."""
+    found: set[fx.Node] = set()
+    stack = list(nodes)
+    while stack:
+        node = stack.pop()
+        if node not in found:
+            found.add(node)
+            stack.extend(node.all_input_nodes)
+    return found
 
 
 def tensors_of(val: Any) -> list[torch.Tensor]:

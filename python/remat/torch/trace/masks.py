@@ -21,7 +21,7 @@ from typing import Any
 import torch
 from torch import fx
 
-from ..base.nodes import output_node
+from ..base.nodes import ancestors, output_node
 from ..base.private import FakeTensor, _disable_current_modes
 
 _ATTENTION: Any = torch.nn.functional.scaled_dot_product_attention
@@ -243,25 +243,13 @@ def _in_wide_window(node: fx.Node, shape: Sequence[int]) -> list[fx.Node] | None
     return [ids for ids, _ in read[:1] if ids is not None]
 
 
-def _above(nodes: Iterable[fx.Node]) -> set[fx.Node]:
-    """The nodes and all that they are made of."""
-    found: set[fx.Node] = set()
-    stack = list(nodes)
-    while stack:
-        node = stack.pop()
-        if node not in found:
-            found.add(node)
-            stack += node.all_input_nodes
-    return found
-
-
 def _inputs(nodes: Iterable[fx.Node]) -> set[fx.Node]:
-    return {node for node in _above(nodes) if node.op == "placeholder"}
+    return {node for node in ancestors(nodes) if node.op == "placeholder"}
 
 
 def _is_plain(node: fx.Node) -> bool:
     """Is it made of whole numbers that nothing writes to, by ops that do as they did when they run again?"""
-    above = _above([node])
+    above = ancestors([node])
     users = {user for n in above for user in n.users}
     written = any(
         u.target in _IN_PLACE or (u.op == "call_method" and str(u.target).endswith("_")) for u in users
@@ -273,7 +261,7 @@ def _is_plain(node: fx.Node) -> bool:
 
 def _only(gm: fx.GraphModule, nodes: Sequence[fx.Node]) -> fx.GraphModule:
     """The part of a graph that makes these nodes."""
-    above, copies = _above(nodes), dict[fx.Node, fx.Node]()
+    above, copies = ancestors(nodes), dict[fx.Node, fx.Node]()
     graph = fx.Graph()
     for node in gm.graph.nodes:
         if node.op == "placeholder" or node in above:
@@ -295,7 +283,7 @@ def _without(gm: fx.GraphModule, masks: Sequence[Mask]) -> fx.GraphModule:
                 node.update_arg(i, copies[whole])
                 node.update_kwarg("enable_gqa", True)
     # Only what the masks were made of: elsewhere nodes that nobody reads may write to what others read.
-    unread = {copies[n] for n in _above(n for mask in masks for n in mask.read)}
+    unread = {copies[n] for n in ancestors(n for mask in masks for n in mask.read)}
     for node in reversed(list(graph.nodes)):
         if node in unread and not node.users and node.op != "placeholder":
             graph.erase_node(node)

@@ -9,7 +9,7 @@ import torch
 from torch import fx
 
 from ..base.errors import UnsupportedModelError
-from ..base.nodes import is_mutable, is_random, may_run_twice, outputs_of, tensors_of
+from ..base.nodes import ancestors, is_mutable, is_random, may_run_twice, outputs_of, tensors_of
 from ..base.private import is_primal, is_tangent
 
 
@@ -44,13 +44,13 @@ def schedule(gm: fx.GraphModule, num_forward_outputs: int) -> tuple[list[fx.Node
     tainted = _tainted(nodes)
     roots = [n for n in outputs[:num_forward_outputs] if isinstance(n, fx.Node)]
     roots += [n for n in nodes if n not in tainted and _runs_where_it_stands(n)]
-    in_forward = _ancestors(roots)
+    in_forward = ancestors(roots)
     if in_forward & tainted:
         raise UnsupportedModelError("an output of the forward depends on a gradient")
     forward = [n for n in nodes if n in in_forward and n.op == "call_function"]
     wanted = {n for n in outputs[num_forward_outputs:] if isinstance(n, fx.Node)}
     wanted |= {n for n in tainted if n.op == "call_function" and is_mutable(n)}
-    needed = _ancestors(wanted)
+    needed = ancestors(wanted)
     starts = [n for n in nodes if n in needed and (n in tainted or n in wanted)]
     return forward, _with_what_they_read(starts, forward, nodes)
 
@@ -93,14 +93,3 @@ def _with_what_they_read(
             reads = sorted((n for n in top.all_input_nodes if n not in seen), key=position.__getitem__)
             stack.extend((n, False) for n in reversed(reads))
     return order
-
-
-def _ancestors(roots: Iterable[fx.Node]) -> set[fx.Node]:
-    found: set[fx.Node] = set()
-    stack = list(roots)
-    while stack:
-        node = stack.pop()
-        if node not in found:
-            found.add(node)
-            stack.extend(node.all_input_nodes)
-    return found
