@@ -154,6 +154,28 @@ def test_a_late_gradient_and_those_of_other_outputs_are_summed_as_in_eager_mode(
     assert equal(gradients(expected), gradients(fitted))
 
 
+class Normed(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear, self.norm = nn.Linear(4, 4), nn.BatchNorm1d(4)
+
+    def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        x = self.linear(x)
+        return self.norm(x).square().sum(), x.tanh()
+
+
+def test_a_late_gradient_does_not_update_running_statistics_twice() -> None:
+    torch.manual_seed(0)
+    model, x = Normed(), torch.randn(8, 4)
+    expected = copy.deepcopy(model)
+    fitted = fit(model, x, "100%", loss=lambda outputs: outputs[0])
+    for m in (expected, fitted):
+        loss, aside = m(x)
+        (loss + aside.sum()).backward()
+    assert equal(gradients(expected), gradients(fitted))
+    assert equal(list(expected.buffers()), list(fitted.buffers()))
+
+
 def test_a_late_gradient_counts_in_the_first_call_for_other_shapes() -> None:
     model, tokens = build()
     expected = copy.deepcopy(model)

@@ -161,13 +161,20 @@ class Region:
             if planned is not None:
                 self.shared.report.forget(planned.report)
 
-    def _run(self, run: Any, args: Sequence[Any]) -> Any:
+    def _run(self, run: Any, args: Sequence[Any], planned: bool = False) -> Any:
+        """planned: are writes to the arguments steps of a plan, which count each of them?"""
         if self._overwritten is not None:
             return run(*args)
         versions = [write_count(a) if isinstance(a, torch.Tensor) else 0 for a in args]
+        # Batch norm updates its statistics without a word.
+        values = {} if planned else {i: args[i].detach().clone() for i in _may_be_overwritten(args)}
         results = run(*args)
         after = [write_count(a) if isinstance(a, torch.Tensor) else 0 for a in args]
-        self._overwritten = {i for i, version in enumerate(versions) if after[i] != version}
+        self._overwritten = {
+            i
+            for i, version in enumerate(versions)
+            if after[i] != version or (i in values and not torch.equal(values[i], args[i]))
+        }
         return results
 
     def _train(self, variant: Variant, args: Sequence[Any]) -> Any:
@@ -181,10 +188,11 @@ class Region:
             overwritten = self._overwritten if self._overwritten is not None else _may_be_overwritten(args)
             replay = Replay(variant.gm, args, overwritten, random, self._note_late_gradient)
         first = self._first_step(planned, device)
+        counted = planned is not None and self.shared.options.executor == "boxed"
         if first is None:
-            results = self._run(variant.run, args)
+            results = self._run(variant.run, args, counted)
         else:
-            results = first.forward(lambda: self._run(variant.run, args))
+            results = first.forward(lambda: self._run(variant.run, args, counted))
         node = self._note_call(results, variant)
         if node is not None and self.shared.options.executor == "inductor":
             self._follow_backward(node, variant, first, device)

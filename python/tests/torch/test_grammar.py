@@ -1,0 +1,53 @@
+"""Random modules as in eager mode, and whether the grammar finds what was mended once."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable
+
+import pytest
+from random_modules import check
+from remat.torch.run import replay
+from remat.torch.session import prepare, region
+from remat.torch.session.untouched import Snapshot
+from remat.torch.trace.masks import Masks
+
+MODULES, EACH = 300, 10
+
+
+@pytest.mark.parametrize("first", range(0, MODULES, EACH))
+def test_random_modules_are_as_in_eager_mode_and_within_their_budgets(first: int) -> None:
+    assert [found for number in range(first, first + EACH) if (found := check(number))] == []
+
+
+def masks_stay(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Masks, "left_out", lambda self, args: frozenset())
+
+
+def fit_leaves_traces(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Snapshot, "restore", lambda self: None)
+
+
+def strides_are_lost(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(region, "EagerStrides", contextlib.nullcontext)
+
+
+def late_gradients_are_summed_apart(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(replay, "will_execute", lambda node: False)
+
+
+@pytest.mark.parametrize(
+    ("take_out", "number"),
+    [
+        (masks_stay, 60),
+        (fit_leaves_traces, 6),
+        (strides_are_lost, 3),
+        (late_gradients_are_summed_apart, 27),
+    ],
+    ids=lambda x: getattr(x, "__name__", str(x)),
+)
+def test_the_grammar_finds_what_was_mended(
+    monkeypatch: pytest.MonkeyPatch, take_out: Callable[[pytest.MonkeyPatch], None], number: int
+) -> None:
+    take_out(monkeypatch)
+    assert check(number) is not None
