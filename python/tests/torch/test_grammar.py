@@ -8,7 +8,7 @@ from collections.abc import Callable
 import pytest
 from random_modules import check
 from remat.torch.run import replay
-from remat.torch.session import prepare, region
+from remat.torch.session import region
 from remat.torch.session.untouched import Snapshot
 from remat.torch.trace.masks import Masks
 
