@@ -66,9 +66,7 @@ def check_reference(app: Any, env: Any) -> None:
     public = {
         "cpp": {header.name for header in ROOT.glob("include/remat/*.h")} - {"remat.h"},
         "python": {f"remat.{name}" for name in dir(remat) if not name.endswith("Error")},
-        "torch": set(
-            re.findall(r"(\w+) as \1", (ROOT / "python/remat/torch/__init__.py").read_text(), re.M)
-        ),
+        "torch": set(re.findall(r"(\w+) as \1", (ROOT / "python/remat/torch/__init__.py").read_text(), re.M)),
     }
     for page, names in public.items():
         text = (ROOT / f"docs/api/{page}.md").read_text()
