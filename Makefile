@@ -3,6 +3,7 @@
 # make build   the command line at build/remat, and the Python package
 # make check   the fast checks: formats, lints, types, and every snippet of the documentation
 # make format  puts C++ and Python sources into shape
+# make page    the page of reports, page/report.html, from its sources; needs esbuild, tsc and biome
 # make docs    the documentation site at build/docs/html, from docs/ and the docstrings
 # make wheels  wheels for this machine's Pythons in dist/, each tried where there is no compiler
 # make bench   micro benchmarks
@@ -20,7 +21,7 @@ export PATH := $(CURDIR)/.venv/bin:$(PATH)
 NINJA := ninja $(if $(MAKE_TERMOUT),,--quiet)
 
 .DELETE_ON_ERROR:
-.PHONY: demo test test-cpp test-python build check format docs wheels bench sanitize sanitize-threads fuzz \
+.PHONY: demo test test-cpp test-python build check format page docs wheels bench sanitize sanitize-threads fuzz \
         differential coverage clean distclean
 
 build: build/build.ninja
@@ -46,6 +47,9 @@ check: build
 
 format: .venv/ready
 	@.venv/bin/python tools/check.py --fix format
+
+page: .venv/ready
+	@.venv/bin/python tools/page.py
 
 docs: build .venv/docs-ready
 	@tools/docs.sh

@@ -66,8 +66,8 @@ int run_command(int argc, const char* const* argv) {
       "3 nothing found within the limits; 64 wrong usage; 130 compare, sweep or bench interrupted: the rows "
       "so far\nare printed.");
   Action action;
-  for (const auto add : {add_plan, add_info, add_check, add_compare, add_sweep, add_layout, add_convert,
-                         add_generate, add_planners, add_partition, add_bench})
+  for (const auto add : {add_plan, add_info, add_check, add_compare, add_sweep, add_report, add_layout,
+                         add_convert, add_generate, add_planners, add_partition, add_bench})
     add(app, action);
   try {
     app.parse(argc, argv);

@@ -21,6 +21,7 @@ void add_layout(CLI::App& app, Action& action);
 void add_sweep(CLI::App& app, Action& action);
 void add_generate(CLI::App& app, Action& action);
 void add_planners(CLI::App& app, Action& action);
+void add_report(CLI::App& app, Action& action);
 void add_partition(CLI::App& app, Action& action);
 void add_bench(CLI::App& app, Action& action);
 

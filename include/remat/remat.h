@@ -18,5 +18,6 @@
 #include "remat/planner.h"
 #include "remat/quantity.h"
 #include "remat/random.h"
+#include "remat/report.h"
 #include "remat/store.h"
 #include "remat/sweep.h"

@@ -1,0 +1,153 @@
+// remat report: plans of a graph as a page for people, or as a file for other programs' viewers.
+#include "remat/report.h"
+
+#include <iostream>
+
+#include "commands.h"
+#include "common.h"
+#include "remat/error.h"
+#include "remat/keep_all.h"
+#include "remat/store.h"
+
+namespace remat::cli {
+namespace {
+
+struct ReportCommand {
+  std::string graph, out, format = "html", planner = "auto";
+  std::vector<std::string> plans, planners;
+  int points = 12;
+  bool json = false;
+  EffortOptions effort;
+
+  int run();
+
+ private:
+  void check_usage() const;
+  std::string command_line() const;
+  void read_plans(ReportContent& content) const;
+  void add_curves(ReportContent& content);
+  SweepResult curve(const ReportContent& content, const std::string& planner, OrderMode order) const;
+
+  bool interrupted_ = false;
+};
+
+void ReportCommand::check_usage() const {
+  const ReportFormat wanted = parse_report_format(format);
+  const bool has_curve = wanted == ReportFormat::kHtml || wanted == ReportFormat::kJson;
+  if (!planners.empty() && !has_curve) throw UsageError("--planners goes with the formats html and json");
+  if (!planners.empty() && points == 0) throw UsageError("--planners needs a curve: --points 2 or more");
+  if (points == 1) throw UsageError("a curve has 2 points or more; --points 0 leaves it out");
+  find_planner(planner);
+  for (const std::string& name : planners) find_planner(name);
+  require_writable_folder(out);
+}
+
+/// As it would be typed again; what was not asked for is left out.
+std::string ReportCommand::command_line() const {
+  std::string line = "remat report " + graph;
+  for (const std::string& plan : plans) line += " " + plan;
+  line += " -o " + out;
+  if (points != 12) line += " --points " + std::to_string(points);
+  if (planner != "auto") line += " --planner " + planner;
+  for (std::size_t i = 0; i < planners.size(); ++i) line += (i == 0 ? " --planners " : ",") + planners[i];
+  if (effort.time_limit) line += " --time-limit " + *effort.time_limit;
+  if (effort.work_limit) line += " --work-limit " + std::to_string(*effort.work_limit);
+  if (effort.plan.seed != 0) line += " --seed " + std::to_string(effort.plan.seed);
+  return line;
+}
+
+void ReportCommand::read_plans(ReportContent& content) const {
+  const std::string hash = graph_hash(*content.graph);
+  for (const std::string& path : plans) {
+    PlanRecord record = load_plan(path);
+    for (const std::string& line : record.warnings) warn(line);
+    if (!record.graph_hash.empty() && record.graph_hash != hash) {
+      throw InputError(path + ": the plan is of another graph: graph_hash " + record.graph_hash +
+                       ", that of " + graph + " is " + hash);
+    }
+    content.plans.push_back({path, std::move(record)});
+  }
+}
+
+SweepResult ReportCommand::curve(const ReportContent& content, const std::string& name,
+                                 OrderMode order) const {
+  Limits limits;
+  effort.apply(limits);
+  limits.set_stop(&catch_interrupts());
+  PlanStore store;
+  // A plan that is shown counts on the curve of who made it; others are measured on what they find
+  // themselves.
+  for (const ReportPlan& plan : content.plans) {
+    if (name == planner && plan.record.order == order) {
+      store.add(*content.graph, order, valid_plan(*content.graph, plan.record, plan.title));
+    }
+  }
+  SweepOptions options{name, order, points, effort.plan};
+  ProgressLine progress(*content.graph, keep_all_peak(*content.graph));
+  progress.attach(limits);
+  return sweep(*content.graph, options, limits, store);
+}
+
+void ReportCommand::add_curves(ReportContent& content) {
+  const OrderMode order = content.plans.empty() ? OrderMode::kFixed : content.plans.front().record.order;
+  std::vector<std::string> names{planner};
+  names.insert(names.end(), planners.begin(), planners.end());
+  for (const std::string& name : names) {
+    content.curves.push_back({name, order, curve(content, name, order)});
+    interrupted_ |= content.curves.back().sweep.stopped_by == StoppedBy::kInterrupted;
+    if (interrupted_) return;
+  }
+}
+
+int ReportCommand::run() {
+  const ReportFormat wanted = parse_report_format(format);
+  effort.finish();
+  check_usage();
+  // A look at a plan should not take as long as making one.
+  if (!effort.time_limit && !effort.work_limit) effort.time_limit = "5s";
+  const LoadedGraph loaded = load_and_warn(graph);
+  refuse_to_replace_input(out, FileKind::kOther);
+  ReportContent content;
+  content.graph = &loaded.graph;
+  content.command = command_line();
+  read_plans(content);
+  const bool has_curve = wanted == ReportFormat::kHtml || wanted == ReportFormat::kJson;
+  check_report(content);
+  if (has_curve && points > 0) add_curves(content);
+  const std::string text = format_report(content, wanted);
+  write_file(out, text);
+  Report said;
+  said["report_file"] = out;
+  said["format"] = format;
+  said["plans"] = content.plans.size();
+  said["points"] = content.curves.empty() ? 0 : content.curves.front().sweep.points.size();
+  said["bytes"] = text.size();
+  print(said, json);
+  return interrupted_ ? kInterrupted : kOk;
+}
+
+}  // namespace
+
+void add_report(CLI::App& app, Action& action) {
+  auto command = std::make_shared<ReportCommand>();
+  CLI::App* sub = app.add_subcommand("report", "a page that shows where memory goes under plans");
+  sub->add_option("GRAPH", command->graph, "remat.graph or node-link JSON")->required();
+  sub->add_option("PLAN", command->plans, "plans of it; keep-all is always shown");
+  add_output(*sub, "-o,--output", command->out, "write the report here")->type_name("FILE")->required();
+  sub->add_option(
+         "--format", command->format,
+         "html, json, csv, perfetto (ui.perfetto.dev), memory_viz (PyTorch's viewer) (default: html)")
+      ->check(CLI::IsMember({"html", "json", "csv", "perfetto", "memory_viz"}))
+      ->type_name("NAME");
+  add_whole(*sub, "--points", command->points, 0, kMostPoints,
+            "budgets of the curve of overhead against memory, 0 for none (default: 12)");
+  sub->add_option("--planner", command->planner, "that draws the curve (default: auto)")->type_name("NAME");
+  sub->add_option("--planners", command->planners, "others to draw beside it: dtr,checkmate_lp")
+      ->delimiter(',')
+      ->type_name("NAMES");
+  command->effort.declare(*sub);
+  sub->add_flag("--json", command->json, "print one JSON object");
+  sub->callback([command, &action] { action = [command] { return command->run(); }; });
+}
+
+}  // namespace remat::cli

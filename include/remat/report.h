@@ -1,0 +1,83 @@
+// What plans do to memory: a page for people, and files that other programs' viewers open. docs/report.md.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "remat/graph.h"
+#include "remat/io.h"
+#include "remat/plan.h"
+#include "remat/sweep.h"
+
+namespace remat {
+
+/// What memory is used for at a step. Their sum is the step's memory.
+enum class MemoryKind : std::uint8_t {
+  kParameters,   ///< graph inputs whose names begin with "parameter" or "buffer"
+  kInputs,       ///< all other graph inputs
+  kOutputs,      ///< kept to the end: gradients of parameters, the loss
+  kActivations,  ///< made before the first backward op and still alive at it; everything where no op has a
+                 ///< phase
+  kRecomputed,   ///< made by a recomputation
+  kGradients,    ///< made from the first backward op on, and dropped again
+  kShortLived,   ///< made before the first backward op and gone by then
+  kWorkspace,    ///< of the op that runs
+};
+inline constexpr std::size_t kMemoryKinds = 8;
+/// For people: "activations kept".
+std::string_view to_string(MemoryKind kind);
+
+/// One instance and what it is for.
+struct KindOfLife {
+  InstanceLife life;
+  MemoryKind kind;
+  friend bool operator==(const KindOfLife&, const KindOfLife&) = default;
+};
+/// `instance_lives` with their kinds, by first step.
+std::vector<KindOfLife> kinds_of_lives(const Graph& graph, const Plan& plan);
+
+/// Bytes of each step by kind; the sums are those of `simulate`.
+using KindSums = std::array<Bytes, kMemoryKinds>;
+IndexVector<StepId, KindSums> memory_by_kind(const Graph& graph, const Plan& plan);
+
+/// A plan under the name that a reader knows it by.
+struct ReportPlan {
+  std::string title;
+  PlanRecord record;
+};
+
+/// A curve of overhead against memory under the name of its planner.
+struct ReportCurve {
+  std::string planner;
+  OrderMode order = OrderMode::kFixed;
+  SweepResult sweep;
+};
+
+/// What a report is made of. The graph must outlive it.
+struct ReportContent {
+  const Graph* graph = nullptr;
+  std::vector<ReportPlan> plans;    ///< keep-all is always there, behind them
+  std::vector<ReportCurve> curves;  ///< the first with its bound, the others to compare with
+  std::string command;              ///< that made it, to be shown
+};
+
+/// Html: one page that needs nothing else. Json: the same numbers. Csv: a row for each step. Perfetto:
+/// counters and slices in the trace event format. MemoryViz: a snapshot as PyTorch's allocator writes it.
+enum class ReportFormat { kHtml, kJson, kCsv, kPerfetto, kMemoryViz };
+std::string_view to_string(ReportFormat format);
+/// Throws UsageError with the known names.
+ReportFormat parse_report_format(std::string_view name);
+
+/// Throws InputError, naming the plan, for one that is not of this graph, breaks a rule or misstates its
+/// costs. Asked before a long run; a plan may be over its budget.
+void check_report(const ReportContent& content);
+
+/// The whole file. Csv and MemoryViz show the first plan (keep-all where there is none) and take no second
+/// one. Throws InputError, naming the plan, for one that is not of this graph, breaks a rule or misstates its
+/// costs; UsageError for more plans than the format takes. A plan may be over its budget.
+std::string format_report(const ReportContent& content, ReportFormat format);
+
+}  // namespace remat

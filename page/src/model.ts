@@ -1,0 +1,233 @@
+// The graph and its plans, unpacked, with what every part of the page asks of them.
+import { type PlanData, type ReportData, unpack, unpackDifferences, unpackNames } from "./data";
+
+export const PARAMETERS = 0;
+export const INPUTS = 1;
+export const OUTPUTS = 2;
+export const ACTIVATIONS = 3;
+export const RECOMPUTED = 4;
+export const WORKSPACE = 7;
+const PHASES = ["", "forward", "loss", "backward", "update"];
+
+/** Rows of integers, stored back to back. */
+class Rows {
+  constructor(
+    readonly begin: Int32Array,
+    readonly items: Int32Array,
+  ) {}
+  static of(counts: ArrayLike<number>, items: Int32Array): Rows {
+    const begin = new Int32Array(counts.length + 1);
+    for (let i = 0; i < counts.length; i++) begin[i + 1] = begin[i] + counts[i];
+    return new Rows(begin, items);
+  }
+  /** For each of `keys` distinct keys the positions that have it, ascending. */
+  static positions(column: Int32Array, keys: number): Rows {
+    const begin = new Int32Array(keys + 1);
+    for (const key of column) begin[key + 1]++;
+    for (let k = 0; k < keys; k++) begin[k + 1] += begin[k];
+    const at = begin.slice();
+    const items = new Int32Array(column.length);
+    for (let i = 0; i < column.length; i++) items[at[column[i]]++] = i;
+    return new Rows(begin, items);
+  }
+  row(i: number): Int32Array {
+    return this.items.subarray(this.begin[i], this.begin[i + 1]);
+  }
+}
+
+export class Graph {
+  readonly name: string;
+  readonly opName: string[];
+  readonly opKind: Float64Array;
+  readonly opModule: Float64Array;
+  readonly opPhase: Float64Array;
+  readonly duration: Float64Array;
+  readonly workspace: Float64Array;
+  readonly opInputs: Rows;
+  readonly opOutputs: Rows;
+  readonly bytes: Float64Array;
+  readonly valueName: string[];
+  /** The op that makes a value, -1 for inputs of the graph. */
+  readonly maker: Int32Array;
+  readonly inputs: Int32Array;
+  private readers_: Rows | null = null;
+
+  constructor(readonly data: ReportData) {
+    const { ops, values, inputs } = data.graph;
+    this.name = data.graph.name || "graph";
+    this.opName = unpackNames(ops.name);
+    this.opKind = unpack(ops.kind);
+    this.opModule = unpack(ops.module);
+    this.opPhase = unpack(ops.phase);
+    this.duration = unpack(ops.duration);
+    this.workspace = unpack(ops.workspace);
+    this.opInputs = Rows.of(unpack(ops.input_count), unpackDifferences(ops.inputs));
+    this.opOutputs = Rows.of(unpack(ops.output_count), unpackDifferences(ops.outputs));
+    this.bytes = unpack(values.bytes);
+    this.valueName = unpackNames(values.name);
+    this.inputs = unpackDifferences(inputs);
+    this.maker = new Int32Array(this.bytes.length).fill(-1);
+    for (let op = 0; op < this.opName.length; op++)
+      for (const v of this.opOutputs.row(op)) this.maker[v] = op;
+  }
+
+  op(op: number): string {
+    return this.opName[op] || `op ${op}`;
+  }
+  kind(op: number): string {
+    return this.data.graph.kinds[this.opKind[op]];
+  }
+  module(op: number): string {
+    return this.data.graph.modules[this.opModule[op]];
+  }
+  phase(op: number): string {
+    return PHASES[this.opPhase[op]];
+  }
+  isParameter(value: number): boolean {
+    return /^(parameter|buffer)/.test(this.valueName[value] ?? "");
+  }
+  /** What a person would call the value. */
+  value(value: number): string {
+    const name = this.valueName[value];
+    if (name) return name;
+    const op = this.maker[value];
+    if (op < 0) return `input ${value}`;
+    const outputs = this.opOutputs.row(op);
+    return outputs.length > 1 ? `${this.op(op)}, output ${outputs.indexOf(value) + 1}` : this.op(op);
+  }
+  moduleOfValue(value: number): string {
+    const op = this.maker[value];
+    if (op >= 0) return this.module(op);
+    const named = /^(?:parameter|buffer) (.+)$/.exec(this.valueName[value] ?? "");
+    return named ? named[1].replace(/\.?[^.]*$/, "") : "";
+  }
+  kindOfValue(value: number): string {
+    const op = this.maker[value];
+    if (op >= 0) return this.kind(op);
+    return this.isParameter(value) ? "parameter" : "input";
+  }
+  /** Ops that read a value, ascending. */
+  readers(value: number): Int32Array {
+    if (!this.readers_) {
+      const reader = new Int32Array(this.opInputs.items.length);
+      for (let op = 0; op < this.opName.length; op++)
+        reader.fill(op, this.opInputs.begin[op], this.opInputs.begin[op + 1]);
+      const places = Rows.positions(this.opInputs.items, this.bytes.length);
+      this.readers_ = new Rows(
+        places.begin,
+        places.items.map((place) => reader[place]),
+      );
+    }
+    return this.readers_.row(value);
+  }
+}
+
+/** Sums of bytes of each step, one column for each group. */
+export type Stack = Float64Array[];
+
+export class Plan {
+  readonly steps: Int32Array;
+  readonly lifeValue: Int32Array;
+  readonly lifeFirst: Int32Array;
+  readonly lifeEnd: Int32Array;
+  readonly lifeKind: Float64Array;
+  /** When each step begins, and when the plan ends. */
+  readonly start: Float64Array;
+  /** 1 where a step runs its op again. */
+  readonly again: Uint8Array;
+  readonly byKind: Stack;
+  readonly memory: Float64Array;
+  private stepsOfOp: Rows | null = null;
+  private livesOfValue: Rows | null = null;
+
+  constructor(
+    readonly graph: Graph,
+    readonly data: PlanData,
+  ) {
+    this.steps = unpackDifferences(data.steps);
+    this.lifeValue = unpackDifferences(data.lives.value);
+    this.lifeFirst = unpackDifferences(data.lives.first);
+    const length = unpack(data.lives.length);
+    this.lifeEnd = this.lifeFirst.map((first, i) => first + length[i]);
+    this.lifeKind = unpack(data.lives.kind);
+    this.start = new Float64Array(this.steps.length + 1);
+    this.again = new Uint8Array(this.steps.length);
+    const ran = new Uint8Array(graph.opName.length);
+    this.steps.forEach((op, i) => {
+      this.start[i + 1] = this.start[i] + graph.duration[op];
+      this.again[i] = ran[op];
+      ran[op] = 1;
+    });
+    this.byKind = this.stack(
+      8,
+      (life) => this.lifeKind[life],
+      (value) => (graph.isParameter(value) ? PARAMETERS : INPUTS),
+      () => WORKSPACE,
+    );
+    this.memory = new Float64Array(this.steps.length);
+    for (const column of this.byKind) for (let i = 0; i < column.length; i++) this.memory[i] += column[i];
+  }
+
+  get title(): string {
+    return this.data.title;
+  }
+
+  /** Sums by any grouping of instances, inputs of the graph and workspaces. */
+  stack(
+    groups: number,
+    ofLife: (life: number) => number,
+    ofInput: (value: number) => number,
+    ofWorkspace: (step: number) => number,
+  ): Stack {
+    const { graph } = this;
+    const n = this.steps.length;
+    const columns: Stack = Array.from({ length: groups }, () => new Float64Array(n + 1));
+    for (let life = 0; life < this.lifeValue.length; life++) {
+      const column = columns[ofLife(life)];
+      const bytes = graph.bytes[this.lifeValue[life]];
+      column[this.lifeFirst[life]] += bytes;
+      column[this.lifeEnd[life]] -= bytes;
+    }
+    for (const value of graph.inputs) columns[ofInput(value)][0] += graph.bytes[value];
+    for (const column of columns) for (let i = 1; i < n; i++) column[i] += column[i - 1];
+    for (let i = 0; i < n; i++) columns[ofWorkspace(i)][i] += graph.workspace[this.steps[i]];
+    return columns.map((column) => column.subarray(0, n));
+  }
+
+  /** Instances that are alive at a step, largest first. */
+  alive(step: number): number[] {
+    const found: number[] = [];
+    for (let life = 0; life < this.lifeFirst.length && this.lifeFirst[life] <= step; life++)
+      if (step < this.lifeEnd[life]) found.push(life);
+    const size = (life: number) => this.graph.bytes[this.lifeValue[life]];
+    return found.sort((a, b) => size(b) - size(a) || a - b);
+  }
+
+  livesOf(value: number): Int32Array {
+    this.livesOfValue ??= Rows.positions(this.lifeValue, this.graph.bytes.length);
+    return this.livesOfValue.row(value);
+  }
+  runsOf(op: number): Int32Array {
+    this.stepsOfOp ??= Rows.positions(this.steps, this.graph.opName.length);
+    return this.stepsOfOp.row(op);
+  }
+  /** Steps that read an instance, ascending. */
+  readersOf(life: number): number[] {
+    const steps: number[] = [];
+    for (const op of this.graph.readers(this.lifeValue[life]))
+      for (const step of this.runsOf(op))
+        if (this.lifeFirst[life] < step && step < this.lifeEnd[life]) steps.push(step);
+    return steps.sort((a, b) => a - b);
+  }
+  /** The step that runs at a time. */
+  stepAt(time: number): number {
+    let low = 0;
+    let high = this.steps.length - 1;
+    while (low < high) {
+      const middle = (low + high + 1) >> 1;
+      if (this.start[middle] <= time) low = middle;
+      else high = middle - 1;
+    }
+    return low;
+  }
+}

@@ -1,0 +1,228 @@
+// What was asked, what was found, what is proved: the cards at the top and the details at the end.
+import { byId, h, replace } from "./dom";
+import { bytes, duration, exactBytes, percent } from "./format";
+import type { Plan } from "./model";
+
+const STATUS: Record<string, string> = {
+  optimal: "optimal: proved that no plan within the budget is faster",
+  feasible: "feasible: within the budget; whether a faster plan exists is open",
+  infeasible: "infeasible: proved that no plan fits",
+  unknown: "unknown: no plan within the budget was found",
+};
+
+function gap(plan: Plan): number {
+  const bound = plan.data.duration_bound.duration;
+  return bound > 0 ? Math.max(0, plan.data.duration / bound - 1) : 0;
+}
+
+function isOver(plan: Plan): boolean {
+  return plan.data.budget !== null && plan.data.peak > plan.data.budget;
+}
+
+function status(plan: Plan): string {
+  if (isOver(plan)) return "over its budget: to be looked at, not to be run";
+  if (plan.data.planner === "keep_all") return "the fastest plan, and the reference for budgets in percent";
+  return STATUS[plan.data.status] ?? "not stated";
+}
+
+function card(
+  title: string,
+  value: string,
+  aside: string,
+  attributes: Record<string, string | number> = {},
+): HTMLElement {
+  return h(
+    "div",
+    { class: "fact", ...attributes },
+    h("dt", {}, title),
+    h("dd", {}, h("b", {}, value), h("span", {}, aside)),
+  );
+}
+
+/** One sentence that says it all, and four numbers. */
+export function showSummary(plan: Plan): void {
+  const { data, graph } = plan;
+  const { keep_all_peak, time_unit } = graph.data.graph;
+  const less = 1 - data.peak / keep_all_peak;
+  const sentence =
+    data.planner === "keep_all" && data.overhead === 0
+      ? `Keeping everything needs ${bytes(data.peak)} and takes ${duration(data.duration, time_unit)}.`
+      : `${data.title} needs ${bytes(data.peak)} where keeping everything needs ${bytes(keep_all_peak)} (${percent(less)} less), for ${percent(data.overhead)} more time.`;
+  replace(byId("sentence"), sentence);
+  const budget = data.budget === null ? "none stated" : bytes(data.budget);
+  const room =
+    data.budget === null
+      ? ""
+      : isOver(plan)
+        ? `${bytes(data.peak - data.budget)} over`
+        : `${bytes(data.budget - data.peak)} left`;
+  replace(
+    byId("facts"),
+    card("Peak", bytes(data.peak), `${percent(data.peak / keep_all_peak)} of keep-all`, {
+      id: "fact-peak",
+      "data-bytes": data.peak,
+    }),
+    card("Budget", budget, room),
+    card(
+      "More time",
+      percent(data.overhead),
+      `${duration(data.duration, time_unit)} in all, ${data.recomputed_ops} ops again`,
+      {
+        "data-duration": data.duration,
+      },
+    ),
+    card(
+      "Verdict",
+      isOver(plan) ? "over budget" : data.status || "not stated",
+      data.planner === "keep_all" ? "" : `within ${percent(gap(plan))} of the fastest possible`,
+    ),
+  );
+}
+
+function line(name: string, ...values: (string | Node)[]): Node[] {
+  return [h("dt", {}, name), h("dd", {}, ...values)];
+}
+
+function quoted(text: string): string {
+  return /^[\w./:%+-]+$/.test(text) ? text : `'${text}'`;
+}
+
+/** How the plan can be made again, as far as its file says. */
+function recipe(plan: Plan): string {
+  const { data } = plan;
+  const parts = ["remat plan GRAPH"];
+  if (data.budget !== null) parts.push(`--budget ${data.budget}`);
+  else if (data.planner !== "keep_all") parts.push("--objective peak");
+  if (data.planner) parts.push(`--planner ${quoted(data.planner)}`);
+  if (data.order !== "fixed") parts.push(`--order ${data.order}`);
+  if (data.seed !== 0) parts.push(`--seed ${data.seed}`);
+  return parts.join(" ");
+}
+
+export function showVerdicts(plans: Plan[]): void {
+  const { graph } = plans[0];
+  const { name, hash, time_unit, keep_all_peak, base_duration, resident } = graph.data.graph;
+  const sections = plans.map(({ data }, i) =>
+    h(
+      "div",
+      { class: "verdict" },
+      h("h3", {}, data.title),
+      h(
+        "dl",
+        {},
+        ...line("Status", status(plans[i])),
+        ...line("Peak", exactBytes(data.peak), `, at step ${data.peak_step} of ${plans[i].steps.length}`),
+        ...line(
+          "No plan is below",
+          exactBytes(data.peak_bound.bytes),
+          `, by the bound “${data.peak_bound.argument}”`,
+        ),
+        ...line(
+          "Duration",
+          duration(data.duration, time_unit),
+          `, ${percent(data.overhead)} more than every op once`,
+        ),
+        ...line(
+          "No plan is faster than",
+          duration(data.duration_bound.duration, time_unit),
+          data.budget === null ? "" : " within the budget",
+          `, by the bound “${data.duration_bound.argument}”`,
+        ),
+        ...line("Gap", percent(gap(plans[i]))),
+        ...line("Recomputed", `${data.recomputed_ops} of ${plans[i].steps.length} steps`),
+        ...line("Planner", data.planner || "not stated", `, ${data.order} order, seed ${data.seed}`),
+        ...line("Made again by", h("code", {}, recipe(plans[i]))),
+      ),
+    ),
+  );
+  replace(
+    byId("verdict-body"),
+    ...sections,
+    h(
+      "div",
+      { class: "verdict" },
+      h("h3", {}, "Graph and page"),
+      h(
+        "dl",
+        {},
+        ...line("Graph", name),
+        ...line("Hash", h("code", {}, hash)),
+        ...line(
+          "Size",
+          `${graph.opName.length} ops, ${graph.bytes.length} values, inputs of ${exactBytes(resident)}`,
+        ),
+        ...line("Keep-all peak", exactBytes(keep_all_peak)),
+        ...line("Every op once", duration(base_duration, time_unit)),
+        ...line(
+          "Made by",
+          h("code", {}, graph.data.command || "remat.report"),
+          `, Remat ${graph.data.remat}`,
+        ),
+      ),
+    ),
+  );
+}
+
+/** Two plans in numbers, next to each other. */
+export function showComparison(plans: Plan[]): void {
+  const holder = byId("comparison");
+  holder.hidden = plans.length < 2;
+  if (plans.length < 2) {
+    replace(holder);
+    return;
+  }
+  const unit = plans[0].graph.data.graph.time_unit;
+  const kinds = plans[0].graph.data.memory_kinds;
+  const rows: [string, (plan: Plan) => number, (amount: number) => string][] = [
+    ["Peak", (p) => p.data.peak, bytes],
+    ["Duration", (p) => p.data.duration, (d) => duration(d, unit)],
+    ["More time", (p) => p.data.overhead, percent],
+    ["Steps", (p) => p.steps.length, String],
+    ["Ops computed again", (p) => p.data.recomputed_ops, String],
+    ...kinds.map((kind, i): [string, (plan: Plan) => number, (amount: number) => string] => [
+      `At the peak: ${kind}`,
+      (p) => p.byKind[i][p.data.peak_step],
+      bytes,
+    ]),
+  ];
+  const [a, b] = plans;
+  replace(
+    holder,
+    h(
+      "table",
+      { class: "comparison" },
+      h("caption", { class: "hidden" }, "Two plans side by side"),
+      h(
+        "thead",
+        {},
+        h(
+          "tr",
+          {},
+          h("th", { scope: "col" }, "Number"),
+          ...plans.map((p) => h("th", { scope: "col" }, p.title)),
+          h("th", { scope: "col" }, "Difference"),
+        ),
+      ),
+      h(
+        "tbody",
+        {},
+        ...rows
+          .filter(([, get]) => plans.some((p) => get(p) !== 0))
+          .map(([name, get, say]) => {
+            const difference = get(a) - get(b);
+            return h(
+              "tr",
+              {},
+              h("th", { scope: "row" }, name),
+              ...plans.map((p) => h("td", {}, say(get(p)))),
+              h(
+                "td",
+                {},
+                difference === 0 ? "same" : `${difference > 0 ? "+" : "−"}${say(Math.abs(difference))}`,
+              ),
+            );
+          }),
+      ),
+    ),
+  );
+}

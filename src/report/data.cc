@@ -1,0 +1,224 @@
+// The numbers of a report as JSON: columns as arrays for everybody, packed for the page.
+#include <algorithm>
+#include <map>
+#include <nlohmann/json.hpp>
+
+#include "base/numbers.h"
+#include "remat/keep_all.h"
+#include "report/packed.h"
+#include "report/plans.h"
+
+namespace remat::report {
+namespace {
+
+using Json = nlohmann::ordered_json;
+using Numbers = std::vector<std::int64_t>;
+
+/// Texts of a column without repetitions, in the order in which they come.
+class Words {
+ public:
+  std::int64_t index(std::string_view word) {
+    const auto [place, is_new] = known_.try_emplace(std::string(word), narrow<std::int64_t>(words_.size()));
+    if (is_new) words_.push_back(word);
+    return place->second;
+  }
+  const Json& words() const { return words_; }
+
+ private:
+  std::map<std::string, std::int64_t, std::less<>> known_;
+  Json words_ = Json::array();
+};
+
+bool has_phases(const Graph& graph) {
+  return std::any_of(graph.phase.begin(), graph.phase.end(),
+                     [](Phase phase) { return phase != Phase::kNone; });
+}
+
+class Writer {
+ public:
+  Writer(const ReportContent& content, bool packed)
+      : content_(content), graph_(*content.graph), packed_(packed) {}
+
+  Json graph() const;
+  Json plan(const Shown& shown) const;
+  Json curve(const ReportCurve& curve) const;
+
+ private:
+  Json column(const Numbers& numbers) const { return packed_ ? Json(pack(numbers)) : Json(numbers); }
+  Json rising(const Numbers& numbers) const {
+    return packed_ ? Json(pack_differences(numbers)) : Json(numbers);
+  }
+  template <class Row>
+  void add_ops(Json& into, Row row) const;
+  Json names_of_ops() const;
+  Json names_of_values() const;
+  Json names(const std::vector<std::string_view>& names) const;
+
+  const ReportContent& content_;
+  const Graph& graph_;
+  bool packed_;
+};
+
+/// One text: lines, each with how many characters it begins as the one before does, in base 36 as `~0` to
+/// `~z`.
+Json Writer::names(const std::vector<std::string_view>& names) const {
+  if (!packed_) return Json(names);
+  constexpr std::string_view kDigits = "0123456789abcdefghijklmnopqrstuvwxyz";
+  std::string text;
+  std::string before;
+  for (std::string_view name : names) {
+    std::string line(name);
+    for (char& c : line) {
+      if (static_cast<unsigned char>(c) < ' ') c = ' ';
+    }
+    std::size_t shared = 0;
+    // Only plain characters: what is shared must not end inside one of several bytes.
+    while (shared + 1 < kDigits.size() && shared < std::min(line.size(), before.size()) &&
+           line[shared] == before[shared] && static_cast<unsigned char>(line[shared]) < 0x80) {
+      ++shared;
+    }
+    text += kDigits[shared] + line.substr(shared) + '\n';
+    before = std::move(line);
+  }
+  return text;
+}
+
+Json Writer::names_of_ops() const {
+  std::vector<std::string_view> all;
+  for (OpId op : graph_.ops()) all.push_back(graph_.op_name[op]);
+  return names(all);
+}
+
+Json Writer::names_of_values() const {
+  std::vector<std::string_view> all;
+  bool any = false;
+  for (ValueId value : graph_.values()) {
+    all.push_back(graph_.value_name[value]);
+    any |= !all.back().empty();
+  }
+  return any ? names(all) : packed_ ? Json("") : Json::array();
+}
+
+Json Writer::graph() const {
+  Json graph;
+  graph["name"] = graph_.name;
+  graph["hash"] = graph_hash(graph_);
+  graph["time_unit"] = graph_.time_unit;
+  graph["base_duration"] = graph_.base_duration.count();
+  graph["resident"] = graph_.resident.count();
+  graph["keep_all_peak"] = keep_all_peak(graph_).count();
+  Words kinds, modules;
+  Numbers kind, module, phase, duration, workspace, inputs, outputs, input_counts, output_counts, bytes,
+      inputs_of_graph;
+  for (OpId op : graph_.ops()) {
+    kind.push_back(kinds.index(graph_.op_kind[op]));
+    module.push_back(modules.index(graph_.op_module[op]));
+    phase.push_back(narrow<std::int64_t>(at(graph_.phase[op])));
+    duration.push_back(graph_.duration[op].count());
+    workspace.push_back(graph_.workspace[op].count());
+    input_counts.push_back(narrow<std::int64_t>(graph_.inputs[op].size()));
+    output_counts.push_back(narrow<std::int64_t>(graph_.outputs[op].size()));
+    for (ValueId value : graph_.inputs[op]) inputs.push_back(value.index());
+    for (ValueId value : graph_.outputs[op]) outputs.push_back(value.index());
+  }
+  for (Bytes size : graph_.bytes) bytes.push_back(size.count());
+  for (ValueId value : graph_.graph_inputs) inputs_of_graph.push_back(value.index());
+  graph["kinds"] = kinds.words();
+  graph["modules"] = modules.words();
+  Json& ops = graph["ops"];
+  ops["name"] = names_of_ops();
+  ops["kind"] = column(kind);
+  ops["module"] = column(module);
+  ops["phase"] = column(phase);
+  ops["duration"] = column(duration);
+  ops["workspace"] = column(workspace);
+  ops["input_count"] = column(input_counts);
+  ops["inputs"] = rising(inputs);
+  ops["output_count"] = column(output_counts);
+  ops["outputs"] = rising(outputs);
+  graph["values"] = {{"name", names_of_values()}, {"bytes", column(bytes)}};
+  graph["inputs"] = rising(inputs_of_graph);
+  return graph;
+}
+
+Json Writer::plan(const Shown& shown) const {
+  const PlanRecord& record = *shown.record;
+  Json plan;
+  plan["title"] = shown.title;
+  plan["status"] = record.status;
+  plan["planner"] = record.planner;
+  plan["seed"] = record.seed;
+  plan["order"] = to_string(record.order);
+  plan["budget"] = record.budget ? Json(record.budget->count()) : Json(nullptr);
+  plan["peak"] = shown.cost.peak.count();
+  plan["peak_step"] = shown.cost.peak_step.index();
+  plan["duration"] = shown.cost.duration.count();
+  plan["overhead"] = overhead(graph_, shown.cost.duration);
+  plan["recomputed_ops"] = recomputed_ops(graph_, shown.plan);
+  plan["peak_bound"] = {{"bytes", shown.peak_bound.peak.count()}, {"argument", shown.peak_bound.argument}};
+  plan["duration_bound"] = {{"duration", shown.duration_bound.duration.count()},
+                            {"argument", shown.duration_bound.argument}};
+  Numbers value, first, length, kind;
+  for (const KindOfLife& one : kinds_of_lives(graph_, shown.plan)) {
+    value.push_back(one.life.value.index());
+    first.push_back(one.life.first.index());
+    length.push_back(one.life.end.index() - one.life.first.index());
+    kind.push_back(narrow<std::int64_t>(at(one.kind)));
+  }
+  plan["steps"] = rising(record.steps);
+  plan["lives"] = {
+      {"value", rising(value)}, {"first", rising(first)}, {"length", column(length)}, {"kind", column(kind)}};
+  return plan;
+}
+
+Json Writer::curve(const ReportCurve& curve) const {
+  const SweepResult& sweep = curve.sweep;
+  Json written;
+  written["planner"] = curve.planner;
+  written["order"] = to_string(curve.order);
+  written["smallest_peak"] = sweep.smallest_peak.count();
+  written["peak_bound"] = {{"bytes", sweep.peak_bound.peak.count()}, {"argument", sweep.peak_bound.argument}};
+  written["stopped_by"] = sweep.stopped_by ? Json(to_string(*sweep.stopped_by)) : Json(nullptr);
+  written["seconds"] = sweep.seconds;
+  written["points"] = Json::array();
+  for (const SweepPoint& point : sweep.points) {
+    if (!point.result.plan) continue;
+    written["points"].push_back({{"budget", point.budget.count()},
+                                 {"peak", point.result.cost.peak.count()},
+                                 {"duration", point.result.cost.duration.count()},
+                                 {"bound", point.result.duration_bound.duration.count()},
+                                 {"status", to_string(point.result.status)},
+                                 {"knee", point.knee}});
+  }
+  return written;
+}
+
+}  // namespace
+
+std::string json_text(const ReportContent& content, const ShownPlans& plans, bool packed) {
+  const Writer writer(content, packed);
+  Json report;
+  report["format"] = "remat.report";
+  report["version"] = 1;
+  report["remat"] = REMAT_VERSION;
+  report["command"] = content.command;
+  report["memory_kinds"] = Json::array();
+  for (std::size_t kind = 0; kind < kMemoryKinds; ++kind) {
+    report["memory_kinds"].push_back(to_string(static_cast<MemoryKind>(kind)));
+  }
+  // Where no input says that it is a parameter, all may be.
+  if (std::none_of(content.graph->graph_inputs.begin(), content.graph->graph_inputs.end(),
+                   [&](ValueId value) { return is_parameter(*content.graph, value); })) {
+    report["memory_kinds"][at(MemoryKind::kInputs)] = "inputs and parameters";
+  }
+  // Without phases nobody knows what an activation is.
+  if (!has_phases(*content.graph)) report["memory_kinds"][at(MemoryKind::kActivations)] = "computed once";
+  report["graph"] = writer.graph();
+  report["plans"] = Json::array();
+  for (const Shown& shown : plans.all()) report["plans"].push_back(writer.plan(shown));
+  report["curves"] = Json::array();
+  for (const ReportCurve& curve : content.curves) report["curves"].push_back(writer.curve(curve));
+  return report.dump(-1, ' ', false, Json::error_handler_t::replace) + "\n";
+}
+
+}  // namespace remat::report

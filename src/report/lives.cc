@@ -1,0 +1,88 @@
+#include <algorithm>
+
+#include "base/numbers.h"
+#include "remat/report.h"
+#include "report/plans.h"
+
+namespace remat {
+namespace {
+
+bool is_backward(Phase phase) { return phase == Phase::kBackward || phase == Phase::kUpdate; }
+
+/// The first step that runs a backward op, or the end. Where no op has a phase, 0: nothing is told apart.
+StepId begin_of_backward(const Graph& graph, const Plan& plan) {
+  const bool has_phases =
+      std::any_of(graph.phase.begin(), graph.phase.end(), [](Phase phase) { return phase != Phase::kNone; });
+  if (!has_phases) return StepId::none();
+  for (StepId step : plan.steps.ids()) {
+    if (is_backward(graph.phase[plan.steps[step]])) return step;
+  }
+  return StepId(narrow<std::int64_t>(plan.steps.size()));
+}
+
+MemoryKind kind_of_input(const Graph& graph, ValueId value) {
+  return report::is_parameter(graph, value) ? MemoryKind::kParameters : MemoryKind::kInputs;
+}
+
+}  // namespace
+
+bool report::is_parameter(const Graph& graph, ValueId value) {
+  const std::string_view name = graph.value_name[value];
+  return name.starts_with("parameter") || name.starts_with("buffer");
+}
+
+std::string_view to_string(MemoryKind kind) {
+  constexpr std::array<std::string_view, kMemoryKinds> kNames{
+      "parameters",        "inputs",      "kept to the end", "activations kept", "computed again",
+      "gradients passing", "short-lived", "workspace"};
+  return kNames[at(kind)];
+}
+
+std::vector<KindOfLife> kinds_of_lives(const Graph& graph, const Plan& plan) {
+  const std::vector<InstanceLife> lives = instance_lives(graph, plan);
+  IndexVector<OpId, StepId> first_run(graph.num_ops());
+  for (StepId step : plan.steps.ids()) {
+    StepId& first = first_run[plan.steps[step]];
+    if (first.is_none()) first = step;
+  }
+  IndexVector<ValueId, StepId> newest(graph.num_values());
+  for (const InstanceLife& life : lives) newest[life.value] = life.first;
+  const StepId backward = begin_of_backward(graph, plan);
+
+  std::vector<KindOfLife> result;
+  result.reserve(lives.size());
+  for (const InstanceLife& life : lives) {
+    MemoryKind kind = MemoryKind::kGradients;
+    if (graph.kept[life.value] && newest[life.value] == life.first) {
+      kind = MemoryKind::kOutputs;
+    } else if (first_run[plan.steps[life.first]] != life.first) {
+      kind = MemoryKind::kRecomputed;
+    } else if (backward.is_none()) {
+      kind = MemoryKind::kActivations;
+    } else if (life.first < backward) {
+      kind = life.end > backward ? MemoryKind::kActivations : MemoryKind::kShortLived;
+    }
+    result.push_back({life, kind});
+  }
+  return result;
+}
+
+IndexVector<StepId, KindSums> memory_by_kind(const Graph& graph, const Plan& plan) {
+  const std::size_t steps = plan.steps.size();
+  KindSums now{};
+  for (ValueId value : graph.graph_inputs) now[at(kind_of_input(graph, value))] += graph.bytes[value];
+  IndexVector<StepId, KindSums> change(steps + 1);
+  for (const KindOfLife& one : kinds_of_lives(graph, plan)) {
+    change[one.life.first][at(one.kind)] += graph.bytes[one.life.value];
+    change[one.life.end][at(one.kind)] -= graph.bytes[one.life.value];
+  }
+  IndexVector<StepId, KindSums> memory(steps);
+  for (StepId step : plan.steps.ids()) {
+    for (std::size_t kind = 0; kind < kMemoryKinds; ++kind) now[kind] += change[step][kind];
+    now[at(MemoryKind::kWorkspace)] = graph.workspace[plan.steps[step]];
+    memory[step] = now;
+  }
+  return memory;
+}
+
+}  // namespace remat

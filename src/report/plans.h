@@ -1,0 +1,46 @@
+// Plans of a report, checked: what all formats are written from.
+#pragma once
+
+#include <vector>
+
+#include "remat/report.h"
+
+namespace remat::report {
+
+/// A plan that is known to be the graph's, with what it costs and what is proved about it.
+struct Shown {
+  std::string title;
+  const PlanRecord* record = nullptr;
+  Plan plan;
+  Simulation cost;
+  PeakBound peak_bound;
+  DurationBound duration_bound;
+};
+
+/// The plans of a report and keep-all.
+class ShownPlans {
+ public:
+  /// Throws InputError as `format_report` does.
+  explicit ShownPlans(const ReportContent& content);
+  const std::vector<Shown>& all() const { return plans_; }
+  /// The one that formats for one plan show. Throws UsageError where there are two or more.
+  const Shown& only(ReportFormat format) const;
+
+ private:
+  void add(const Graph& graph, const std::string& title, const PlanRecord& record);
+
+  PlanRecord keep_all_;
+  std::vector<Shown> plans_;  ///< keep-all last
+};
+
+/// By its name, as `remat.torch` names graph inputs.
+bool is_parameter(const Graph& graph, ValueId value);
+
+/// The writers, one for each format.
+std::string json_text(const ReportContent& content, const ShownPlans& plans, bool packed);
+std::string page_text(const ReportContent& content, const ShownPlans& plans);
+std::string csv_text(const Graph& graph, const Shown& shown);
+std::string perfetto_text(const Graph& graph, const ShownPlans& plans);
+std::string memory_viz_text(const Graph& graph, const Shown& shown);
+
+}  // namespace remat::report

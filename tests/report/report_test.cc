@@ -1,0 +1,186 @@
+#include "remat/report.h"
+
+#include <gtest/gtest.h>
+
+#include <nlohmann/json.hpp>
+#include <numeric>
+
+#include "helpers/graphs.h"
+#include "remat/error.h"
+#include "report/packed.h"
+
+namespace remat {
+namespace {
+
+using nlohmann::json;
+
+ReportPlan record_of(const Graph& graph, const Plan& plan, const std::string& title = "p") {
+  ReportPlan shown{title, {}};
+  shown.record.graph_hash = graph_hash(graph);
+  for (OpId op : plan.steps) shown.record.steps.push_back(op.index());
+  return shown;
+}
+
+/// Two forward ops and their backward ops; f0 may run again for b0:
+///   x -> f0 -> f1 -> b1 -> b0 -> g      b1 reads f0 and f1, b0 reads f0 and b1; g is kept
+Graph two_layers() {
+  GraphBuilder builder("two", "us");
+  const std::int64_t x = builder.add_value(Bytes(100), "parameter a.weight");
+  const std::int64_t y = builder.add_value(Bytes(1), "batch");
+  std::vector<std::int64_t> made;
+  for (std::int64_t bytes : {10, 20, 5, 7}) made.push_back(builder.add_value(Bytes(bytes)));
+  const auto add = [&](const char* name, Phase phase, std::vector<std::int64_t> inputs, std::int64_t output) {
+    builder.add_op({.name = name,
+                    .kind = "k",
+                    .module = "m",
+                    .duration = Duration(3),
+                    .workspace = Bytes(2),
+                    .phase = phase,
+                    .inputs = inputs,
+                    .outputs = std::span(&output, 1)});
+  };
+  add("f0", Phase::kForward, {x, y}, made[0]);
+  add("f1", Phase::kForward, {made[0]}, made[1]);
+  add("b1", Phase::kBackward, {made[0], made[1]}, made[2]);
+  add("b0</script><script>", Phase::kBackward, {made[0], made[2]}, made[3]);
+  builder.add_input(x);
+  builder.add_input(y);
+  builder.add_output(made[3]);
+  return builder.build();
+}
+
+TEST(Report, SumsByKindAreTheSimulatorsMemoryOfEveryStep) {
+  Random random(3);
+  for (int round = 0; round < 300; ++round) {
+    const Graph graph = testing::random_graph(random);
+    const Plan plan = testing::random_plan(graph, random, 4);
+    IndexVector<StepId, Bytes> memory;
+    simulate(graph, plan, memory);
+    const auto kinds = memory_by_kind(graph, plan);
+    ASSERT_EQ(kinds.size(), memory.size());
+    for (StepId step : plan.steps.ids()) {
+      ASSERT_EQ(std::accumulate(kinds[step].begin(), kinds[step].end(), Bytes()), memory[step]);
+    }
+  }
+}
+
+TEST(Report, TellsWhatMemoryIsFor) {
+  const Graph graph = two_layers();
+  Plan plan;
+  for (int op : {0, 1, 2, 0, 3}) plan.steps.push_back(OpId(op));
+  const auto memory = memory_by_kind(graph, plan);
+  const auto at = [&](int step, MemoryKind kind) {
+    return memory[StepId(step)][static_cast<std::size_t>(kind)].count();
+  };
+  EXPECT_EQ(at(0, MemoryKind::kParameters), 100);
+  EXPECT_EQ(at(0, MemoryKind::kInputs), 1);
+  EXPECT_EQ(at(0, MemoryKind::kActivations), 10);
+  EXPECT_EQ(at(1, MemoryKind::kActivations), 30);
+  EXPECT_EQ(at(2, MemoryKind::kGradients), 5);
+  EXPECT_EQ(at(3, MemoryKind::kRecomputed), 10);
+  EXPECT_EQ(at(3, MemoryKind::kActivations), 0);
+  EXPECT_EQ(at(4, MemoryKind::kOutputs), 7);
+  for (int step = 0; step < 5; ++step) EXPECT_EQ(at(step, MemoryKind::kWorkspace), 2);
+}
+
+TEST(Report, WithoutPhasesEveryFirstResultIsOfOneKind) {
+  const Graph graph = testing::training_chain(3);
+  for (const KindOfLife& one : kinds_of_lives(graph, keep_all_plan(graph))) {
+    EXPECT_EQ(one.kind, MemoryKind::kActivations);
+  }
+}
+
+TEST(Report, ColumnsArePackedInBase128AndBase64) {
+  EXPECT_EQ(report::base64(""), "");
+  EXPECT_EQ(report::base64("M"), "TQ==");
+  EXPECT_EQ(report::base64("Ma"), "TWE=");
+  EXPECT_EQ(report::base64("Man"), "TWFu");
+  EXPECT_EQ(report::pack({0, 127, 128}), report::base64(std::string("\0\x7f\x80\x01", 4)));
+  EXPECT_EQ(report::pack_differences({5, 3, 3}), report::base64(std::string("\x0a\x03\x00", 3)));
+}
+
+TEST(Report, JsonHoldsTheSimulatorsNumbers) {
+  const Graph graph = two_layers();
+  Plan plan;
+  for (int op : {0, 1, 2, 0, 3}) plan.steps.push_back(OpId(op));
+  const json read =
+      json::parse(format_report({&graph, {record_of(graph, plan)}, {}, "how"}, ReportFormat::kJson));
+  EXPECT_EQ(read.at("command"), "how");
+  ASSERT_EQ(read.at("plans").size(), 2);
+  const json& shown = read.at("plans").at(0);
+  const Simulation cost = simulate(graph, plan);
+  EXPECT_EQ(shown.at("peak"), cost.peak.count());
+  EXPECT_EQ(shown.at("peak_step"), cost.peak_step.index());
+  EXPECT_EQ(shown.at("duration"), 15);
+  EXPECT_EQ(shown.at("steps"), (std::vector<int>{0, 1, 2, 0, 3}));
+  EXPECT_EQ(shown.at("lives").at("value").size(), 5);
+  EXPECT_EQ(read.at("plans").at(1).at("title"), "keep all");
+}
+
+TEST(Report, NoNameOfAnOpEndsThePagesScript) {
+  const Graph graph = two_layers();
+  const std::string page = format_report({&graph, {}, {}, "</script>"}, ReportFormat::kHtml);
+  EXPECT_EQ(page.find("b0</script>"), std::string::npos);
+  EXPECT_NE(page.find("0\\u003c/script>"), std::string::npos);
+  EXPECT_EQ(page.find("{\"remat\":\"data\"}"), std::string::npos);
+  const std::size_t begin = page.find('{', page.find("<script id=\"data\""));
+  EXPECT_NO_THROW(json::parse(page.substr(begin, page.find("</script>", begin) - begin)));
+}
+
+TEST(Report, CsvHasARowForEachStepWithTheMemoryOfTheSimulator) {
+  const Graph graph = two_layers();
+  const std::string text = format_report({&graph, {}, {}, ""}, ReportFormat::kCsv);
+  EXPECT_TRUE(text.starts_with("step,op,name,kind,module,phase,recomputed,start,duration,memory,parameters,"))
+      << text;
+  EXPECT_NE(text.find("\n1,1,f1,k,m,forward,0,3,3,133,100,1,0,30,0,0,0,2\n"), std::string::npos) << text;
+  EXPECT_EQ(std::count(text.begin(), text.end(), '\n'), 5);
+}
+
+TEST(Report, PerfettoGetsSlicesAndCountersOfEveryPlan) {
+  const Graph graph = two_layers();
+  Plan plan;
+  for (int op : {0, 1, 2, 0, 3}) plan.steps.push_back(OpId(op));
+  const json trace =
+      json::parse(format_report({&graph, {record_of(graph, plan)}, {}, ""}, ReportFormat::kPerfetto));
+  int slices = 0, counters = 0;
+  for (const json& event : trace.at("traceEvents")) {
+    slices += event.at("ph") == "X";
+    counters += event.at("ph") == "C";
+    if (event.at("ph") == "X" && event.at("args").at("step") == 3 && event.at("pid") == 1) {
+      EXPECT_EQ(event.at("tid"), 2);
+      EXPECT_EQ(event.at("ts"), 9);
+      EXPECT_EQ(event.at("dur"), 3);
+    }
+  }
+  EXPECT_EQ(slices, 5 + 4);
+  EXPECT_EQ(counters, 6 + 5);
+}
+
+TEST(Report, RefusesPlansThatAreNotTheGraphsAndFormatsThatTakeOne) {
+  const Graph graph = two_layers();
+  const Graph other = testing::training_chain(2);
+  const ReportPlan foreign = record_of(other, keep_all_plan(other), "x.plan");
+  try {
+    check_report({&graph, {foreign}, {}, ""});
+    FAIL();
+  } catch (const InputError& error) {
+    EXPECT_TRUE(std::string(error.what()).starts_with("x.plan: graph_hash: the plan says ")) << error.what();
+  }
+  ReportPlan broken = record_of(graph, keep_all_plan(graph), "b.plan");
+  broken.record.steps.pop_back();
+  EXPECT_THROW(check_report({&graph, {broken}, {}, ""}), InputError);
+  const ReportPlan good = record_of(graph, keep_all_plan(graph));
+  EXPECT_THROW(format_report({&graph, {good, good}, {}, ""}, ReportFormat::kCsv), UsageError);
+  EXPECT_THROW(parse_report_format("pdf"), UsageError);
+}
+
+TEST(Report, APlanOverItsBudgetIsShown) {
+  const Graph graph = two_layers();
+  ReportPlan over = record_of(graph, keep_all_plan(graph));
+  over.record.budget = Bytes(1);
+  over.record.status = "unknown";
+  EXPECT_NO_THROW(check_report({&graph, {over}, {}, ""}));
+}
+
+}  // namespace
+}  // namespace remat
