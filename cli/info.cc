@@ -43,6 +43,30 @@ class Shares {
   std::map<std::string, std::pair<std::int64_t, std::int64_t>> by_text_;
 };
 
+/// An instance and its part of a step's memory.
+struct Share {
+  InstanceLife life;
+  Bytes bytes;
+};
+
+/// What is alive at a step, the largest first. An input that an output takes the place of has what that
+/// leaves of it, and goes where that is nothing.
+std::vector<Share> alive_at(const Graph& g, const Plan& plan, StepId step) {
+  IndexVector<ValueId, Bytes> taken(g.num_values());
+  for (const Overwrite& one : overwrites(g, plan)) {
+    if (one.step == step) taken[one.pair.input] = g.overlap(one.pair);
+  }
+  std::vector<Share> alive;
+  for (const InstanceLife& life : instance_lives(g, plan)) {
+    if (life.first > step || step >= life.end) continue;
+    const Bytes lost = taken[life.value], bytes = g.bytes[life.value] - lost;
+    if (lost == Bytes() || bytes > Bytes()) alive.push_back({life, bytes});
+  }
+  std::stable_sort(alive.begin(), alive.end(),
+                   [](const Share& a, const Share& b) { return a.bytes > b.bytes; });
+  return alive;
+}
+
 struct InfoCommand {
   std::string graph;
   std::size_t top = 10;
@@ -70,13 +94,7 @@ void InfoCommand::add_peak(Report& report, const Graph& g, const Simulation& cos
   const OpId op(cost.peak_step.index());  // keep-all: step i runs op i
   report["peak_step"] = cost.peak_step.index();
   report["peak_op"] = describe(g, op);
-  std::vector<InstanceLife> alive;
-  for (const InstanceLife& life : instance_lives(g, keep_all_plan(g))) {
-    if (life.first <= cost.peak_step && cost.peak_step < life.end) alive.push_back(life);
-  }
-  std::stable_sort(alive.begin(), alive.end(), [&](const InstanceLife& a, const InstanceLife& b) {
-    return g.bytes[a.value] > g.bytes[b.value];
-  });
+  const std::vector<Share> alive = alive_at(g, keep_all_plan(g), cost.peak_step);
   Shares by_kind, by_module;
   Report rows = Report::array();
   const auto share = [&](Bytes bytes) {
@@ -84,9 +102,8 @@ void InfoCommand::add_peak(Report& report, const Graph& g, const Simulation& cos
                ? 0.0
                : 100.0 * static_cast<double>(bytes.count()) / static_cast<double>(cost.peak.count());
   };
-  for (const InstanceLife& life : alive) {
+  for (const auto& [life, bytes] : alive) {
     const OpId maker = g.producer[life.value];
-    const Bytes bytes = g.bytes[life.value];
     by_kind.add(std::string(g.op_kind[maker]), bytes.count());
     by_module.add(std::string(g.op_module[maker]), bytes.count());
     if (rows.size() >= top) continue;

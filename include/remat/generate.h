@@ -64,6 +64,7 @@ struct RandomDagOptions {
   double never_share = 0.05;        ///< share of ops that must not run twice
   double after_share = 0.05;        ///< share of ops with a soft dependency
   double kept_share = 0.05;         ///< share of values kept besides the last one
+  double over_share = 0;            ///< share of outputs that may be written over an input
   std::uint64_t seed = 1;
 };
 /// Throws UsageError.

@@ -1,6 +1,8 @@
 // The op graph: what goes into every planner. Normative description: docs/model.md.
 #pragma once
 
+#include <algorithm>
+#include <array>
 #include <cstdint>
 #include <memory>
 #include <string>
@@ -53,12 +55,20 @@ class TextColumn {
   std::vector<Slice> slices_;
 };
 
+/// An op may write `output` over `input`: at a step that reads an instance of `input` for the last time the
+/// output takes its place, and the step counts the larger of the two (docs/model.md).
+struct Over {
+  ValueId input, output;
+  friend bool operator==(const Over&, const Over&) = default;
+};
+
 /// A directed acyclic graph of ops and values, columns by id. Made by `GraphBuilder::build` (or by a
 /// reader in io.h), which validates once; everything after trusts it:
 /// - op ids are the graph's own order, and it is topological: every input of an op is a graph input or
 ///   an output of an earlier op, and every op in `after` is earlier;
 /// - a value is either a graph input or an output of exactly one op;
 /// - rows of `inputs`, `outputs` and `after` are sorted and free of duplicates;
+/// - pairs of `over` name an input of their op that an op makes and an output of it, and no value twice;
 /// - all sums of bytes over all values, and of durations over all ops, fit into 62 bits.
 struct Graph {
   std::string name;
@@ -80,6 +90,7 @@ struct Graph {
   Rows<OpId, ValueId> inputs;
   Rows<OpId, ValueId> outputs;
   Rows<OpId, OpId> after;  ///< must have run at least once before
+  Rows<OpId, Over> over;   ///< outputs that may take the place of an input, by input
   TextColumn<OpId> op_name, op_kind, op_module;
 
   std::vector<ValueId> graph_inputs;   ///< resident from start to end, ascending
@@ -92,6 +103,8 @@ struct Graph {
   std::size_t num_ops() const { return duration.size(); }
   std::size_t num_values() const { return bytes.size(); }
   bool is_graph_input(ValueId v) const { return producer[v].is_none(); }
+  /// What a step counts less where the pair applies: the smaller of the two.
+  Bytes overlap(const Over& pair) const { return std::min(bytes[pair.input], bytes[pair.output]); }
 
   friend bool operator==(const Graph&, const Graph&) = default;
 };
@@ -109,6 +122,8 @@ struct OpSpec {
   std::span<const std::int64_t> inputs = {};   ///< value indices
   std::span<const std::int64_t> outputs = {};  ///< value indices
   std::span<const std::int64_t> after = {};    ///< op indices
+  /// Value indices: an input, and the output that may be written over it.
+  std::span<const std::array<std::int64_t, 2>> over = {};
 };
 
 /// Collects values and ops in any mix, then checks everything at once.
@@ -130,8 +145,8 @@ class GraphBuilder {
 
   /// Validates and returns the graph. Throws InputError naming op and value, and both numbers where two
   /// disagree: unknown indices, two producers, a value nobody makes that is not a declared input, an op
-  /// that reads a value of a later op (a cycle through the order), negative or overflowing sizes, an
-  /// empty graph. The builder is empty afterwards.
+  /// that reads a value of a later op (a cycle through the order), a pair of `over` that is not one of
+  /// input and output, negative or overflowing sizes, an empty graph. The builder is empty afterwards.
   Graph build();
 
  private:

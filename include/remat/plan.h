@@ -58,7 +58,8 @@ struct Simulation {
 Wide total_duration(const Graph& graph, const Plan& plan);
 
 /// The reference simulator: linear in steps, edges and outputs, independent of every planner.
-/// Memory of a step = resident inputs + all instances alive at it + its workspace. The plan must be valid
+/// Memory of a step = resident inputs + all instances alive at it + its workspace, less the overlap of every
+/// output that takes the place of an input (`Graph::over`). The plan must be valid
 /// (see `validate`); reading a value that has no instance is a caller bug.
 Simulation simulate(const Graph& graph, const Plan& plan);
 /// As above, and the memory of each step.
@@ -73,6 +74,15 @@ struct InstanceLife {
 };
 /// Lives of all instances that a plan makes (graph inputs are not instances), by first step.
 std::vector<InstanceLife> instance_lives(const Graph& graph, const Plan& plan);
+
+/// A step whose output takes the place of an input that it is the last to read.
+struct Overwrite {
+  StepId step;
+  Over pair;
+  friend bool operator==(const Overwrite&, const Overwrite&) = default;
+};
+/// All of a plan, by step.
+std::vector<Overwrite> overwrites(const Graph& graph, const Plan& plan);
 
 /// The first broken rule, or nothing. Takes steps as they come from a file: any integers.
 std::optional<Violation> validate(const Graph& graph, std::span<const std::int64_t> steps, OrderMode order,

@@ -4,12 +4,15 @@
 #include <nanobind/nanobind.h>
 #include <nanobind/ndarray.h>
 #include <nanobind/stl/optional.h>
+#include <nanobind/stl/pair.h>
 #include <nanobind/stl/string.h>
+#include <nanobind/stl/tuple.h>
 #include <nanobind/stl/vector.h>
 
 #include <cstdint>
 #include <span>
 #include <string>
+#include <tuple>
 #include <vector>
 
 #include "remat/graph.h"
@@ -66,6 +69,7 @@ struct BoundSimulation {
   double overhead = 0;
   std::int64_t recomputed_ops = 0;
   std::vector<std::int64_t> memory;
+  std::vector<std::tuple<std::int64_t, std::int64_t, std::int64_t>> overwrites;
 };
 
 /// The readers of Python objects throw InputError "WHAT: found ... instead of ..." as the JSON reader does.

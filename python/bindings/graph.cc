@@ -122,6 +122,9 @@ void bind_entries(nb::class_<Graph>& graph) {
           "op_outputs", [](const Graph& g, std::int64_t op) { return indices(g.outputs[checked_op(g, op)]); },
           nb::arg("op"), "Indices of the values that the op makes, ascending.")
       .def(
+          "op_over", [](const Graph& g, std::int64_t op) { return over_of(g, checked_op(g, op)); },
+          nb::arg("op"), "Pairs of an input and the output that may be written over it, by input.")
+      .def(
           "value_name",
           [](const Graph& g, std::int64_t value) {
             return std::string(g.value_name[checked_value(g, value)]);

@@ -151,6 +151,9 @@ nb::dict op_to_dict(const BoundOp& op) {
   dict["outputs"] = op.outputs;
   if (op.recompute != "allowed") dict["recompute"] = op.recompute;
   if (!op.after.empty()) dict["after"] = op.after;
+  nb::list over;
+  for (const auto& [input, output] : op.over) over.append(std::vector{input, output});
+  if (!op.over.empty()) dict["over"] = over;
   if (!op.phase.empty()) dict["phase"] = op.phase;
   if (!op.module.empty()) dict["module"] = op.module;
   if (op.forward_of) dict["forward_of"] = *op.forward_of;

@@ -23,6 +23,19 @@ std::size_t choose(const std::string& word, std::initializer_list<std::string_vi
   throw InputError(what + ": found '" + word + "' instead of one of " + known);
 }
 
+std::vector<std::pair<std::int64_t, std::int64_t>> to_pairs(nb::handle object, const std::string& what) {
+  std::vector<std::pair<std::int64_t, std::int64_t>> pairs;
+  for (nb::handle item : items_of(object, what, "an array of pairs of integers")) {
+    const std::vector<std::int64_t> pair = to_integers(item, what);
+    if (pair.size() != 2) {
+      throw InputError(what + ": found " + std::to_string(pair.size()) +
+                       " integers instead of an input and an output");
+    }
+    pairs.emplace_back(pair[0], pair[1]);
+  }
+  return pairs;
+}
+
 std::int64_t to_op_index(nb::handle value, const std::string& what) {
   const std::int64_t index = to_integer(value, what);
   if (index < 0) throw InputError(what + ": " + std::to_string(index) + " is not an op index");
@@ -79,6 +92,8 @@ bool set_field(BoundOp& op, const std::string& field, nb::handle value, const st
     op.recompute = to_text(value, what);
   else if (field == "after")
     op.after = to_integers(value, what);
+  else if (field == "over")
+    op.over = to_pairs(value, what);
   else if (field == "phase")
     op.phase = to_text(value, what);
   else if (field == "forward_of")
@@ -102,6 +117,9 @@ void add_op(GraphBuilder& builder, const BoundOp& op, const std::string& place) 
   spec.inputs = op.inputs;
   spec.outputs = op.outputs;
   spec.after = op.after;
+  std::vector<std::array<std::int64_t, 2>> over;
+  for (const auto& [input, output] : op.over) over.push_back({input, output});
+  spec.over = over;
   builder.add_op(spec);
 }
 
@@ -117,8 +135,15 @@ BoundOp op_of(const Graph& graph, OpId id) {
   op.recompute = graph.recomputable[id] ? "allowed" : "never";
   op.after = indices(graph.after[id]);
   op.phase = to_string(graph.phase[id]);
+  op.over = over_of(graph, id);
   if (graph.forward_of[id]) op.forward_of = graph.forward_of[id].index();
   return op;
+}
+
+std::vector<std::pair<std::int64_t, std::int64_t>> over_of(const Graph& graph, OpId op) {
+  std::vector<std::pair<std::int64_t, std::int64_t>> pairs;
+  for (const Over& pair : graph.over[op]) pairs.emplace_back(pair.input.index(), pair.output.index());
+  return pairs;
 }
 
 void bind_op(nb::module_& m) {
@@ -129,12 +154,15 @@ void bind_op(nb::module_& m) {
                    "outputs: collections.abc.Sequence[int], *, "
                    "workspace: int = 0, kind: str = '', module: str = '', recompute: str = 'allowed', "
                    "after: collections.abc.Sequence[int] = (), phase: str = '', forward_of: int | None = "
-                   "None) -> None"),
+                   "None, over: collections.abc.Sequence[tuple[int, int]] = ()) -> None"),
            "`duration` in the graph's time unit, `workspace` in bytes, `inputs` and `outputs` as value "
            "indices,\n"
            "`after` and `forward_of` as op indices; `recompute` is \"allowed\" or \"never\"; `phase` is "
            "\"forward\",\n"
-           "\"loss\", \"backward\", \"update\" or \"\". Raises GraphError for a value of the wrong type.")
+           "\"loss\", \"backward\", \"update\" or \"\"; `over` holds pairs of an input and the output that "
+           "may be "
+           "written\n"
+           "over it. Raises GraphError for a value of the wrong type.")
       .def_ro("name", &BoundOp::name)
       .def_ro("duration", &BoundOp::duration, "In the graph's time unit.")
       .def_ro("inputs", &BoundOp::inputs, "Indices of the values it reads.")
@@ -146,6 +174,7 @@ void bind_op(nb::module_& m) {
       .def_ro("after", &BoundOp::after, "Indices of ops that must have run before.")
       .def_ro("phase", &BoundOp::phase)
       .def_ro("forward_of", &BoundOp::forward_of, "Index of the forward op that it differentiates, or None.")
+      .def_ro("over", &BoundOp::over, "Pairs of an input and the output that may be written over it.")
       .def(
           "__eq__", [](const BoundOp& a, const BoundOp& b) { return a == b; }, nb::is_operator(),
           nb::sig("def __eq__(self, other: object, /) -> bool"))

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <optional>
+#include <utility>
 
 #include "bindings.h"
 
@@ -17,6 +18,7 @@ struct BoundOp {
   std::vector<std::int64_t> after;
   std::string phase;
   std::optional<std::int64_t> forward_of;
+  std::vector<std::pair<std::int64_t, std::int64_t>> over;
 
   friend bool operator==(const BoundOp&, const BoundOp&) = default;
 };
@@ -27,6 +29,8 @@ bool set_field(BoundOp& op, const std::string& field, nb::handle value, const st
 /// Throws InputError where `recompute` or `phase` is none of the known words.
 void add_op(GraphBuilder& builder, const BoundOp& op, const std::string& place);
 BoundOp op_of(const Graph& graph, OpId op);
+/// Pairs of an input and an output.
+std::vector<std::pair<std::int64_t, std::int64_t>> over_of(const Graph& graph, OpId op);
 /// "op 3 'mm'", or "op 3" where the name is empty.
 std::string op_place(std::size_t index, const std::string& name);
 

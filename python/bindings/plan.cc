@@ -15,6 +15,9 @@ BoundSimulation simulate_plan(const Graph& graph, const Plan& plan) {
   result.recomputed_ops = recomputed_ops(graph, plan);
   result.memory.reserve(memory.size());
   for (Bytes b : memory) result.memory.push_back(b.count());
+  for (const Overwrite& one : overwrites(graph, plan)) {
+    result.overwrites.emplace_back(one.step.index(), one.pair.input.index(), one.pair.output.index());
+  }
   return result;
 }
 
@@ -133,6 +136,8 @@ void bind_simulation_class(nb::module_& m) {
       .def_prop_ro(
           "memory", [](const BoundSimulation& s) { return array_of<Int64Array>(s.memory); },
           nb::rv_policy::reference, "Bytes in memory at every step: read-only int64 array of shape (steps,).")
+      .def_ro("overwrites", &BoundSimulation::overwrites,
+              "Step, input and output wherever an output takes the place of an input that is not read again.")
       .def("__repr__", [](const BoundSimulation& s) {
         return nb::str("<remat.Simulation: {} steps, peak {} at step {}, duration {}>")
             .format(s.memory.size(), s.cost.peak.count(), s.cost.peak_step.index(), s.cost.duration.count());

@@ -42,7 +42,9 @@ def chain(layers: int, size: int = 100, duration: int = 1) -> remat.Graph:
 
 @st.composite
 def graph_dicts(draw: st.DrawFn, max_ops: int = 7) -> GraphDict:
-    """Valid graphs with every feature of the format: several outputs, workspaces, kept values, `after`."""
+    """Valid graphs with every feature of the format: several outputs, workspaces, kept values, soft
+    dependencies, outputs over inputs.
+    """
     values: list[dict[str, Any]] = []
     names = st.text(max_size=6)
 
@@ -70,6 +72,9 @@ def graph_dicts(draw: st.DrawFn, max_ops: int = 7) -> GraphDict:
             op["recompute"] = "never"
         if index and draw(st.booleans()):
             op["after"] = sorted(draw(st.sets(st.integers(0, index - 1), min_size=1)))
+        made = sorted(reads - set(inputs))
+        if made and writes and draw(st.booleans()):
+            op["over"] = [list(pair) for pair in zip(made, writes, strict=False)]
         if draw(st.booleans()):
             op["phase"] = draw(st.sampled_from(["forward", "loss", "backward", "update"]))
         if index and draw(st.booleans()):

@@ -152,6 +152,9 @@ def in_op(**fields: Any) -> Callable[[GraphDict], object]:
         (in_op(inputs=[7]), "op 1 'relu': input 7 is not one of the 3 values"),
         (in_op(after=[7]), "op 1 'relu': 'after' 7 is not one of the 2 ops"),
         (in_op(after=[1]), "op 1 'relu': 'after' names op 1 'relu', which is not earlier in the order"),
+        (in_op(over=[[1]]), "op 1 'relu': 'over': found 1 integers instead of an input and an output"),
+        (in_op(over=[1]), "op 1 'relu': 'over': found 1 instead of an array of integers"),
+        (in_op(over=[[0, 2]]), "op 1 'relu': 'over' names value 0 'x', which the op does not read"),
         (in_op(forward_of=-3), "op 1 'relu': 'forward_of': -3 is not an op index"),
         (in_op(recompute="no"), "op 1 'relu': 'recompute': found 'no' instead of one of 'allowed', 'never'"),
         (in_op(outputs=[1]), "value 1 is made twice: by op 0 'mm' and by op 1 'relu'"),
@@ -226,6 +229,25 @@ def test_the_graph_that_was_read_is_not_replaced_by_a_plan(tmp_path: Path) -> No
             plan.save(tmp_path / name)
     assert path.read_bytes() == before
     graph.save(path)  # a graph may replace a graph
+
+
+def test_an_output_takes_the_place_of_an_input_that_is_not_read_again() -> None:
+    ops = [
+        remat.Op("a", 2, [], [0]),
+        remat.Op("b", 1, [0], [1], over=[(0, 1)]),
+        remat.Op("c", 1, [1], [2]),
+        remat.Op("d", 1, [0, 2], [3]),
+    ]
+    graph = remat.Graph([4, 4, 1, 1], ops, outputs=[3])
+    assert graph.op(1).over == graph.op_over(1) == [(0, 1)]
+    assert graph.op(0).over == []
+    assert graph.to_dict()["ops"][1]["over"] == [[0, 1]]
+    assert remat.Graph.from_dict(json.loads(json.dumps(graph.to_dict()))) == graph
+    assert list(remat.simulate(graph, [0, 1, 2, 3]).memory) == [4, 8, 9, 6]
+    twice = remat.simulate(graph, [0, 1, 2, 0, 3])
+    assert list(twice.memory) == [4, 4, 5, 5, 6]
+    assert twice.overwrites == [(1, 0, 1)]
+    assert graph.floor == 6
 
 
 def test_op_has_the_fields_of_the_file() -> None:

@@ -76,13 +76,13 @@ class Crossing {
   Crossing(const Graph& graph, const Prices& prices)
       : graph_(graph), prices_(prices), sums_(prices.by_price.size()) {}
 
-  void add(ValueId v, int sign) {
+  /// Values count by the bytes that they take beside the op at hand.
+  void add(ValueId v, Bytes bytes, int sign) {
     const OpId maker = graph_.producer[v];
-    total_ += sign * graph_.bytes[v].count();
-    if (!graph_.recomputable[maker] || graph_.bytes[v] == Bytes()) return;
-    const std::int64_t cost =
-        scaled(graph_.duration[maker].count(), graph_.bytes[v].count(), prices_.bytes[maker]);
-    sums_.add(prices_.rank[maker], sign * graph_.bytes[v].count(), sign * cost);
+    total_ += sign * bytes.count();
+    if (!graph_.recomputable[maker] || bytes == Bytes()) return;
+    const std::int64_t cost = scaled(graph_.duration[maker].count(), bytes.count(), prices_.bytes[maker]);
+    sums_.add(prices_.rank[maker], sign * bytes.count(), sign * cost);
   }
   std::int64_t total() const { return total_; }
   /// Least duration of reruns that free `excess` bytes.
@@ -123,13 +123,20 @@ DurationBound fixed_cut_bound(const Graph& graph, Bytes budget, OpId* at) {
   for (OpId op : graph.ops()) {
     // What op reads is there anyway; what it reads last leaves for good.
     for (ValueId v : graph.inputs[op]) {
-      if (!graph.is_graph_input(v)) crossing.add(v, -1);
+      if (!graph.is_graph_input(v)) crossing.add(v, graph.bytes[v], -1);
     }
+    const auto add_overlaps = [&](int sign) {
+      for (const Over& pair : graph.over[op]) {
+        if (crosses(pair.input, op)) crossing.add(pair.input, bytes_beside(graph, op, pair.input), sign);
+      }
+    };
+    add_overlaps(1);
     const std::int64_t excess = need_of(graph, op).count() + crossing.total() - budget.count();
     if (excess > 0) dearest.offer(op, crossing.price_of(excess));
+    add_overlaps(-1);
     for (auto row : {graph.inputs[op], graph.outputs[op]}) {
       for (ValueId v : row) {
-        if (!graph.is_graph_input(v) && crosses(v, op)) crossing.add(v, 1);
+        if (!graph.is_graph_input(v) && crosses(v, op)) crossing.add(v, graph.bytes[v], 1);
       }
     }
   }
@@ -188,28 +195,28 @@ DurationBound free_cut_bound(const Graph& graph, Bytes budget, OpId* at, Limits*
     const auto crosses = [&](ValueId v) {
       const OpId maker = graph.producer[v];
       if (!maker || !above.has(op, maker)) return false;
-      const auto inputs = graph.inputs[op];
-      if (std::binary_search(inputs.begin(), inputs.end(), v)) return false;
       const auto readers = graph.readers[v];
       return graph.kept[v] ||
              std::any_of(readers.begin(), readers.end(), [&](OpId reader) { return above.has(reader, op); });
     };
     std::int64_t excess = need_of(graph, op).count() - budget.count();
-    std::vector<ValueId> crossing;
+    std::vector<std::pair<ValueId, std::int64_t>> crossing;
     for (ValueId v : graph.values()) {
-      if (!crosses(v)) continue;
-      crossing.push_back(v);
-      excess += graph.bytes[v].count();
+      const Bytes bytes = bytes_beside(graph, op, v);
+      if (bytes == Bytes() || !crosses(v)) continue;
+      crossing.emplace_back(v, bytes.count());
+      excess += bytes.count();
     }
     if (excess <= 0) continue;
-    std::sort(crossing.begin(), crossing.end(), [&](ValueId a, ValueId b) {
-      return std::pair(prices.rank[graph.producer[a]], a) < std::pair(prices.rank[graph.producer[b]], b);
+    std::sort(crossing.begin(), crossing.end(), [&](const auto& a, const auto& b) {
+      return std::pair(prices.rank[graph.producer[a.first]], a.first) <
+             std::pair(prices.rank[graph.producer[b.first]], b.first);
     });
     std::int64_t cost = 0;
-    for (ValueId v : crossing) {
+    for (const auto& [v, bytes] : crossing) {
       const OpId maker = graph.producer[v];
       if (!graph.recomputable[maker] || prices.bytes[maker] == 0) continue;
-      const std::int64_t freed = std::min(excess, graph.bytes[v].count());
+      const std::int64_t freed = std::min(excess, bytes);
       cost += scaled(graph.duration[maker].count(), freed, prices.bytes[maker]);
       excess -= freed;
       if (excess <= 0) break;

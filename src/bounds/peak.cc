@@ -41,6 +41,11 @@ PeakBound forced_bound(const Graph& graph) {
     for (ValueId v : graph.inputs[op]) {
       if (!graph.is_graph_input(v) && graph.recomputable[graph.producer[v]]) needs += graph.bytes[v];
     }
+    for (const Over& pair : graph.over[op]) {
+      const bool is_forced = !graph.recomputable[graph.producer[pair.input]] &&
+                             (graph.kept[pair.input] || graph.readers[pair.input].back() > op);
+      if (!is_forced) needs -= graph.overlap(pair);
+    }
     if (needs > best.peak) best = {"forced", needs, op};
   }
   return best;

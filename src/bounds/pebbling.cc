@@ -31,6 +31,10 @@ Bytes Pebbling::need(OpId op, const std::vector<ValueId>& alive) const {
   for (ValueId v : graph_.inputs[op]) {
     if (!graph_.is_graph_input(v) && !holds(alive, v)) sum += graph_.bytes[v];
   }
+  // What stays in memory after the step is not written over.
+  for (const Over& pair : graph_.over[op]) {
+    if (!holds(alive, pair.input)) sum -= graph_.overlap(pair);
+  }
   return sum;
 }
 

@@ -59,6 +59,8 @@ void Formulation::choose_units() {
     count(graph_.workspace[op].count(), shape_.runs[op]);
     for (ValueId v : graph_.outputs[op]) count(graph_.bytes[v].count(), shape_.runs[op]);
   }
+  // Outputs have places of their own here: what fits in the model fits, and some of what fits is not in it.
+  if (graph_.over.entries() > 0) exact_bytes_ = false;
   const int most_runs = *std::max_element(shape_.runs.begin(), shape_.runs.end());
   byte_unit_ =
       scale(total, gcd, kMostEnergy / most_runs / std::max<std::int64_t>(1, time_.end()), exact_bytes_);

@@ -16,6 +16,16 @@ struct Price {
   std::int64_t per_cost, per_byte;
 };
 
+/// Is the value gone after the step of `at`, unless it is kept across it? What the step reads is there; it is
+/// gone where the step writes over it.
+bool may_be_lost(const Graph& graph, OpId at, ValueId v) {
+  const auto inputs = graph.inputs[at];
+  if (!std::binary_search(inputs.begin(), inputs.end(), v)) return true;
+  const auto row = graph.over[at];
+  return std::any_of(row.begin(), row.end(),
+                     [&](const Over& pair) { return pair.input == v && may_apply(graph, pair); });
+}
+
 /// The network of one moment. Source side: "is wanted after it" for a value, "runs again" for an op. A wanted
 /// value whose op does not run again is kept: that arc costs its bytes. An op that runs again costs its
 /// duration and wants its inputs.
@@ -132,9 +142,7 @@ class Moment {
   /// Made before the moment and not in memory at it anyway.
   bool droppable(ValueId v) const {
     const OpId maker = graph_.producer[v];
-    if (!maker || !before(maker)) return false;
-    const auto inputs = graph_.inputs[at_];
-    return !std::binary_search(inputs.begin(), inputs.end(), v);
+    return maker && before(maker) && may_be_lost(graph_, at_, v);
   }
 
   void find_wanted() {
@@ -143,7 +151,7 @@ class Moment {
       const auto readers = graph_.readers[v];
       wanted_[v] = graph_.kept[v] || std::any_of(readers.begin(), readers.end(),
                                                  [&](OpId reader) { return side_[reader] == Side::kAfter; });
-      if (wanted_[v]) wanted_bytes_ += graph_.bytes[v].count();
+      if (wanted_[v]) wanted_bytes_ += bytes_beside(graph_, at_, v).count();
     }
   }
 
@@ -159,8 +167,9 @@ class Moment {
         const MaxFlow::Node from = wanted_[v] ? MaxFlow::kSource : node[v];
         if (from < 0) continue;
         of_use = true;
-        keep_bytes_ += graph_.bytes[v].count();
-        keeps_.push_back({flow_.add_arc(from, self), from, self, graph_.bytes[v].count()});
+        const std::int64_t bytes = bytes_beside(graph_, at_, v).count();
+        keep_bytes_ += bytes;
+        keeps_.push_back({flow_.add_arc(from, self), from, self, bytes});
       }
       if (self == MaxFlow::kSink || !of_use) continue;
       const std::int64_t cost = graph_.duration[op].count();
@@ -314,11 +323,9 @@ Duration retention_bound(const Graph& graph, OpId at, Bytes budget, OrderMode or
 Plan plan_of(const Graph& graph, const Retention& choice) {
   Plan plan;
   for (OpId op : IdRange<OpId>(OpId(0), choice.at)) plan.steps.push_back(op);
-  const auto inputs_at = graph.inputs[choice.at];
   const auto lost = [&](ValueId v) {
     const OpId maker = graph.producer[v];
-    return maker && maker < choice.at && choice.rerun[maker] &&
-           !std::binary_search(inputs_at.begin(), inputs_at.end(), v);
+    return maker && maker < choice.at && choice.rerun[maker] && may_be_lost(graph, choice.at, v);
   };
   IndexVector<OpId, bool> back(graph.num_ops(), false);
   std::vector<std::pair<OpId, bool>> pending;  // an op, and whether its inputs have been seen to
@@ -340,7 +347,8 @@ Plan plan_of(const Graph& graph, const Retention& choice) {
       }
     }
   };
-  for (OpId op : IdRange<OpId>(choice.at, OpId(graph.ops().size()))) {
+  plan.steps.push_back(choice.at);
+  for (OpId op : IdRange<OpId>(choice.at.next(), OpId(graph.ops().size()))) {
     for (ValueId v : graph.inputs[op]) bring(v);
     plan.steps.push_back(op);
   }

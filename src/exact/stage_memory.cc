@@ -31,12 +31,16 @@ double StageModel::add_last_run(int stage) {
   Row row(model_);
   row.constant(need(op));
   for (ValueId v : graph_.values()) {
-    if (!made_by_op(v) || graph_.producer[v] >= op || contains(graph_.inputs[op], v)) continue;
-    row.add(held(stage + 1, v), memory(graph_.bytes[v]));
+    if (!made_by_op(v) || graph_.producer[v] >= op) continue;
+    const double bytes = beside(op, v);
+    if (bytes == 0 && contains(graph_.inputs[op], v)) continue;
+    row.add(held(stage + 1, v), bytes);
   }
   row.at_most(capacity_);
-  double own = memory(graph_.workspace[op]);
-  for (ValueId v : graph_.outputs[op]) own += memory(graph_.bytes[v]);
+  double own = need(op);
+  for (ValueId v : graph_.inputs[op]) {
+    if (made_by_op(v)) own -= memory(graph_.bytes[v]);
+  }
   return own;
 }
 
@@ -65,8 +69,7 @@ void StageModel::add_any_order(int stage, double slack) {
   }
   if (reruns.empty()) return;
   const OpId last = is_tail(stage) ? OpId::none() : end_of(stage).prev();
-  const auto add_held = [&](Row& row, ValueId v, double sign) {
-    const double bytes = sign * memory(graph_.bytes[v]);
+  const auto add_held = [&](Row& row, ValueId v, double bytes) {
     if (last && contains(graph_.inputs[last], v)) {
       row.constant(bytes).add(rerun_column(stage, graph_.producer[v]), -bytes);
     } else {
@@ -80,7 +83,7 @@ void StageModel::add_any_order(int stage, double slack) {
   for (ValueId v : graph_.values()) {
     if (!made_by_op(v) || !before(stage, v)) continue;
     if (!(last && contains(graph_.inputs[last], v)) && through_[v].is_zero()) continue;
-    add_held(sum, v, 1);
+    add_held(sum, v, memory(graph_.bytes[v]));
     most += memory(graph_.bytes[v]);
   }
   sum.at_most(0);
@@ -88,10 +91,11 @@ void StageModel::add_any_order(int stage, double slack) {
     if (most + need(op) <= capacity_) continue;
     Row row(model_);
     row.add(all, 1).add(rerun_column(stage, op), need(op) - slack);
-    for (auto values : {graph_.inputs[op], graph_.outputs[op]}) {
-      for (ValueId v : values) {
-        if (made_by_op(v) && before(stage, v)) add_held(row, v, -1);
-      }
+    for (ValueId v : graph_.inputs[op]) {
+      if (made_by_op(v) && before(stage, v)) add_held(row, v, beside(op, v) - memory(graph_.bytes[v]));
+    }
+    for (ValueId v : graph_.outputs[op]) {
+      if (before(stage, v)) add_held(row, v, -memory(graph_.bytes[v]));
     }
     row.at_most(capacity_ - slack);
   }
@@ -108,13 +112,15 @@ void StageModel::add_first_runs(int stage) {
     }
     return latest;
   };
-  const auto add_alive = [&](Row& row, ValueId v, OpId at, double sign) {
-    const double bytes = sign * memory(graph_.bytes[v]);
+  const auto add_bytes = [&](Row& row, ValueId v, OpId at, double bytes) {
     if (last_reader(v) >= at) {
       row.constant(bytes).add(rerun_column(stage, graph_.producer[v]), -bytes);
     } else {
       row.add(through_[v], bytes);
     }
+  };
+  const auto add_alive = [&](Row& row, ValueId v, OpId at, double sign) {
+    add_bytes(row, v, at, sign * memory(graph_.bytes[v]));
   };
   lp::Column now = fraction(0, capacity_);
   Row begin(model_);
@@ -128,6 +134,10 @@ void StageModel::add_first_runs(int stage) {
     row.add(now, 1).constant(need(op));
     for (ValueId v : graph_.inputs[op]) {
       if (made_by_op(v)) add_alive(row, v, op, -1);
+    }
+    for (const Over& pair : graph_.over[op]) {
+      const double overlap = beside(op, pair.input);
+      if (overlap > 0) add_bytes(row, pair.input, op.next(), overlap);
     }
     row.at_most(capacity_);
     const lp::Column then = fraction(0, capacity_);
@@ -206,6 +216,8 @@ void StageModel::add_graph_order(int stage) {
       needed[v].pop_back();
       current[v] = needed[v].back();
       change.add(current[v], bytes);
+      // Needed later, it is not written over.
+      if (const double overlap = beside(op, v); overlap > 0) row.add(current[v], overlap);
     }
     for (ValueId v : graph_.outputs[op]) {
       if (needed[v].empty()) continue;

@@ -8,6 +8,7 @@
 
 #include "base/numbers.h"
 #include "exact/stage_row.h"
+#include "graph/need.h"
 
 namespace remat {
 
@@ -87,7 +88,15 @@ double StageModel::need(OpId op) const {
   for (ValueId v : graph_.inputs[op]) {
     if (made_by_op(v)) sum += memory(graph_.bytes[v]);
   }
+  for (const Over& pair : graph_.over[op]) {
+    if (may_apply(graph_, pair)) sum -= memory(graph_.overlap(pair));
+  }
   return sum;
+}
+
+double StageModel::beside(OpId op, ValueId v) const {
+  // An overlap is rounded down as the smaller of two amounts that are: what is left is theirs too.
+  return memory(bytes_beside(graph_, op, v));
 }
 
 /// From the last op to the first: a rerun is of use while one of its outputs is.

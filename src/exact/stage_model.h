@@ -92,7 +92,10 @@ class StageModel {
   double memory(Bytes b) const {
     return real(std::min(b.count(), most_bytes_) / memory_unit_) * memory_scale_;
   }
+  /// What a step of the op takes by itself, everything written over that may be.
   double need(OpId op) const;
+  /// What a value takes beside that where it stays in memory.
+  double beside(OpId op, ValueId v) const;
 
   void choose_units(const StageSpec& spec);
   void find_uses();

@@ -1,8 +1,10 @@
 #include <algorithm>
+#include <array>
 #include <string>
 #include <vector>
 
 #include "base/numbers.h"
+#include "base/sorted.h"
 #include "generate/checks.h"
 #include "remat/generate.h"
 #include "remat/random.h"
@@ -18,6 +20,22 @@ std::string numbered(char letter, std::int64_t i) {
   std::string text = std::to_string(i);
   text.insert(text.begin(), letter);
   return text;
+}
+
+/// Outputs, each over another input that an op makes.
+std::vector<std::array<std::int64_t, 2>> random_pairs(Random& random, std::vector<std::int64_t> inputs,
+                                                      const std::vector<std::int64_t>& outputs,
+                                                      const RandomDagOptions& o) {
+  sort_unique(inputs);
+  std::erase_if(inputs, [&](std::int64_t v) { return v < o.inputs; });
+  std::vector<std::array<std::int64_t, 2>> pairs;
+  for (std::int64_t v : outputs) {
+    if (inputs.empty() || !random.chance(o.over_share)) continue;
+    const auto place = inputs.begin() + random.below(std::ssize(inputs));
+    pairs.push_back({*place, v});
+    inputs.erase(place);
+  }
+  return pairs;
 }
 
 }  // namespace
@@ -68,6 +86,7 @@ Graph random_dag(const RandomDagOptions& o) {
   require_between("never share", o.never_share, 0.0, 1.0);
   require_between("after share", o.after_share, 0.0, 1.0);
   require_between("kept share", o.kept_share, 0.0, 1.0);
+  require_between("over share", o.over_share, 0.0, 1.0);
 
   Random random(o.seed);
   GraphBuilder builder("random_dag_n" + std::to_string(o.ops) + "_seed" + std::to_string(o.seed));
@@ -78,6 +97,7 @@ Graph random_dag(const RandomDagOptions& o) {
   };
   for (std::int64_t k = 0; k < o.inputs; ++k) builder.add_input(add_value());
   std::vector<std::int64_t> inputs, outputs, after;
+  std::vector<std::array<std::int64_t, 2>> over;
   for (std::int64_t i = 0; i < o.ops; ++i) {
     inputs.clear();
     outputs.clear();
@@ -98,6 +118,10 @@ Graph random_dag(const RandomDagOptions& o) {
     op.after = after;
     if (random.chance(o.workspace_share)) op.workspace = Bytes(random.between(1, o.max_bytes));
     op.recomputable = !random.chance(o.never_share);
+    if (o.over_share > 0) {
+      over = random_pairs(random, inputs, outputs, o);
+      op.over = over;
+    }
     builder.add_op(op);
     for (std::int64_t v : outputs) {
       if (random.chance(o.kept_share)) builder.add_output(v);

@@ -55,6 +55,13 @@ class Hasher {
     add_row(graph.outputs[op]);
     add_row(graph.after[op]);
   }
+  void add_over(const Graph& graph, OpId op) {
+    add(std::ssize(graph.over[op]));
+    for (const Over& pair : graph.over[op]) {
+      add(pair.input.index());
+      add(pair.output.index());
+    }
+  }
   std::string text() const {
     std::array<char, 17> text{};
     std::snprintf(text.data(), text.size(), "%016llx", static_cast<unsigned long long>(finish()));
@@ -91,6 +98,10 @@ std::string graph_hash(const Graph& graph) {
     hash.add(graph.workspace[op].count());
     hash.add_edges(graph, op);
   }
+  // Graphs without such pairs keep the hash that they had before there were any.
+  if (graph.over.entries() > 0) {
+    for (OpId op : graph.ops()) hash.add_over(graph, op);
+  }
   return hash.text();
 }
 
@@ -108,6 +119,7 @@ struct GraphBuilder::State {
   Graph graph;
   std::vector<std::int64_t> forward_of;
   Rows<OpId, std::int64_t> inputs, outputs, after;
+  Rows<OpId, std::array<std::int64_t, 2>> over;
   std::unordered_map<std::string, OpId> kinds, modules;
   std::vector<std::int64_t> graph_inputs, graph_outputs;
 
@@ -116,6 +128,7 @@ struct GraphBuilder::State {
                              OpId op = OpId::none()) const;
   void connect_values();
   void connect_ops();
+  void connect_over();
   void check_order() const;
 };
 
@@ -202,6 +215,7 @@ std::int64_t GraphBuilder::add_op(const OpSpec& op) {
   s.inputs.append_row(op.inputs);
   s.outputs.append_row(op.outputs);
   s.after.append_row(op.after);
+  s.over.append_row(op.over);
   return g.duration.push_back(op.duration).index();
 }
 
@@ -264,6 +278,34 @@ void GraphBuilder::State::connect_ops() {
   g.readers = Rows<OpId, ValueId>::transpose(g.inputs, g.num_values());
 }
 
+void GraphBuilder::State::connect_over() {
+  Graph& g = graph;
+  std::vector<Over> row;
+  for (OpId op : g.ops()) {
+    row.clear();
+    const auto fail = [&](ValueId v, std::string_view what) {
+      throw InputError(describe(g, op) + ": 'over' names " + describe(g, v) + std::string(what));
+    };
+    const auto holds = [](std::span<const ValueId> sorted, ValueId v) {
+      return std::binary_search(sorted.begin(), sorted.end(), v);
+    };
+    for (const auto& pair : over[op]) {
+      checked_ids<ValueId>(pair, "'over'", op);
+      const Over next{ValueId(pair[0]), ValueId(pair[1])};
+      if (!holds(g.inputs[op], next.input)) fail(next.input, ", which the op does not read");
+      if (!g.producer[next.input]) fail(next.input, ", a graph input, which stays in memory");
+      if (!holds(g.outputs[op], next.output)) fail(next.output, ", which the op does not make");
+      for (const Over& other : row) {
+        if (other.input == next.input) fail(next.input, " twice");
+        if (other.output == next.output) fail(next.output, " twice");
+      }
+      row.push_back(next);
+    }
+    std::sort(row.begin(), row.end(), [](const Over& a, const Over& b) { return a.input < b.input; });
+    g.over.append_row(row);
+  }
+}
+
 void GraphBuilder::State::check_order() const {
   const Graph& g = graph;
   IndexVector<ValueId, bool> declared(g.num_values(), false);
@@ -308,6 +350,7 @@ Graph GraphBuilder::build() {
   s.connect_values();
   s.connect_ops();
   s.check_order();
+  s.connect_over();
   g.base_duration = checked_total<Duration>(g.duration, "durations");
   // One step never needs more than all values and the largest workspace together.
   std::vector<Bytes> amounts = g.bytes.raw();

@@ -1,4 +1,7 @@
 // One value or op a line: such files compare well, and a reader's line numbers mean something.
+#include <array>
+#include <span>
+
 #include "io/json_text.h"
 #include "remat/io.h"
 
@@ -31,6 +34,15 @@ void append_value(std::string& text, const Graph& graph, ValueId value) {
   text += '}';
 }
 
+void append_over(std::string& text, std::span<const Over> row) {
+  text += ",\"over\":[";
+  for (const Over& pair : row) {
+    if (&pair != row.data()) text += ',';
+    append_indices(text, std::array{pair.input, pair.output});
+  }
+  text += ']';
+}
+
 void append_op(std::string& text, const Graph& graph, OpId op) {
   text += "{\"name\":";
   io::append_quoted(text, graph.op_name[op]);
@@ -46,6 +58,7 @@ void append_op(std::string& text, const Graph& graph, OpId op) {
     text += ",\"after\":";
     append_indices(text, graph.after[op]);
   }
+  if (!graph.over[op].empty()) append_over(text, graph.over[op]);
   append_text(text, "phase", to_string(graph.phase[op]));
   append_text(text, "module", graph.op_module[op]);
   if (graph.forward_of[op]) text += ",\"forward_of\":" + std::to_string(graph.forward_of[op].index());

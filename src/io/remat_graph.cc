@@ -1,4 +1,5 @@
 #include <array>
+#include <vector>
 
 #include "base/one_line.h"
 #include "io/graph_formats.h"
@@ -51,6 +52,32 @@ class ForwardOf : public Integer {
   }
 };
 
+/// An input and the output that may be written over it: an array of two value indices.
+class OverPairs : public Element {
+ public:
+  std::string_view expected() const override { return "an array of pairs of integers"; }
+  void reset() override { values.clear(); }
+  void begin_array(Reader&) override { values.clear(); }
+  Element& item(Reader&) override { return pair_; }
+  std::string where() const override { return "entry " + std::to_string(values.size()); }
+  std::vector<std::array<std::int64_t, 2>> values;
+
+ private:
+  struct Pair : IntegerList {
+    explicit Pair(std::vector<std::array<std::int64_t, 2>>& into) : pairs(&into) {}
+    std::string_view expected() const override { return "a pair of integers"; }
+    std::string where() const override { return {}; }
+    void end(Reader& reader) override {
+      if (values.size() != 2) {
+        reader.fail("found " + std::to_string(values.size()) + " integers instead of an input and an output");
+      }
+      pairs->push_back({values[0], values[1]});
+    }
+    std::vector<std::array<std::int64_t, 2>>* pairs;
+  };
+  Pair pair_{values};
+};
+
 class OpObject : public Object {
  public:
   explicit OpObject(GraphBuilder& builder) : builder_(&builder) {
@@ -62,6 +89,7 @@ class OpObject : public Object {
     required("outputs", outputs_);
     optional("recompute", recompute_);
     optional("after", after_);
+    optional("over", over_);
     optional("phase", phase_);
     optional("module", module_);
     optional("forward_of", forward_of_);
@@ -82,7 +110,8 @@ class OpObject : public Object {
                         .forward_of = forward_of_.value,
                         .inputs = inputs_.values,
                         .outputs = outputs_.values,
-                        .after = after_.values});
+                        .after = after_.values,
+                        .over = over_.values});
     } catch (const InputError& error) {
       reader.fail_here(error.what());
     }
@@ -103,6 +132,7 @@ class OpObject : public Object {
   Text name_, kind_, module_;
   Integer duration_, workspace_;
   IntegerList inputs_, outputs_, after_;
+  OverPairs over_;
   Choice recompute_{{"allowed", "never"}};
   Choice phase_{phase_names()};
   ForwardOf forward_of_;

@@ -18,9 +18,10 @@ Plan keep_all_plan(const Graph& graph) {
 namespace {
 
 /// Calls end(step, value, end) for every instance of the plan, where `step` makes it and [step, end) is
-/// its life. One pass from the back: the first read met on the way to an instance's birth is its last.
-template <class End>
-void for_each_life(const Graph& graph, const Plan& plan, End&& end) {
+/// its life, and over(step, pair) for every output that takes the place of an input. One pass from the back:
+/// the first read met on the way to an instance's birth is its last.
+template <class End, class Write>
+void for_each_life(const Graph& graph, const Plan& plan, End&& end, Write&& over) {
   const StepId n(std::ssize(plan.steps));
   IndexVector<ValueId, StepId> last_read(graph.num_values());
   for (ValueId v : graph.graph_outputs) last_read[v] = n.prev();
@@ -30,6 +31,10 @@ void for_each_life(const Graph& graph, const Plan& plan, End&& end) {
       const StepId last = last_read[v];
       end(step, v, last ? last.next() : step.next());
       last_read[v] = StepId::none();
+    }
+    // No read comes after this one, and the end of the plan is none where the value is kept.
+    for (const Over& pair : graph.over[op]) {
+      if (!last_read[pair.input]) over(step, pair);
     }
     for (ValueId v : graph.inputs[op]) {
       if (!last_read[v]) last_read[v] = step;
@@ -48,10 +53,16 @@ Wide total_duration(const Graph& graph, const Plan& plan) {
 Simulation simulate(const Graph& graph, const Plan& plan, IndexVector<StepId, Bytes>& memory) {
   // memory[s] first collects what appears at s less what was last read at s - 1.
   memory.assign(plan.steps.size() + 1, Bytes());
-  for_each_life(graph, plan, [&](StepId step, ValueId v, StepId end) {
-    memory[step] += graph.bytes[v];
-    memory[end] -= graph.bytes[v];
-  });
+  for_each_life(
+      graph, plan,
+      [&](StepId step, ValueId v, StepId end) {
+        memory[step] += graph.bytes[v];
+        memory[end] -= graph.bytes[v];
+      },
+      [&](StepId step, const Over& pair) {
+        memory[step] -= graph.overlap(pair);
+        memory[step.next()] += graph.overlap(pair);
+      });
   memory.raw().pop_back();
   Simulation result;
   Bytes live = graph.resident;
@@ -75,9 +86,20 @@ Simulation simulate(const Graph& graph, const Plan& plan) {
 
 std::vector<InstanceLife> instance_lives(const Graph& graph, const Plan& plan) {
   std::vector<InstanceLife> lives;
-  for_each_life(graph, plan, [&](StepId step, ValueId v, StepId end) { lives.push_back({v, step, end}); });
+  for_each_life(
+      graph, plan, [&](StepId step, ValueId v, StepId end) { lives.push_back({v, step, end}); },
+      [](StepId, const Over&) {});
   std::reverse(lives.begin(), lives.end());
   return lives;
+}
+
+std::vector<Overwrite> overwrites(const Graph& graph, const Plan& plan) {
+  std::vector<Overwrite> found;
+  for_each_life(
+      graph, plan, [](StepId, ValueId, StepId) {},
+      [&](StepId step, const Over& pair) { found.push_back({step, pair}); });
+  std::reverse(found.begin(), found.end());
+  return found;
 }
 
 double overhead(const Graph& graph, Duration duration) {

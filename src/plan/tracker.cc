@@ -12,6 +12,7 @@ void Tracker::reset(const Plan& plan, Bytes budget) {
   evaluated_ = false;
   log_.clear();
   deltas_.clear();
+  overlaps_.clear();
   unread_.clear();
   extras_.clear();
   last_reader_.clear();
@@ -29,6 +30,7 @@ void Tracker::reset(const Plan& plan, Bytes budget) {
   base_.assign(n, 0);
   extra_at_.assign(n, -1);
   committed_at_.assign(n, 1);
+  overlap_.assign(n, 0);
   op_.push_back(graph_->begin_op);
   for (OpId op : plan.steps) op_.push_back(op);
   op_.push_back(graph_->end_op);
@@ -38,7 +40,9 @@ void Tracker::reset(const Plan& plan, Bytes budget) {
   for (OccId occ : op_.ids()) {
     for (BundleId b : graph_->bundles(op_[occ])) {
       crossing[narrow<std::size_t>(occ.index()) + 1] += graph_->units[b];
-      crossing[narrow<std::size_t>(last_reader(occ, b).index()) + 1] -= graph_->units[b];
+      const OccId reader = last_reader(occ, b);
+      crossing[narrow<std::size_t>(reader.index()) + 1] -= graph_->units[b];
+      overlap_[reader] += graph_->overlap(op_[reader], b);
     }
   }
   std::vector<std::int64_t> memory(n);
@@ -46,7 +50,7 @@ void Tracker::reset(const Plan& plan, Bytes budget) {
   for (OccId occ : op_.ids()) {
     const auto at = narrow<std::size_t>(occ.index());
     live += crossing[at];
-    memory[at] = live + graph_->own[op_[occ]];
+    memory[at] = live + graph_->own[op_[occ]] - overlap_[occ];
   }
   blocks_.assign(memory, graph_->narrow, 0);
   set_budget(budget);
@@ -183,10 +187,12 @@ OccId Tracker::new_occ(OpId op) {
     base_.push_back(narrow<std::int32_t>(last_reader_.size()));
     extra_at_.push_back(-1);
     committed_at_.push_back(0);
+    overlap_.push_back(0);
     last_reader_.resize(last_reader_.size() + width);
     blocks_.reserve_ids(op_.size());
   }
   committed_at_[occ] = 0;
+  overlap_[occ] = 0;
   std::fill_n(last_reader_.begin() + base_[occ], width, occ);
   return occ;
 }
@@ -242,6 +248,13 @@ void Tracker::add_delta(OccId after, OccId upto, std::int64_t units) {
   if (units != 0 && after != upto) deltas_.push_back({after, upto, units});
 }
 
+/// The step begins (sign -1) or ceases to write over what it reads of the bundle. A step that makes an
+/// instance nobody reads is its last reader in name only, and has no such pair.
+void Tracker::add_overlap(OccId reader, BundleId bundle, int sign) {
+  const std::int64_t units = graph_->overlap(op_[reader], bundle);
+  if (units != 0) overlaps_.push_back({reader, sign * units});
+}
+
 /// Of a step that comes or goes.
 Wide Tracker::excess_of_step(std::int64_t memory) const {
   return memory > blocks_.ceiling() ? StepBlocks::kNever : Wide{blocks_.excess(memory)};
@@ -251,7 +264,8 @@ OccId Tracker::insert(OpId op, OccId before) {
   evaluated_ = false;
   ticks_ += 10;
   const OccId c = new_occ(op);
-  const std::int64_t memory = blocks_.memory(before) - graph_->own[op_[before]] + graph_->own[op];
+  const std::int64_t memory =
+      blocks_.memory(before) + overlap_[before] - graph_->own[op_[before]] + graph_->own[op];
   blocks_.insert_before(c, before, memory);
   pending_excess_ += excess_of_step(memory);
   pending_duration_ += graph_->duration[op];
@@ -269,6 +283,7 @@ OccId Tracker::insert(OpId op, OccId before) {
     // Readers behind c now read c; the old instance ends at its last reader before c.
     const OccId cut = last_reader_before(old, b, at);
     add_delta(cut, c, -graph_->units[b]);
+    add_overlap(cut, b, -1);
     set_last(old, b, cut);
     last_reader_[instance(c, b)] = end;
   }
@@ -278,6 +293,8 @@ OccId Tracker::insert(OpId op, OccId before) {
     const OccId end = last_reader(made, b);
     if (key(end) >= at) continue;
     add_delta(end, c, graph_->units[b]);
+    add_overlap(end, b, 1);
+    add_overlap(c, b, -1);
     set_last(made, b, c);
   }
   return c;
@@ -297,6 +314,7 @@ void Tracker::erase(OccId c) {
     assert(old);
     const OccId old_end = last_reader(old, b);
     add_delta(old_end, pred, graph_->units[b]);
+    add_overlap(old_end, b, 1);
     set_last(old, b, end);
   }
   for (BundleId b : graph_->inputs[op]) {
@@ -304,6 +322,7 @@ void Tracker::erase(OccId c) {
     if (last_reader(made, b) != c) continue;
     const OccId cut = last_reader_before(made, b, at);
     add_delta(cut, pred, -graph_->units[b]);
+    add_overlap(cut, b, -1);
     set_last(made, b, cut);
   }
   unlink(c);
@@ -358,6 +377,11 @@ void Tracker::collect_edges() {
     edges_.push_back({lo, d.units});
     edges_.push_back({hi, -d.units});
   }
+  for (const StepDelta& d : overlaps_) {
+    if (!present(d.occ)) continue;
+    edges_.push_back({key(prev(d.occ)), d.units});
+    edges_.push_back({key(d.occ), -d.units});
+  }
   if (edges_.size() <= 32) {
     for (std::size_t i = 1; i < edges_.size(); ++i) {
       const Edge edge = edges_[i];
@@ -397,6 +421,7 @@ void Tracker::commit() {
     blocks_.add(edges_[i].key, edges_[i + 1].key, units);
   }
   ticks_ += 4 + 4 * std::ssize(edges_);
+  for (const StepDelta& d : overlaps_) overlap_[d.occ] -= d.units;
   duration_ += total.duration;
   excess_ += total.excess;
   finish_log();
@@ -428,6 +453,7 @@ void Tracker::finish_log() {
   }
   log_.clear();
   deltas_.clear();
+  overlaps_.clear();
   unread_.clear();
   pending_duration_ = pending_excess_ = 0;
   evaluated_ = false;
@@ -465,6 +491,7 @@ void Tracker::rollback(const Mark& mark) {
     }
   }
   deltas_.resize(mark.deltas);
+  overlaps_.resize(mark.overlaps);
   unread_.resize(mark.unread);
   pending_duration_ = mark.duration;
   pending_excess_ = mark.excess;

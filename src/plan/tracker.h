@@ -25,7 +25,8 @@ struct Change {
 /// - per op the chain of its occurrences, by position;
 /// - per occurrence and bundle the last reader: the last step that reads that instance, or the occurrence
 ///   itself where nobody does (steps + 4 bytes per instance);
-/// - per step the memory; duration; the sum over steps of memory over the budget (`excess`).
+/// - per step the memory, and how much of it outputs over inputs take off; duration; the sum over steps of
+/// memory over the budget (`excess`).
 ///
 /// Edits (`insert`, `erase`, `shift`) change sequence, chains and last readers at once and only
 /// note which ranges of steps gain or lose bytes. `change()` evaluates all pending edits together by one
@@ -101,11 +102,12 @@ class Tracker {
 
   /// Valid until the next commit or a rollback to an earlier mark.
   struct Mark {
-    std::size_t log = 0, deltas = 0, unread = 0;
+    std::size_t log = 0, deltas = 0, overlaps = 0, unread = 0;
     Wide duration = 0, excess = 0;
   };
   Mark mark() const {
-    return {log_.size(), deltas_.size(), unread_.size(), pending_duration_, pending_excess_};
+    return {log_.size(),    deltas_.size(),    overlaps_.size(),
+            unread_.size(), pending_duration_, pending_excess_};
   }
   /// The change by all edits since the last commit.
   Change change();
@@ -135,6 +137,11 @@ class Tracker {
     OccId after, upto;
     std::int64_t units;
   };
+  /// One step takes `units` more, wherever it lies. Of no effect while the step is away.
+  struct StepDelta {
+    OccId occ;
+    std::int64_t units;
+  };
   struct Edge {
     Key key;
     std::int64_t units;
@@ -150,12 +157,14 @@ class Tracker {
   void set_last(OccId occ, BundleId bundle, OccId reader);
   Wide excess_of_step(std::int64_t memory) const;
   void add_delta(OccId after, OccId upto, std::int64_t units);
+  void add_overlap(OccId reader, BundleId bundle, int sign);
   void forget_endpoint(OccId occ, OccId instead);
   void collect_edges();
   void finish_log();
   void start_chain(OccId occ);
   std::string verify_chains() const;
   std::string verify_instances() const;
+  std::string verify_overlaps() const;
   std::string verify_memory() const;
 
   const TrackerGraph* graph_;
@@ -172,6 +181,7 @@ class Tracker {
   IndexVector<OccId, std::int32_t> base_;          ///< of its instances in last_reader_
   IndexVector<OccId, std::int32_t> extra_at_;      ///< place in extras_, or -1
   IndexVector<OccId, std::uint8_t> committed_at_;  ///< 0 while pending
+  IndexVector<OccId, std::int64_t> overlap_;       ///< what the memory in `blocks_` counts less
   std::vector<OccId> last_reader_;                 ///< by instance
   std::vector<OccId> extras_;
   std::vector<std::vector<OccId>> free_;  ///< unused occurrences, by number of bundles
@@ -179,6 +189,7 @@ class Tracker {
   // Pending.
   std::vector<LogEntry> log_;
   std::vector<Delta> deltas_;
+  std::vector<StepDelta> overlaps_;
   std::vector<OccId> unread_;
   Wide pending_duration_ = 0;
   Wide pending_excess_ = 0;  ///< of steps that came or went, at their memory before all deltas

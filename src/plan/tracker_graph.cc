@@ -27,6 +27,7 @@ bool same_lives(const Graph& graph, ValueId a, ValueId b) {
 TrackerGraph::TrackerGraph(const Graph& g)
     : graph(&g), begin_op(g.ops().size()), end_op(begin_op.next()), unit(common_unit(g)) {
   std::vector<ValueId> members;
+  IndexVector<ValueId, BundleId> bundle_of(g.num_values());
   for (OpId op : g.ops()) {
     first_bundle.push_back(BundleId(std::ssize(producer)));
     duration.push_back(g.duration[op].count());
@@ -48,7 +49,8 @@ TrackerGraph::TrackerGraph(const Graph& g)
         readers.end_row();
       }
       last = v;
-      units[BundleId(std::ssize(producer) - 1)] += g.bytes[v].count() / unit;
+      bundle_of[v] = BundleId(std::ssize(producer) - 1);
+      units[bundle_of[v]] += g.bytes[v].count() / unit;
     }
   }
   for (int pseudo = 0; pseudo < 3; ++pseudo) first_bundle.push_back(BundleId(std::ssize(producer)));
@@ -56,11 +58,31 @@ TrackerGraph::TrackerGraph(const Graph& g)
     duration.push_back(0);
     own.push_back(0);
   }
+  add_overlaps(bundle_of);
   inputs = Rows<BundleId, OpId>::transpose(readers, g.num_ops() + 2);
   for (OpId op : g.ops()) after.append_row(g.after[op]);
   before = Rows<OpId, OpId>::transpose(after, g.num_ops());
   const Bytes peak = keep_all_peak(g) - g.resident;
   narrow = peak.count() / unit < (std::int64_t{1} << 31) / 10 * 9;
+}
+
+void TrackerGraph::add_overlaps(const IndexVector<ValueId, BundleId>& bundle_of) {
+  std::vector<Overlap> row;
+  for (OpId op : graph->ops()) {
+    row.clear();
+    for (const Over& pair : graph->over[op]) {
+      const BundleId bundle = bundle_of[pair.input];
+      const std::int64_t saved = graph->overlap(pair).count() / unit;
+      const auto known = std::ranges::find(row, bundle, &Overlap::bundle);
+      if (known == row.end()) {
+        row.push_back({bundle, saved});
+      } else {
+        known->units += saved;
+      }
+    }
+    overlaps.append_row(row);
+  }
+  for (int pseudo = 0; pseudo < 2; ++pseudo) overlaps.end_row();
 }
 
 std::int64_t TrackerGraph::budget_units(Bytes budget) const {

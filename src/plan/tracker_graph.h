@@ -36,12 +36,28 @@ struct TrackerGraph {
   IndexVector<BundleId, OpId> producer;
   IndexVector<BundleId, std::int64_t> units;
   Rows<BundleId, OpId> readers;
+  /// What a step counts less where it is the last to read an instance of a bundle, in units.
+  struct Overlap {
+    BundleId bundle;
+    std::int64_t units;
+  };
+  Rows<OpId, Overlap> overlaps;
 
+  /// Of a step of the op that is the last to read an instance of the bundle; 0 mostly.
+  std::int64_t overlap(OpId op, BundleId bundle) const {
+    for (const Overlap& one : overlaps[op]) {
+      if (one.bundle == bundle) return one.units;
+    }
+    return 0;
+  }
   IdRange<BundleId> bundles(OpId op) const { return {first_bundle[op], first_bundle[op.next()]}; }
   std::int64_t num_bundles(OpId op) const { return bundles(op).size(); }
   bool recomputable(OpId op) const { return op < begin_op && graph->recomputable[op]; }
   /// The largest number of units that is within `budget`; negative where not even the inputs fit.
   std::int64_t budget_units(Bytes budget) const;
+
+ private:
+  void add_overlaps(const IndexVector<ValueId, BundleId>& bundle_of);
 };
 
 }  // namespace remat

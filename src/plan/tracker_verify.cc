@@ -66,6 +66,21 @@ std::string Tracker::verify_instances() const {
   return "";
 }
 
+std::string Tracker::verify_overlaps() const {
+  IndexVector<OccId, std::int64_t> rebuilt(op_.size(), 0);
+  for (OccId occ = begin_occ(); occ; occ = next(occ)) {
+    for (BundleId b : graph_->bundles(op_[occ])) {
+      const OccId reader = last_reader(occ, b);
+      rebuilt[reader] += graph_->overlap(op_[reader], b);
+    }
+  }
+  for (OccId occ = begin_occ(); occ; occ = next(occ)) {
+    if (overlap_[occ] != rebuilt[occ])
+      return differ("overlap of occurrence " + std::to_string(occ.index()), overlap_[occ], rebuilt[occ]);
+  }
+  return "";
+}
+
 std::string Tracker::verify_memory() const {
   const Graph& graph = *graph_->graph;
   IndexVector<StepId, Bytes> memory;
@@ -82,6 +97,7 @@ std::string Tracker::verify_memory() const {
     }
     excess += blocks_.excess(units);
   }
+  if (std::string s = verify_overlaps(); !s.empty()) return s;
   excess += blocks_.excess(blocks_.memory(end_occ()));
   return excess == excess_ ? "" : differ("excess", excess_, excess);
 }

@@ -97,7 +97,9 @@ class Eraser {
       change(s, std::max(s, end) + 1, -bytes);
       if (end >= 0) {
         change(old_end + 1, end + 1, bytes);
-        from = std::min(from, old_end + 1);
+        // The old instance is read on: where it was written over it is no more.
+        change(old_end, old_end + 1, overlap(v, old_end));
+        from = std::min(from, old_end);
       }
     }
     there_[at(s)] = false;
@@ -105,7 +107,9 @@ class Eraser {
       if (graph_.is_graph_input(v)) continue;
       const Step made = instance(v, s);
       const Step end = std::max(made, last_read(v, made));
-      if (end < s && !is_kept_newest(v, made)) change(end + 1, s + 1, -graph_.bytes[v].count());
+      if (end >= s || is_kept_newest(v, made)) continue;
+      change(end + 1, s + 1, -graph_.bytes[v].count());
+      change(end, end + 1, -overlap(v, end));
     }
     change(s, s + 1, kGone);
     if (memory_.max(at(from), at(length_)) > limit_) {
@@ -152,7 +156,7 @@ class Eraser {
   }
   void change(Step begin, Step end, std::int64_t amount) {
     end = std::min(end, length_);
-    if (begin >= end) return;
+    if (begin >= end || amount == 0) return;
     memory_.add(at(begin), at(end), amount);
     undo_.emplace_back(begin, end, amount);
   }
@@ -184,6 +188,13 @@ class Eraser {
       if (there_[at(*next)]) return *next;
     }
     return -1;
+  }
+  /// What the step counts less if it reads an instance of v last. Nothing where it made that itself.
+  std::int64_t overlap(ValueId v, Step s) const {
+    for (const Over& pair : graph_.over[op(s)]) {
+      if (pair.input == v) return graph_.overlap(pair).count();
+    }
+    return 0;
   }
   /// No output of the step `made` is read at a step other than s.
   bool only_reader(Step made, Step s) const {

@@ -91,7 +91,11 @@ class StageOracle {
     for (std::size_t i = steps.size(); i-- > 0;) {
       const OpId op = steps[i];
       const Mask reads = mask(graph_.inputs[op]), makes = mask(graph_.outputs[op]);
-      if (graph_.resident + graph_.workspace[op] + amount(alive | reads | makes) > budget_) return false;
+      Bytes memory = graph_.resident + graph_.workspace[op] + amount(alive | reads | makes);
+      for (const Over& pair : graph_.over[op]) {
+        if (!(alive & bit(pair.input))) memory -= graph_.overlap(pair);
+      }
+      if (memory > budget_) return false;
       alive = (alive & ~makes) | reads;
     }
     return (alive & ~held) == 0;

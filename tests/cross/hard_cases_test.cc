@@ -27,6 +27,9 @@ exact::Graph exact_copy(const Graph& graph) {
   for (OpId op : graph.ops()) {
     copy.ops.push_back({indices(graph.inputs[op]), indices(graph.outputs[op]), indices(graph.after[op]),
                         graph.duration[op].count(), graph.workspace[op].count(), graph.recomputable[op]});
+    for (const Over& pair : graph.over[op]) {
+      copy.ops.back().over.emplace_back(pair.input.index(), pair.output.index());
+    }
   }
   return copy;
 }

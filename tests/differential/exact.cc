@@ -16,6 +16,7 @@ bool holds(const std::vector<int>& list, int item) {
 struct Instance {
   int value;
   std::size_t first, last;
+  bool is_kept = false;
 };
 
 std::vector<Instance> instances_of(const Graph& graph, const std::vector<int>& steps) {
@@ -28,13 +29,24 @@ std::vector<Instance> instances_of(const Graph& graph, const std::vector<int>& s
     }
     for (int v : op.outputs) {
       newest[v] = all.size();
-      all.push_back({v, s, s});
+      all.push_back({v, s, s, false});
     }
   }
   for (int v : graph.kept) {
-    if (newest.contains(v)) all[newest[v]].last = steps.size() - 1;
+    if (newest.contains(v)) all[newest[v]].last = steps.size() - 1, all[newest[v]].is_kept = true;
   }
   return all;
+}
+
+/// What the op's step counts less where it is the last to read the value.
+Sum written_over(const Graph& graph, const Op& op, int value) {
+  for (const auto& [input, output] : op.over) {
+    if (input == value) {
+      return std::min(graph.bytes[static_cast<std::size_t>(input)],
+                      graph.bytes[static_cast<std::size_t>(output)]);
+    }
+  }
+  return 0;
 }
 
 Sum resident_bytes(const Graph& graph) {
@@ -109,8 +121,19 @@ class Walks {
       if (again ? !op.may_run_again : (state.ran & before_[i]) != before_[i]) continue;
       const State next{state.held | makes_[i], state.ran | 1u << i};
       const Sum memory = resident_ + held_bytes(next.held) + op.workspace;
-      push({std::max(cost.peak, memory), cost.duration + op.duration}, next);
+      give_up({cost.peak, cost.duration + op.duration}, next, memory, op, 0);
     }
+  }
+
+  /// An op may or may not give up each input that it may write over.
+  void give_up(Cost cost, State next, Sum memory, const Op& op, std::size_t pair) {
+    if (pair == op.over.size()) return push({std::max(cost.peak, memory), cost.duration}, next);
+    give_up(cost, next, memory, op, pair + 1);
+    const auto [input, output] = op.over[pair];
+    next.held &= ~bit_.at(input);
+    memory -= std::min(graph_.bytes[static_cast<std::size_t>(input)],
+                       graph_.bytes[static_cast<std::size_t>(output)]);
+    give_up(cost, next, memory, op, pair + 1);
   }
 
   unsigned bits(const std::vector<int>& values) const {
@@ -189,6 +212,7 @@ Cost cost_of(const Graph& graph, const std::vector<int>& steps) {
     Sum memory = resident_bytes(graph) + op.workspace;
     for (const Instance& one : instances) {
       if (one.first <= s && s <= one.last) memory += graph.bytes[static_cast<std::size_t>(one.value)];
+      if (one.first < s && one.last == s && !one.is_kept) memory -= written_over(graph, op, one.value);
     }
     cost.peak = std::max(cost.peak, memory);
     cost.duration += op.duration;

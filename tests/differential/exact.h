@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 namespace exact {
@@ -16,8 +17,9 @@ struct Op {
   std::vector<int> inputs, outputs, after;
   std::int64_t duration = 0, workspace = 0;
   bool may_run_again = true;
-  bool is_backward = false;  ///< a hint for planners; no rule asks it
-  int forward_of = -1;       ///< the same
+  bool is_backward = false;                    ///< a hint for planners; no rule asks it
+  int forward_of = -1;                         ///< the same
+  std::vector<std::pair<int, int>> over = {};  ///< an input and the output that may be written over it
 };
 
 /// Values and ops by index, ops in the graph's order.

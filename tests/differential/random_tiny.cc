@@ -1,6 +1,7 @@
 #include "differential/random_tiny.h"
 
 #include <algorithm>
+#include <array>
 #include <string>
 
 #include "remat/quantity.h"
@@ -71,6 +72,7 @@ class Maker {
       if (random_.chance(v + 1 == new_values() ? 0.6 : 0.12)) graph_.kept.push_back(v);
     }
     weigh();
+    if (random_.chance(0.4)) write_over();
     if (random_.chance(0.3)) name_the_backward_pass();
     return std::move(graph_);
   }
@@ -108,6 +110,25 @@ class Maker {
     }
   }
 
+  /// Outputs over inputs, of equal size more often than by chance.
+  void write_over() {
+    for (exact::Op& op : graph_.ops) {
+      std::vector<int> dying;
+      for (int v : op.inputs) {
+        if (std::find(graph_.inputs.begin(), graph_.inputs.end(), v) == graph_.inputs.end())
+          dying.push_back(v);
+      }
+      for (int v : op.outputs) {
+        if (dying.empty() || random_.chance(0.3)) continue;
+        const auto at = dying.begin() + random_.below(std::ssize(dying));
+        op.over.emplace_back(*at, v);
+        std::int64_t& bytes = graph_.bytes[static_cast<std::size_t>(v)];
+        if (random_.chance(0.5)) bytes = std::min(bytes, graph_.bytes[static_cast<std::size_t>(*at)]);
+        dying.erase(at);
+      }
+    }
+  }
+
   void name_the_backward_pass() {
     const std::int64_t ops = std::ssize(graph_.ops), first = random_.between(1, ops);
     for (std::int64_t i = first; i < ops; ++i) {
@@ -136,6 +157,8 @@ Graph built(const exact::Graph& tiny) {
   for (const exact::Op& op : tiny.ops) {
     const std::vector<std::int64_t> inputs = wide(op.inputs), outputs = wide(op.outputs),
                                     after = wide(op.after);
+    std::vector<std::array<std::int64_t, 2>> over;
+    for (const auto& [input, output] : op.over) over.push_back({input, output});
     OpSpec spec;
     spec.name = "op";
     spec.duration = Duration(op.duration);
@@ -146,6 +169,7 @@ Graph built(const exact::Graph& tiny) {
     spec.inputs = inputs;
     spec.outputs = outputs;
     spec.after = after;
+    spec.over = over;
     builder.add_op(spec);
   }
   return builder.build();

@@ -12,6 +12,15 @@ namespace {
 
 constexpr std::int64_t kAmple = 100'000'000;
 
+/// What the op may save by writing over the value; nothing where that stays in memory for sure.
+Bytes overlap(const Graph& g, OpId at, ValueId v) {
+  if (g.kept[v] && !g.recomputable[g.producer[v]]) return Bytes();
+  for (const Over& pair : g.over[at]) {
+    if (pair.input == v) return std::min(g.bytes[v], g.bytes[pair.output]);
+  }
+  return Bytes();
+}
+
 /// What running `rerun` again costs and holds at the first run of `at` in fixed order.
 struct Cost {
   Duration extra;
@@ -22,11 +31,11 @@ Cost cost_of(const Graph& g, OpId at, const IndexVector<OpId, bool>& rerun) {
   const auto inputs = g.inputs[at];
   for (ValueId v : g.values()) {
     const OpId maker = g.producer[v];
-    if (!maker || maker >= at || rerun[maker] || std::find(inputs.begin(), inputs.end(), v) != inputs.end())
-      continue;
+    if (!maker || maker >= at || rerun[maker]) continue;
+    const bool is_input = std::find(inputs.begin(), inputs.end(), v) != inputs.end();
     bool wanted = g.kept[v];
     for (OpId reader : g.readers[v]) wanted |= reader > at || (reader < at && rerun[reader]);
-    if (wanted) cost.held += g.bytes[v];
+    if (wanted) cost.held += is_input ? overlap(g, at, v) : g.bytes[v];
   }
   for (OpId op : g.ops()) {
     if (rerun[op]) cost.extra += g.duration[op];
@@ -38,7 +47,7 @@ Bytes need(const Graph& g, OpId at) {
   Bytes sum = g.resident + g.workspace[at];
   for (ValueId v : g.outputs[at]) sum += g.bytes[v];
   for (ValueId v : g.inputs[at]) {
-    if (!g.is_graph_input(v)) sum += g.bytes[v];
+    if (!g.is_graph_input(v)) sum += g.bytes[v] - overlap(g, at, v);
   }
   return sum;
 }

@@ -160,6 +160,20 @@ TEST(RandomDag, SharesOfOneAndZeroAreKept) {
   }
 }
 
+TEST(RandomDag, OutputsAreWrittenOverInputsWhereAsked) {
+  RandomDagOptions o;
+  o.ops = 50;
+  EXPECT_EQ(random_dag(o).over.entries(), 0u);
+  o.over_share = 1;
+  o.max_outputs = 3;
+  const Graph g = random_dag(o);
+  for (OpId op : g.ops()) {
+    const auto inputs = g.inputs[op];
+    const auto made = std::count_if(inputs.begin(), inputs.end(), [&](ValueId v) { return g.producer[v]; });
+    EXPECT_EQ(std::ssize(g.over[op]), std::min<std::int64_t>(made, std::ssize(g.outputs[op])));
+  }
+}
+
 TEST(RandomDag, ReadsStayWithinReach) {
   RandomDagOptions o;
   o.ops = 200;

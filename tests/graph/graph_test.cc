@@ -61,6 +61,42 @@ TEST(GraphBuilder, RefusesBadInputWithPlaceAndNumbers) {
             "op 0 'op0': 'after' names op 1 'op1', which is not earlier in the order");
 }
 
+TEST(GraphBuilder, RefusesPairsThatAreNoneOfInputAndOutput) {
+  // Value 0 is a graph input, 1 and 2 are made by op 0, 3 and 4 by op 1, which reads 0, 1 and 2.
+  const auto with = [](std::vector<std::array<std::int64_t, 2>> over) {
+    return make_graph({1},
+                      {{.inputs = {}, .output_bytes = {1, 1}},
+                       {.inputs = {0, 1, 2}, .output_bytes = {1, 1}, .over = over},
+                       {.inputs = {}, .output_bytes = {1}}},
+                      {});
+  };
+  EXPECT_EQ(refusal([&] { return with({{9, 3}}); }), "op 1 'op1': 'over' 9 is not one of the 6 values");
+  EXPECT_EQ(refusal([&] { return with({{1, -1}}); }), "op 1 'op1': 'over' -1 is not one of the 6 values");
+  EXPECT_EQ(refusal([&] { return with({{5, 3}}); }),
+            "op 1 'op1': 'over' names value 5, which the op does not read");
+  EXPECT_EQ(refusal([&] { return with({{0, 3}}); }),
+            "op 1 'op1': 'over' names value 0, a graph input, which stays in memory");
+  EXPECT_EQ(refusal([&] { return with({{1, 5}}); }),
+            "op 1 'op1': 'over' names value 5, which the op does not make");
+  EXPECT_EQ(refusal([&] { return with({{1, 3}, {1, 4}}); }), "op 1 'op1': 'over' names value 1 twice");
+  EXPECT_EQ(refusal([&] { return with({{1, 3}, {2, 3}}); }), "op 1 'op1': 'over' names value 3 twice");
+  const Graph g = with({{2, 3}, {1, 4}});
+  const auto row = g.over[OpId(1)];
+  EXPECT_EQ(std::vector(row.begin(), row.end()),
+            (std::vector<Over>{{ValueId(1), ValueId(4)}, {ValueId(2), ValueId(3)}}));
+}
+
+TEST(GraphHash, KnowsOutputsOverInputs) {
+  const auto with = [](std::vector<std::array<std::int64_t, 2>> over) {
+    return make_graph(
+        {}, {{.inputs = {}, .output_bytes = {1}}, {.inputs = {0}, .output_bytes = {1, 1}, .over = over}}, {});
+  };
+  EXPECT_EQ(graph_hash(with({})), "0bc5580072f835ec");
+  EXPECT_NE(graph_hash(with({{0, 1}})), graph_hash(with({})));
+  EXPECT_NE(graph_hash(with({{0, 1}})), graph_hash(with({{0, 2}})));
+  EXPECT_EQ(structure_hash(with({{0, 1}})), structure_hash(with({}))) << "the same plans are valid";
+}
+
 TEST(GraphBuilder, RefusesSumsThatOverflow) {
   EXPECT_EQ(refusal([] { return make_graph({kHuge}, {{{}, {kHuge}}}, {}); }),
             "the sum of all bytes overflows: 4611686018427387903 + 4611686018427387903 is not below "

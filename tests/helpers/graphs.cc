@@ -1,6 +1,7 @@
 #include "helpers/graphs.h"
 
 #include <algorithm>
+#include <iterator>
 
 #include "helpers/reproduce.h"
 
@@ -22,6 +23,7 @@ Graph make_graph(const std::vector<std::int64_t>& input_bytes, const std::vector
     spec.inputs = ops[i].inputs;
     spec.outputs = made;
     spec.after = ops[i].after;
+    spec.over = ops[i].over;
     builder.add_op(spec);
   }
   for (std::int64_t v : outputs) builder.add_output(v);
@@ -43,6 +45,28 @@ Graph training_chain(int layers, std::int64_t bytes, std::int64_t duration) {
   }
   return make_graph({}, ops, {});
 }
+
+namespace {
+
+/// Outputs that may be written over inputs; half of them get the size of the input.
+void write_over(std::vector<TestOp>& ops, std::int64_t first, Random random) {
+  std::vector<std::int64_t*> bytes;
+  for (TestOp& op : ops) {
+    std::vector<std::int64_t> inputs;
+    std::copy_if(op.inputs.begin(), op.inputs.end(), std::back_inserter(inputs),
+                 [&](std::int64_t v) { return v >= first; });
+    for (std::int64_t& size : op.output_bytes) {
+      bytes.push_back(&size);
+      if (inputs.empty() || random.chance(0.25)) continue;
+      const auto at = inputs.begin() + random.below(std::ssize(inputs));
+      op.over.push_back({*at, first + std::ssize(bytes) - 1});
+      if (random.chance(0.5)) size = *bytes[static_cast<std::size_t>(*at - first)];
+      inputs.erase(at);
+    }
+  }
+}
+
+}  // namespace
 
 Graph random_graph(Random& random, const RandomShape& shape) {
   const auto num_ops = static_cast<int>(random.between(shape.min_ops, shape.max_ops));
@@ -83,6 +107,9 @@ Graph random_graph(Random& random, const RandomShape& shape) {
       if (random.chance(v + 1 == num_values ? 0.6 : 0.12)) outputs.push_back(v);
     }
   }
+  // Numbers of their own: the other graphs, and the rest of this one, are what they would be without.
+  Random own(Random(random).next());
+  if (own.chance(shape.over)) write_over(ops, first, own);
   return recorded(make_graph(input_bytes, ops, outputs));
 }
 

@@ -1,6 +1,7 @@
 // Graph factories for tests: named shapes with a drawing each, and seeded random tiny graphs.
 #pragma once
 
+#include <array>
 #include <string>
 #include <vector>
 
@@ -18,6 +19,7 @@ struct TestOp {
   std::int64_t workspace = 0;
   bool recomputable = true;
   std::vector<std::int64_t> after = {};
+  std::vector<std::array<std::int64_t, 2>> over = {};
 };
 
 /// Values are numbered in the order in which they come: graph inputs, then the outputs of op 0, op 1, ...
@@ -41,6 +43,7 @@ struct RandomShape {
   bool never_recompute = true;
   bool after = true;
   bool kept_outputs = true;
+  double over = 0.33;  ///< chance that outputs may be written over inputs
 };
 /// Recorded: printed where the test fails (reproduce.h).
 Graph random_graph(Random& random, const RandomShape& shape = {});

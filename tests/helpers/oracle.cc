@@ -50,7 +50,18 @@ class Space {
       if ((s.in_memory & needs_[i]) != needs_[i] || (again && !graph_.recomputable[op])) continue;
       if (!again && (s.has_run & after_[i]) != after_[i]) continue;
       const std::uint32_t memory = s.in_memory | makes_[i];
-      visit(State{memory, s.has_run | 1u << i}, amount(memory) + graph_.workspace[op], graph_.duration[op]);
+      // Every choice of inputs that are given up for outputs.
+      const auto pairs = graph_.over[op];
+      for (std::uint32_t chosen = 0; chosen < 1u << pairs.size(); ++chosen) {
+        std::uint32_t left = memory;
+        Bytes needs = amount(memory) + graph_.workspace[op];
+        for (std::size_t k = 0; k < pairs.size(); ++k) {
+          if (!(chosen >> k & 1)) continue;
+          left &= ~(1u << bit_[pairs[k].input]);
+          needs -= std::min(graph_.bytes[pairs[k].input], graph_.bytes[pairs[k].output]);
+        }
+        visit(State{left, s.has_run | 1u << i}, needs, graph_.duration[op]);
+      }
     }
   }
 

@@ -13,6 +13,9 @@ std::string cli_path();
 /// tests/data of the repository.
 std::filesystem::path data_dir();
 
+/// tools of the repository.
+std::filesystem::path tools_dir();
+
 /// ../shared beside the repository; a user's clone has none, and tests that need it are skipped.
 std::filesystem::path shared_dir();
 /// The file of a shared graph, such as "torch_unet".

@@ -190,6 +190,13 @@ INSTANTIATE_TEST_SUITE_P(
                 "g.json: op 0 'a': 'after' 4 is not one of the 1 ops"},
         BadFile{"AfterItself", op_with(R"("after":[0])"),
                 "g.json: op 0 'a': 'after' names op 0 'a', which is not earlier in the order"},
+        BadFile{"OverOneValue", op_with(R"("over":[[0]])"),
+                "g.json:3:70: 'ops': op 0 'a': 'over': entry 0: found 1 integers instead of an input and an "
+                "output"},
+        BadFile{"OverNoPair", op_with(R"("over":[0])"),
+                "g.json:3:69: 'ops': op 0 'a': 'over': entry 0: found 0 instead of a pair of integers"},
+        BadFile{"OverAGraphInput", op_with(R"("over":[[0,1]])"),
+                "g.json: op 0 'a': 'over' names value 0 'x', a graph input, which stays in memory"},
         BadFile{"NegativeForwardOf", op_with(R"("forward_of":-1)"),
                 "g.json:3:75: 'ops': op 0 'a': 'forward_of': -1 is not an op index"},
         BadFile{"UnknownForwardOf", op_with(R"("forward_of":3)"),

@@ -1,4 +1,5 @@
-// Agreement with the independent verifier (a Python script beside the instances) on random plans.
+// Agreement with independent verifiers on random plans: the one of this repository, and an older one beside
+// the instances that knows no outputs over inputs.
 #include <gtest/gtest.h>
 
 #include <array>
@@ -72,7 +73,13 @@ struct Case {
   PlanRecord plan;
 };
 
-class Verifier : public ::testing::Test {
+struct Script {
+  const char* name;
+  fs::path path;
+  double over;  ///< share of graphs with outputs over inputs
+};
+
+class Verifier : public ::testing::TestWithParam<Script> {
  protected:
   Verifier() {
     std::string name = (fs::temp_directory_path() / "remat_verifier_XXXXXX").string();
@@ -82,7 +89,8 @@ class Verifier : public ::testing::Test {
 
   std::vector<Case> write_cases() {
     Random random(2024);
-    const testing::RandomShape shape{.min_ops = 1, .max_ops = 30, .max_values = 40, .after = false};
+    const testing::RandomShape shape{
+        .min_ops = 1, .max_ops = 30, .max_values = 40, .after = false, .over = GetParam().over};
     std::ofstream list(folder_ / "list");
     std::vector<Case> cases;
     for (int g = 0; g < kGraphs; ++g) {
@@ -106,8 +114,8 @@ class Verifier : public ::testing::Test {
   fs::path folder_;
 };
 
-TEST_F(Verifier, AgreesOnTenThousandRandomPlans) {
-  const fs::path script = testing::shared_dir() / "tools" / "verify_plan.py";
+TEST_P(Verifier, AgreesOnTenThousandRandomPlans) {
+  const fs::path& script = GetParam().path;
   if (!fs::exists(script))
     GTEST_SKIP() << script << " is not there: the verifier is not part of the repository";
   const std::vector<Case> cases = write_cases();
@@ -146,6 +154,12 @@ TEST_F(Verifier, AgreesOnTenThousandRandomPlans) {
   EXPECT_LT(valid, kGraphs * kPlansPerGraph * 3 / 4 + 1000);
   RecordProperty("valid_plans", valid);
 }
+
+INSTANTIATE_TEST_SUITE_P(All, Verifier,
+                         ::testing::Values(Script{"Ours", testing::tools_dir() / "verify_plan.py", 0.8},
+                                           Script{"Shared",
+                                                  testing::shared_dir() / "tools" / "verify_plan.py", 0}),
+                         [](const auto& test) { return test.param.name; });
 
 }  // namespace
 }  // namespace remat

@@ -25,6 +25,7 @@ Bytes peak_by_definition(const Graph& g, const Plan& plan) {
   struct Instance {
     ValueId value;
     std::int64_t birth, last;
+    bool is_kept = false;
   };
   std::vector<Instance> instances;
   const auto n = static_cast<std::int64_t>(plan.steps.size());
@@ -39,16 +40,20 @@ Bytes peak_by_definition(const Graph& g, const Plan& plan) {
     for (ValueId v : g.inputs[op]) {
       if (Instance* one = newest(v)) one->last = s;
     }
-    for (ValueId v : g.outputs[op]) instances.push_back({v, s, s});
+    for (ValueId v : g.outputs[op]) instances.push_back({v, s, s, false});
   }
   for (ValueId v : g.graph_outputs) {
-    if (Instance* one = newest(v)) one->last = n - 1;
+    if (Instance* one = newest(v)) one->last = n - 1, one->is_kept = true;
   }
   Bytes peak;
   for (std::int64_t s = 0; s < n; ++s) {
     Bytes memory = g.resident + g.workspace[plan.steps[StepId(s)]];
     for (const Instance& one : instances) {
       if (one.birth <= s && s <= one.last) memory += g.bytes[one.value];
+      if (one.birth == s || s != one.last || one.is_kept) continue;
+      for (const Over& pair : g.over[plan.steps[StepId(s)]]) {
+        if (pair.input == one.value) memory -= std::min(g.bytes[pair.input], g.bytes[pair.output]);
+      }
     }
     peak = std::max(peak, memory);
   }
@@ -87,6 +92,63 @@ TEST(Simulate, OnlyTheNewestInstanceOfAKeptOutputLivesToTheEnd) {
   EXPECT_EQ(memory.raw(), (std::vector<Bytes>{Bytes(5), Bytes(6), Bytes(5)}));
 }
 
+std::vector<std::int64_t> memory_of(const Graph& g, const Plan& plan) {
+  IndexVector<StepId, Bytes> memory;
+  simulate(g, plan, memory);
+  std::vector<std::int64_t> counts;
+  for (Bytes bytes : memory) counts.push_back(bytes.count());
+  return counts;
+}
+
+// The example of docs/model.md: a makes u; b reads u and writes w over it; c reads w; d reads u and x.
+TEST(Simulate, AnOutputTakesThePlaceOfAnInputThatIsNotReadAgain) {
+  const Graph g = make_graph({},
+                             {{.inputs = {}, .output_bytes = {4}},
+                              {.inputs = {0}, .output_bytes = {4}, .over = {{0, 1}}},
+                              {.inputs = {1}, .output_bytes = {1}},
+                              {.inputs = {0, 2}, .output_bytes = {1}}},
+                             {3});
+  EXPECT_EQ(memory_of(g, steps({0, 1, 2, 3})), (std::vector<std::int64_t>{4, 8, 9, 6}));
+  EXPECT_EQ(memory_of(g, steps({0, 1, 2, 0, 3})), (std::vector<std::int64_t>{4, 4, 5, 5, 6}));
+  const Overwrite expected{StepId(1), {ValueId(0), ValueId(1)}};
+  EXPECT_EQ(overwrites(g, steps({0, 1, 2, 0, 3})), std::vector{expected});
+  EXPECT_TRUE(overwrites(g, steps({0, 1, 2, 3})).empty());
+}
+
+TEST(Simulate, AStepCountsTheLargerOfAnInputAndTheOutputInItsPlace) {
+  const auto peak = [](std::int64_t input, std::int64_t output) {
+    return memory_of(make_graph({},
+                                {{.inputs = {}, .output_bytes = {input}},
+                                 {.inputs = {0}, .output_bytes = {output}, .workspace = 1, .over = {{0, 1}}},
+                                 {.inputs = {1}, .output_bytes = {}}},
+                                {}),
+                     steps({0, 1, 2}));
+  };
+  EXPECT_EQ(peak(5, 3), (std::vector<std::int64_t>{5, 6, 3}));
+  EXPECT_EQ(peak(3, 5), (std::vector<std::int64_t>{3, 6, 5}));
+  EXPECT_EQ(peak(0, 5), (std::vector<std::int64_t>{0, 6, 5}));
+  EXPECT_EQ(peak(5, 0), (std::vector<std::int64_t>{5, 6, 0}));
+}
+
+TEST(Simulate, AnInstanceThatIsKeptIsNotWrittenOver) {
+  const Graph g = make_graph(
+      {}, {{.inputs = {}, .output_bytes = {4}}, {.inputs = {0}, .output_bytes = {4}, .over = {{0, 1}}}}, {0});
+  EXPECT_EQ(memory_of(g, steps({0, 1})), (std::vector<std::int64_t>{4, 8}));
+  // Made again for the end, the first instance is free.
+  EXPECT_EQ(memory_of(g, steps({0, 1, 0})), (std::vector<std::int64_t>{4, 4, 4}));
+}
+
+TEST(Simulate, EveryPairIsLookedAtByItself) {
+  // b reads u and v and writes w over u, x over v; c reads v again.
+  const Graph g = make_graph({},
+                             {{.inputs = {}, .output_bytes = {4, 3}},
+                              {.inputs = {0, 1}, .output_bytes = {4, 2}, .over = {{1, 3}, {0, 2}}},
+                              {.inputs = {1, 2, 3}, .output_bytes = {}}},
+                             {});
+  EXPECT_EQ(memory_of(g, steps({0, 1, 2})), (std::vector<std::int64_t>{7, 9, 9}));
+  EXPECT_EQ(memory_of(g, steps({0, 1, 0, 2})), (std::vector<std::int64_t>{7, 7, 13, 9}));
+}
+
 TEST(Simulate, AgreesWithTheDefinitionOnRandomPlans) {
   Random random(1);
   RandomShape shape{.min_ops = 1, .max_ops = 25, .max_values = 60};
@@ -110,6 +172,7 @@ TEST(Simulate, LivesAddUpToTheMemoryOfEachStep) {
     for (const InstanceLife& life : instance_lives(g, plan)) {
       for (StepId s = life.first; s < life.end; ++s) summed[s] += g.bytes[life.value];
     }
+    for (const Overwrite& one : overwrites(g, plan)) summed[one.step] -= g.overlap(one.pair);
     ASSERT_EQ(summed, memory) << "round " << round;
   }
 }

@@ -69,7 +69,7 @@ TEST(Evict, ReachesTheLeastPeakOfMostTinyGraphs) {
   int reached = 0;
   const int rounds = 150;
   for (int round = 0; round < rounds; ++round) {
-    const Graph graph = testing::random_graph(random);
+    const Graph graph = testing::random_graph(random, {.over = 0});
     const Bytes least = testing::oracle_min_peak(graph, OrderMode::kFixed);
     reached += has_plan(testing::recorded_plan({&graph, least}, "evict", {}, limits));
   }

@@ -155,6 +155,7 @@ class Engine {
     for (ValueId v : graph_.outputs[op]) {
       if (!present_[v]) needed += graph_.bytes[v];
     }
+    if (memory_ + needed > budget_) needed += write_over(op);
     for (ValueId v : graph_.outputs[op]) ++pins_[v];
     while (memory_ + needed > budget_ && make_room(needed)) {
     }
@@ -173,6 +174,20 @@ class Engine {
     ran_[op] = true;
     outcome_.plan.steps.push_back(op);
     stopped_ = stopped_ || limits_.spend(1) || std::ssize(outcome_.plan.steps) > max_steps_;
+  }
+
+  /// Lets go of inputs that no other op needs and that outputs may be written over. Returns what the step
+  /// itself needs of them beside the outputs.
+  Bytes write_over(OpId op) {
+    Bytes beside;
+    for (const Over& pair : graph_.over[op]) {
+      const ValueId v = pair.input;
+      const bool is_last = graph_.readers[v].back() <= at_ && wants_[v] == 1 && !graph_.kept[v];
+      if (!is_last || !present_[v] || !may_go(v)) continue;
+      drop(v);
+      beside += graph_.bytes[v] - graph_.overlap(pair);
+    }
+    return beside;
   }
 
   /// The order has passed `op`: its reads are done for good.

@@ -37,7 +37,7 @@ class Scan {
   Plan run() {
     for (std::int32_t at = 0; at >= 0; at = step(at).next) {
       begin(at);
-      while (memory_ + graph_.workspace[step(at).op] > budget_ && drop_best(at)) {
+      while (memory_ + graph_.workspace[step(at).op] - written_over(at) > budget_ && drop_best(at)) {
       }
       end(at);
     }
@@ -78,6 +78,16 @@ class Scan {
       drop_if_unread(v);
     }
     for (ValueId v : graph_.outputs[op]) drop_if_unread(v);
+  }
+  /// What the step counts less: outputs over inputs that nobody reads after it, as things stand.
+  Bytes written_over(std::int32_t at) const {
+    Bytes sum;
+    for (const Over& pair : graph_.over[step(at).op]) {
+      const auto& reads = reads_[pair.input];
+      const bool is_last = std::all_of(reads.begin(), reads.end(), [&](std::int32_t r) { return r == at; });
+      if (is_last && !graph_.kept[pair.input]) sum += graph_.overlap(pair);
+    }
+    return sum;
   }
   void drop_if_unread(ValueId v) {
     if (present_[v] && reads_[v].empty() && !graph_.kept[v]) drop(v);

@@ -1,6 +1,7 @@
 #include "planners/retention/retention.h"
 
 #include <algorithm>
+#include <array>
 #include <utility>
 
 #include "exact/retention_cut.h"
@@ -37,20 +38,25 @@ Graph unrolled(const Graph& graph, const Plan& plan) {
     builder.add_input(newest[v]);
   }
   std::vector<std::int64_t> inputs, outputs;
+  std::vector<std::array<std::int64_t, 2>> over;
   for (OpId op : plan.steps) {
     inputs.clear();
     outputs.clear();
+    over.clear();
+    for (const Over& pair : graph.over[op]) over.push_back({newest[pair.input], -1});
     for (ValueId v : graph.inputs[op]) inputs.push_back(newest[v]);
     for (ValueId v : graph.outputs[op]) {
       newest[v] = builder.add_value(graph.bytes[v]);
       outputs.push_back(newest[v]);
     }
+    for (std::size_t i = 0; i < over.size(); ++i) over[i][1] = newest[graph.over[op][i].output];
     builder.add_op({.name = {},
                     .duration = graph.duration[op],
                     .workspace = graph.workspace[op],
                     .recomputable = graph.recomputable[op],
                     .inputs = inputs,
-                    .outputs = outputs});
+                    .outputs = outputs,
+                    .over = over});
   }
   for (ValueId v : graph.graph_outputs) builder.add_output(newest[v]);
   return builder.build();
