@@ -36,7 +36,9 @@ struct KindOfLife {
   MemoryKind kind;
   friend bool operator==(const KindOfLife&, const KindOfLife&) = default;
 };
-/// `instance_lives` with their kinds, by first step.
+/// `instance_lives` with their kinds, by first step. Of an input and the output in its place the smaller one
+/// is left out of the step that both live in, so that the bytes of lives and workspaces are the step's
+/// memory.
 std::vector<KindOfLife> kinds_of_lives(const Graph& graph, const Plan& plan);
 
 /// Bytes of each step by kind; the sums are those of `simulate`.

@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <set>
 
 #include "base/numbers.h"
 #include "remat/report.h"
@@ -38,6 +39,35 @@ std::string_view to_string(MemoryKind kind) {
   return kNames[at(kind)];
 }
 
+namespace {
+
+/// By first step, without what has no step left.
+void put_in_order(std::vector<KindOfLife>& lives) {
+  std::erase_if(lives, [](const KindOfLife& one) { return one.life.first >= one.life.end; });
+  std::stable_sort(lives.begin(), lives.end(),
+                   [](const KindOfLife& a, const KindOfLife& b) { return a.life.first < b.life.first; });
+}
+
+/// Where an output takes the place of an input, the step counts the larger of the two: the other one's life
+/// is a step shorter. So the bytes of all lives add up to the memory of every step.
+void give_way(const Graph& graph, const Plan& plan, std::vector<KindOfLife>& lives) {
+  std::set<std::pair<StepId, ValueId>> smaller;
+  for (const auto& [step, pair] : overwrites(graph, plan)) {
+    const bool is_input = graph.bytes[pair.input] <= graph.bytes[pair.output];
+    smaller.emplace(step, is_input ? pair.input : pair.output);
+  }
+  if (smaller.empty()) return;
+  for (KindOfLife& one : lives) {
+    InstanceLife& life = one.life;
+    const StepId first = life.first, last = life.end.prev();
+    if (smaller.contains({first, life.value})) life.first = first.next();
+    if (last != first && smaller.contains({last, life.value})) life.end = last;
+  }
+  put_in_order(lives);
+}
+
+}  // namespace
+
 std::vector<KindOfLife> kinds_of_lives(const Graph& graph, const Plan& plan) {
   const std::vector<InstanceLife> lives = instance_lives(graph, plan);
   IndexVector<OpId, StepId> first_run(graph.num_ops());
@@ -64,6 +94,7 @@ std::vector<KindOfLife> kinds_of_lives(const Graph& graph, const Plan& plan) {
     }
     result.push_back({life, kind});
   }
+  give_way(graph, plan, result);
   return result;
 }
 

@@ -111,13 +111,14 @@ class Snapshot {
       const Block block = new_block(graph_.bytes[value], OpId());
       event("alloc", block, [&] { frames_.add(describe(graph_, value), "", value.index()); });
     }
-    const auto lives = instance_lives(graph_, plan_);
+    const auto lives = kinds_of_lives(graph_, plan_);
     IndexVector<StepId, std::vector<Block>> ends(plan_.steps.size() + 1);
     std::size_t next = 0;
     for (StepId step : plan_.steps.ids()) {
       const OpId op = plan_.steps[step];
-      for (; next < lives.size() && lives[next].first == step; ++next) {
-        ends[lives[next].end].push_back(allocate(graph_.bytes[lives[next].value], op));
+      for (; next < lives.size() && lives[next].life.first == step; ++next) {
+        const InstanceLife& life = lives[next].life;
+        ends[life.end].push_back(allocate(graph_.bytes[life.value], graph_.producer[life.value]));
       }
       if (graph_.workspace[op] > Bytes()) free(allocate(graph_.workspace[op], op));
       time_ += std::max<std::int64_t>(1, graph_.duration[op].count());
