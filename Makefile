@@ -40,7 +40,7 @@ test-cpp: build/build.ninja
 
 test-python: build
 	@echo "test: Python"
-	@.venv/bin/python -m pytest -q python/tests
+	@.venv/bin/python -m pytest -q -n auto --maxprocesses 4 --dist worksteal python/tests
 
 check: build
 	@.venv/bin/python tools/check.py
