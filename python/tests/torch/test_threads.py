@@ -54,6 +54,13 @@ def planned(mode: str, model: nn.Module, x: torch.Tensor) -> Any:
     return torch.compile(model, backend="remat", options={"budget": "90%", **_EFFORT})
 
 
+one_log = pytest.mark.skipif(
+    torch.__version__.startswith("2.10."),
+    reason="PyTorch 2.10 keeps one log of compilations for all threads, and fails where it is written to by two",
+)
+
+
+@one_log
 @pytest.mark.parametrize("same", [False, True], ids=["two models", "one model"])
 @pytest.mark.parametrize("mode", ["fit", "compile"])
 def test_first_steps_at_the_same_time_are_those_of_eager_mode(mode: str, same: bool) -> None:
@@ -97,6 +104,7 @@ def test_threads_that_share_a_planned_model_get_the_gradients_of_eager_mode(mode
     in_threads(work, len(inputs))
 
 
+@one_log
 def test_a_thread_trains_while_another_one_plans() -> None:
     torch.manual_seed(0)
     model, x = Chain(5), torch.randn(512, 48)

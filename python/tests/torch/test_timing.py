@@ -117,3 +117,29 @@ def test_what_other_ranks_take_part_in_runs_as_often_however_far_apart_its_runs_
     runs = Runs(*(50 * US * n for n in range(1, 20)))
     Stopwatch().time(runs, repeats=False)
     assert runs.count == 3
+
+
+@pytest.mark.parametrize(
+    ("before", "repeats", "runs"),
+    [
+        ((30000, 30000), True, 1),
+        ((90000, 30000), True, 2),
+        ((30000, 90), True, 3),
+        ((30000, 30000), False, 3),
+    ],
+    ids=["long", "long, the first run longer", "short", "with other ranks"],
+)
+def test_runs_for_other_purposes_count_for_long_ops(before, repeats, runs) -> None:
+    run = Runs(30000 * US)
+    assert Stopwatch().time(run, [d * US for d in before], repeats) == 30000 * US
+    assert run.count == runs
+
+
+@pytest.mark.parametrize(
+    "numel", [0, 1, profile._DIFFERENT - 1, profile._DIFFERENT, 3 * profile._DIFFERENT + 7]
+)
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.complex64])
+def test_tensors_for_measuring_are_filled_with_small_positive_numbers(numel, dtype) -> None:
+    made = profile._stand_in(torch.empty(numel, dtype=dtype, device="cpu"))
+    numbers = torch.view_as_real(made) if dtype.is_complex else made
+    assert ((numbers >= 0.25) & (numbers <= 0.75)).all()

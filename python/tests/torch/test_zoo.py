@@ -53,9 +53,12 @@ def test_the_zoo_is_trained_as_in_eager_mode_within_the_budget(z: Zoo) -> None:
     fitted.load_state_dict(z.build()[0].state_dict())
     assert expected.differences(train(z, fitted, inputs)) == []
     measured = step_peak(z, fitted, inputs)
-    part = min(fitted.remat.parts, key=lambda part: part.existing_gradients)
-    assert part.recomputed_steps > 0
-    assert part.predicted_peak * 0.995 <= measured <= part.predicted_peak <= budget
+    # One graph, but for what Dynamo of the older releases of PyTorch breaks.
+    parts = [part for part in fitted.remat.parts if part.existing_gradients == 0]
+    predicted = max(part.predicted_peak for part in parts)
+    assert any(part.recomputed_steps > 0 for part in parts)
+    assert measured <= predicted <= budget
+    assert len(parts) > 1 or measured >= 0.995 * predicted
 
 
 def test_recurrent_layers_need_what_is_predicted_at_their_own_peak() -> None:

@@ -41,6 +41,7 @@ from torch._guards import CompileContext, detect_fake_mode
 from torch._inductor.custom_graph_pass import CustomPartitionerFn
 from torch._ops import OpOverload
 from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
+from torch.autograd.function import BackwardCFunction
 from torch.fx import _symbolic_trace
 from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_modes
 
@@ -212,8 +213,15 @@ def share_sharding(module: Any, sharded: Any) -> None:
 
 
 def parameter_groups(module: Any) -> list[Any]:
-    """What a sharded module gathers at once."""
-    return list(module._get_fsdp_state()._fsdp_param_groups)
+    """What a sharded module gathers at once. One group up to PyTorch 2.10, `_fsdp_param_group`."""
+    state = module._get_fsdp_state()
+    if hasattr(state, "_fsdp_param_groups"):
+        return list(state._fsdp_param_groups)
+    return [] if state._fsdp_param_group is None else [state._fsdp_param_group]
+
+
+# Does what calls a backward that is written in Python hold its arguments, gradients of outputs among them?
+BACKWARD_HOLDS_ARGUMENTS = not hasattr(BackwardCFunction, "apply_boxed")
 
 
 def sharded_part(parameter: Any) -> torch.Tensor:
@@ -228,6 +236,7 @@ def gathered_parameter(parameter: Any) -> torch.Tensor | None:
 
 
 __all__ = [
+    "BACKWARD_HOLDS_ARGUMENTS",
     "COMPILED_CALL",
     "IGNORED_LOGGING",
     "OPTIMIZER_HOOKS",

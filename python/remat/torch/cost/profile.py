@@ -8,7 +8,7 @@ identical (target, shapes, types, strides, other arguments) are measured once.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import cache, partial
 from typing import Any
@@ -30,8 +30,12 @@ from .timing import Stopwatch
 _CACHE_BYTES = 8 << 20
 
 
-# Times an op, given what runs it once and says how long that took.
-_Timing = Callable[[Callable[[], int]], int]
+# Values of a tensor that is made for measuring; they are repeated.
+_DIFFERENT = 1 << 16
+
+
+# Times an op, given what runs it once and says how long that took, and how long runs before took.
+_Timing = Callable[[Callable[[], int], Sequence[int]], int]
 
 
 def measure_ops(nodes: Mapping[str, fx.Node], progress: Progress | None = None) -> dict[str, Cost]:
@@ -123,12 +127,21 @@ def _stand_in(val: Any) -> Any:
     if val.dtype is torch.bool:
         flat.fill_(True)
     elif val.dtype.is_floating_point and val.dtype.itemsize > 1:
-        flat.uniform_(0.25, 0.75)
+        _fill(flat)
     elif val.dtype.is_complex:
-        torch.view_as_real(flat).uniform_(0.25, 0.75)
+        _fill(torch.view_as_real(flat).view(-1))
     else:
         flat.zero_()
     return flat.as_strided(val.shape, val.stride(), val.storage_offset())
+
+
+def _fill(flat: torch.Tensor) -> None:
+    """Small positive numbers. Drawing each of them takes as long as many an op."""
+    drawn = flat[:_DIFFERENT].uniform_(0.25, 0.75)
+    whole = flat.numel() // _DIFFERENT * _DIFFERENT
+    if whole > 0:
+        flat[:whole].view(-1, _DIFFERENT)[1:] = drawn
+        flat[whole:] = drawn[: flat.numel() - whole]
 
 
 @cache
@@ -142,20 +155,21 @@ def _leave_the_cache() -> None:
 
 
 def _measure_cpu(run: Callable[[], Any], timing: _Timing) -> Cost:
-    run()  # the first call creates primitives and caches
-    with trace_allocations() as trace:
-        result = run()
-    top, level = trace.rise()
-    outputs = _made_storages(result)
-    del result
-
     def timed() -> int:
         _leave_the_cache()
         start = time.perf_counter_ns()
         run()
         return time.perf_counter_ns() - start
 
-    return Cost(timing(timed), top - level, outputs)
+    first = timed()  # the first call creates primitives and caches
+    with trace_allocations() as trace:
+        start = time.perf_counter_ns()
+        result = run()
+        second = time.perf_counter_ns() - start
+    top, level = trace.rise()
+    outputs = _made_storages(result)
+    del result
+    return Cost(timing(timed, (first, second)), top - level, outputs)
 
 
 def _measure_cuda(run: Callable[[], Any], device: torch.device, timing: _Timing) -> Cost:
@@ -177,4 +191,4 @@ def _measure_cuda(run: Callable[[], Any], device: torch.device, timing: _Timing)
         end.synchronize()
         return int(start.elapsed_time(end) * 1e6)
 
-    return Cost(timing(timed), workspace, outputs)
+    return Cost(timing(timed, ()), workspace, outputs)

@@ -14,6 +14,8 @@ from dataclasses import dataclass, field
 log = logging.getLogger("remat.torch")
 
 _AGREEING = 3
+# In nanoseconds: what else comes with the runs before those that are timed is little beside so long an op.
+_LONG_NS = 20_000_000
 _MOST_RUNS = 9
 # As a fraction of the least, or in nanoseconds: short ops move by more, and matter less.
 _CLOSE, _CLOSE_NS = 0.1, 3_000
@@ -42,13 +44,16 @@ class Stopwatch:
     _first_ns: int = 0
     _repeated_ns: int = 0
 
-    def time(self, run: Callable[[], int], repeats: bool = True) -> int:
+    def time(self, run: Callable[[], int], before: Sequence[int] = (), repeats: bool = True) -> int:
         """Duration of an op in ns; `run` runs it once and returns how long that took.
 
+        before: of runs for other purposes, which count if the op is long.
         repeats: not for what other processes take part in, who would have to run it as often.
         """
-        times = [run() for _ in range(_AGREEING)]
-        self._first_ns += sum(times)
+        times = list(before) if repeats and before and min(before) >= _LONG_NS else []
+        first = [run() for _ in range(_AGREEING - len(times))]
+        self._first_ns += sum(first)
+        times += first
         while repeats and not _agree(times) and len(times) < _MOST_RUNS and self._may_repeat():
             times.append(run())
             self._repeated_ns += times[-1]

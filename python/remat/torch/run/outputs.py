@@ -17,6 +17,7 @@ import torch
 from torch import fx
 
 from ..base.nodes import output_node, outputs_of
+from ..base.private import BACKWARD_HOLDS_ARGUMENTS
 from ..base.step import OutputUse
 
 
@@ -45,7 +46,7 @@ class Usage:
         if stated is None:
             return usage
         held = frozenset(range(len(outputs)) if stated == "held" else ())
-        return replace(usage, held=held, tangents_held=stated == "held")
+        return replace(usage, held=held, tangents_held=stated == "held" or BACKWARD_HOLDS_ARGUMENTS)
 
     def is_like(self, other: Usage) -> bool:
         """Of the same code, as far as its outputs show?"""

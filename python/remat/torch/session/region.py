@@ -312,7 +312,7 @@ class Region:
         def done(held: bool) -> None:  # outlives the call, and must not hold its arguments
             self._note_backward(held, variant, device)
 
-        gm = cut_off(variant.gm, use.cut)
+        gm, in_order = cut_off(variant.gm, use.cut), self.shared.options.executor == "boxed"
         try:
             with (
                 progress_line() as progress,
@@ -321,14 +321,12 @@ class Region:
                 EagerStrides(),
             ):
                 progress.tracing()
-                if self.shared.options.executor == "inductor":
-                    variant.compiled(compile_with_inductor(gm, args, partition))
+                if in_order:
+                    verify = self.shared.options.verify
+                    run = compile_in_order(gm, args, partition, done, variant.instead, verify)
                 else:
-                    variant.compiled(
-                        compile_in_order(
-                            gm, args, partition, done, variant.instead, self.shared.options.verify
-                        )
-                    )
+                    run = compile_with_inductor(gm, args, partition)
+                variant.compiled(run)
         except CapturedOnlyError:
             return variant.compiled(lambda *args: without_keeping(self.gm, args))
         self.variants[key] = variant
