@@ -56,7 +56,7 @@ def planned(mode: str, model: nn.Module, x: torch.Tensor) -> Any:
 
 one_log = pytest.mark.skipif(
     torch.__version__.startswith("2.10."),
-    reason="PyTorch 2.10 keeps one log of compilations for all threads, and fails where it is written to by two",
+    reason="PyTorch 2.10 keeps one log of compilations for all threads, and fails where two write to it",
 )
 
 
