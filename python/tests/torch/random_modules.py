@@ -230,9 +230,11 @@ class ImageNorm(Layer):
     def __init__(self, draw: random.Random, width: int) -> None:
         super().__init__(draw, width)
         self.norm = draw.choice([nn.BatchNorm2d(width), nn.GroupNorm(2, width), nn.InstanceNorm2d(width)])
+        # A segmentation fault of PyTorch 2.13: a channels-last input of a group norm that needs no gradient.
+        self.scale = nn.Parameter(torch.ones(width, 1, 1))
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        return self.norm(x)
+        return self.norm(x * self.scale)
 
 
 class ImageInPlace(Layer):
