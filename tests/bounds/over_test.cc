@@ -123,7 +123,9 @@ TEST(OverBounds, ProofsEqualTheOracle) {
     ASSERT_LE(proof.bound.duration, truth);
     const Plan& best = proof.plan ? *proof.plan : *start.plan;
     ASSERT_FALSE(validate(g, best, OrderMode::kFixed, budget));
-    if (proof.optimal) ASSERT_EQ(simulate(g, best).duration, truth);
+    if (proof.optimal) {
+      ASSERT_EQ(simulate(g, best).duration, truth);
+    }
   }
   EXPECT_GT(cases, 250);
   EXPECT_GT(dear, 80);
