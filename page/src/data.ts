@@ -1,5 +1,12 @@
 // The numbers of the page as src/report/data.cc of the library writes them, and how columns are unpacked.
 
+/** Distinct names with their numbers taken out; which of them each name is; the numbers, as differences. */
+export interface NamesData {
+  patterns: string[];
+  pattern: string;
+  numbers: string;
+}
+
 export interface PeakBound {
   bytes: number;
   argument: string;
@@ -50,9 +57,9 @@ export interface GraphData {
   resident: number;
   keep_all_peak: number;
   kinds: string[];
-  modules: string[];
+  modules: NamesData;
   ops: {
-    name: string;
+    name: NamesData;
     kind: string;
     module: string;
     phase: string;
@@ -63,7 +70,7 @@ export interface GraphData {
     output_count: string;
     outputs: string;
   };
-  values: { name: string; bytes: string };
+  values: { name: NamesData; bytes: string };
   inputs: string;
 }
 
@@ -76,49 +83,94 @@ export interface ReportData {
   curves: CurveData[];
 }
 
-/** Integers in base 128 (LEB128) in base64, of any size that a double holds exactly. */
+/** Integers as `pack` in src/report/packed.h writes them, of any size that a double holds exactly. */
 export function unpack(text: string): Float64Array {
   const digits = atob(text);
-  let count = 0;
-  for (let i = 0; i < digits.length; i++) if (digits.charCodeAt(i) < 0x80) count++;
-  const numbers = new Float64Array(count);
-  let number = 0;
-  let scale = 1;
   let at = 0;
-  for (let i = 0; i < digits.length; i++) {
-    const digit = digits.charCodeAt(i);
-    number += (digit & 0x7f) * scale;
-    scale *= 128;
-    if (digit >= 0x80) continue;
-    numbers[at++] = number;
-    number = 0;
-    scale = 1;
+  const next = (): number => {
+    let digit = digits.charCodeAt(at++);
+    if (digit < 0x80) return digit;
+    let number = digit & 0x7f;
+    for (let scale = 128; digit >= 0x80; scale *= 128) {
+      digit = digits.charCodeAt(at++);
+      number += (digit & 0x7f) * scale;
+    }
+    return number;
+  };
+  const numbers = new Float64Array(next());
+  for (let i = 0; i < numbers.length; ) {
+    for (let left = next(); left > 0; left--) numbers[i++] = next();
+    if (i === numbers.length) break;
+    let left = next();
+    const distance = next();
+    for (; left > 0; left--, i++) numbers[i] = numbers[i - distance];
   }
   return numbers;
 }
 
-/** The same of differences between neighbours. */
-export function unpackDifferences(text: string): Int32Array {
-  const differences = unpack(text);
+/** The same of integers that may be negative. */
+export function unpackSigned(text: string): Float64Array {
+  const numbers = unpack(text);
+  for (let i = 0; i < numbers.length; i++) {
+    const number = numbers[i];
+    if (number < 2 ** 31) numbers[i] = (number >> 1) ^ -(number & 1);
+    else numbers[i] = number % 2 === 0 ? number / 2 : -(number + 1) / 2;
+  }
+  return numbers;
+}
+
+/** The same of differences to the number before, or to the one before that has the same context. */
+export function unpackDifferences(text: string, contexts?: ArrayLike<number>): Int32Array {
+  const differences = unpackSigned(text);
   const numbers = new Int32Array(differences.length);
-  let number = 0;
-  for (let i = 0; i < differences.length; i++) {
-    const d = differences[i];
-    number += d % 2 === 0 ? d / 2 : -(d + 1) / 2;
-    numbers[i] = number;
+  const before: number[] = [];
+  for (let i = 0; i < numbers.length; i++) {
+    const context = contexts ? contexts[i] : 0;
+    numbers[i] = (before[context] ?? 0) + differences[i];
+    before[context] = numbers[i];
   }
   return numbers;
 }
 
-/** Lines, each behind a digit of base 36: with how many characters it begins as the line before does. */
-export function unpackNames(text: string): string[] {
-  if (text === "") return [];
-  const names = text.split("\n");
-  names.pop();
-  let before = "";
-  for (let i = 0; i < names.length; i++) {
-    before = before.slice(0, Number.parseInt(names[i][0], 36)) + names[i].slice(1);
-    names[i] = before;
+const PLACES = 8;
+/** Of the n-th input or output of an op of this kind. */
+export function contextOf(kind: number, place: number): number {
+  return PLACES * kind + Math.min(place, PLACES - 1);
+}
+
+/** Names, each put together when it is asked for. */
+export class Names {
+  private readonly parts: string[][];
+  private readonly pattern: Float64Array;
+  private readonly numbers: Float64Array;
+  /** Where the numbers of each name begin. */
+  private readonly begin: Int32Array;
+
+  constructor(data: NamesData) {
+    this.parts = data.patterns.map((text) => text.split("\u0001"));
+    this.pattern = unpack(data.pattern);
+    this.numbers = unpackSigned(data.numbers);
+    this.begin = new Int32Array(this.pattern.length);
+    const last = this.parts.map((): number[] => []);
+    let at = 0;
+    this.pattern.forEach((index, name) => {
+      this.begin[name] = at;
+      const before = last[index];
+      for (let place = 0; place + 1 < this.parts[index].length; place++, at++) {
+        this.numbers[at] += before[place] ?? 0;
+        before[place] = this.numbers[at];
+      }
+    });
   }
-  return names;
+  get length(): number {
+    return this.pattern.length;
+  }
+  at(name: number): string {
+    const parts = this.parts[this.pattern[name]];
+    if (!parts) return "";
+    let text = parts[0];
+    for (let place = 1; place < parts.length; place++)
+      text += this.numbers[this.begin[name] + place - 1] + parts[place];
+    return text;
+  }
 }

@@ -32,15 +32,21 @@ export function byKind(graph: Graph): Grouping {
 }
 
 /** The first names of a module's path. */
-export function prefix(module: string, depth: number): string {
+function prefix(module: string, depth: number): string {
   return module.split(".").slice(0, depth).join(".");
+}
+
+/** What each of the graph's modules counts as. */
+export function namesOfModules(graph: Graph, depth: number): string[] {
+  return graph.modules.map((path) => prefix(path, depth) || "(no module)");
 }
 
 const MOST_GROUPS = 8;
 
 /** By the first names of the module, the largest groups by their own, all else together. */
 export function byModule(graph: Graph, plan: Plan, depth: number): Grouping {
-  const nameOf = (value: number) => prefix(graph.moduleOfValue(value), depth) || "(no module)";
+  const nameOfModule = namesOfModules(graph, depth);
+  const nameOf = (value: number) => nameOfModule[graph.valueModule[value]];
   const sums = new Map<string, number>();
   const add = (name: string, amount: number) => sums.set(name, (sums.get(name) ?? 0) + amount);
   for (const life of plan.alive(plan.data.peak_step))
@@ -71,6 +77,6 @@ export function byModule(graph: Graph, plan: Plan, depth: number): Grouping {
 
 /** Depths at which the graph's modules differ. */
 export function depths(graph: Graph): number[] {
-  const deepest = Math.max(0, ...graph.data.graph.modules.map((m) => (m ? m.split(".").length : 0)));
+  const deepest = Math.max(0, ...graph.modules.map((m) => (m ? m.split(".").length : 0)));
   return Array.from({ length: Math.min(deepest, 4) }, (_, i) => i + 1);
 }

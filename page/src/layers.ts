@@ -4,15 +4,12 @@ import { bytes, duration, exactBytes, percent } from "./format";
 import { entry } from "./maps";
 import { ACTIVATIONS, type Graph, type Plan, RECOMPUTED } from "./model";
 
-interface Node_ {
+const AMOUNTS = ["atPeak", "kept", "again", "time", "paid"] as const;
+
+interface Node_ extends Record<(typeof AMOUNTS)[number], number> {
   name: string;
   path: string;
   children: Map<string, Node_>;
-  atPeak: number;
-  kept: number;
-  again: number;
-  time: number;
-  paid: number;
 }
 
 function leaf(name: string, path: string): Node_ {
@@ -27,7 +24,7 @@ export class Layers {
     private readonly graph: Graph,
     plan: Plan,
   ) {
-    if (graph.data.graph.modules.every((module) => module === "")) {
+    if (graph.modules.every((module) => module === "")) {
       byId("layers").hidden = true;
       for (const link of document.querySelectorAll<HTMLElement>('a[href="#layers"]')) link.hidden = true;
       return;
@@ -76,24 +73,25 @@ export class Layers {
 
   private sum(plan: Plan): void {
     const { graph } = this;
-    const add = (module: string, key: "atPeak" | "kept" | "again" | "time" | "paid", amount: number) => {
-      if (amount > 0) for (const node of this.chain(module)) node[key] += amount;
-    };
+    const sums = Object.fromEntries(AMOUNTS.map((key) => [key, new Float64Array(graph.modules.length)]));
     const peak = plan.data.peak_step;
     for (let life = 0; life < plan.lifeValue.length; life++) {
       const value = plan.lifeValue[life];
-      const module = graph.moduleOfValue(value);
+      const module = graph.valueModule[value];
       const size = graph.bytes[value];
-      if (plan.lifeFirst[life] <= peak && peak < plan.lifeEnd[life]) add(module, "atPeak", size);
-      if (plan.lifeKind[life] === ACTIVATIONS) add(module, "kept", size);
-      if (plan.lifeKind[life] === RECOMPUTED) add(module, "again", size);
+      if (plan.lifeFirst[life] <= peak && peak < plan.lifeEnd[life]) sums.atPeak[module] += size;
+      if (plan.lifeKind[life] === ACTIVATIONS) sums.kept[module] += size;
+      if (plan.lifeKind[life] === RECOMPUTED) sums.again[module] += size;
     }
-    for (const value of graph.inputs) add(graph.moduleOfValue(value), "atPeak", graph.bytes[value]);
-    const op = plan.steps[peak];
-    add(graph.module(op), "atPeak", graph.workspace[op]);
-    plan.steps.forEach((each, step) => {
-      add(graph.module(each), "time", graph.duration[each]);
-      if (plan.again[step]) add(graph.module(each), "paid", graph.duration[each]);
+    for (const value of graph.inputs) sums.atPeak[graph.valueModule[value]] += graph.bytes[value];
+    sums.atPeak[graph.opModule[plan.steps[peak]]] += graph.workspace[plan.steps[peak]];
+    plan.steps.forEach((op, step) => {
+      sums.time[graph.opModule[op]] += graph.duration[op];
+      if (plan.again[step]) sums.paid[graph.opModule[op]] += graph.duration[op];
+    });
+    graph.modules.forEach((path, module) => {
+      if (AMOUNTS.every((key) => sums[key][module] === 0)) return;
+      for (const node of this.chain(path)) for (const key of AMOUNTS) node[key] += sums[key][module];
     });
   }
 

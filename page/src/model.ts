@@ -1,5 +1,6 @@
 // The graph and its plans, unpacked, with what every part of the page asks of them.
-import { type PlanData, type ReportData, unpack, unpackDifferences, unpackNames } from "./data";
+import { contextOf, Names, type PlanData, type ReportData, unpack, unpackDifferences } from "./data";
+import { entry } from "./maps";
 
 export const PARAMETERS = 0;
 export const INPUTS = 1;
@@ -37,58 +38,94 @@ class Rows {
 
 export class Graph {
   readonly name: string;
-  readonly opName: string[];
+  /** Paths of modules, each once. */
+  readonly modules: string[];
+  readonly ops: number;
   readonly opKind: Float64Array;
-  readonly opModule: Float64Array;
+  readonly opModule: Int32Array;
   readonly opPhase: Float64Array;
   readonly duration: Float64Array;
   readonly workspace: Float64Array;
   readonly opInputs: Rows;
   readonly opOutputs: Rows;
   readonly bytes: Float64Array;
-  readonly valueName: string[];
+  /** Of each value, in `modules`. */
+  readonly valueModule: Int32Array;
   /** The op that makes a value, -1 for inputs of the graph. */
   readonly maker: Int32Array;
   readonly inputs: Int32Array;
+  /** Which values' lives are alike: made by ops of one kind, at the same place. */
+  readonly likes: Int32Array;
+  private readonly opName: Names;
+  private readonly valueName: Names;
   private readers_: Rows | null = null;
 
   constructor(readonly data: ReportData) {
     const { ops, values, inputs } = data.graph;
     this.name = data.graph.name || "graph";
-    this.opName = unpackNames(ops.name);
+    const modules = new Names(data.graph.modules);
+    this.modules = Array.from({ length: modules.length }, (_, i) => modules.at(i));
+    this.opName = new Names(ops.name);
+    this.ops = this.opName.length;
     this.opKind = unpack(ops.kind);
-    this.opModule = unpack(ops.module);
+    this.opModule = unpackDifferences(ops.module);
     this.opPhase = unpack(ops.phase);
     this.duration = unpack(ops.duration);
     this.workspace = unpack(ops.workspace);
-    this.opInputs = Rows.of(unpack(ops.input_count), unpackDifferences(ops.inputs));
+    const inputCounts = unpack(ops.input_count);
+    this.opInputs = Rows.of(inputCounts, unpackDifferences(ops.inputs, this.contexts(inputCounts)));
     this.opOutputs = Rows.of(unpack(ops.output_count), unpackDifferences(ops.outputs));
     this.bytes = unpack(values.bytes);
-    this.valueName = unpackNames(values.name);
+    this.valueName = new Names(values.name);
     this.inputs = unpackDifferences(inputs);
     this.maker = new Int32Array(this.bytes.length).fill(-1);
-    for (let op = 0; op < this.opName.length; op++)
-      for (const v of this.opOutputs.row(op)) this.maker[v] = op;
+    this.likes = new Int32Array(this.bytes.length);
+    this.valueModule = new Int32Array(this.bytes.length);
+    for (let op = 0; op < this.ops; op++)
+      this.opOutputs.row(op).forEach((value, place) => {
+        this.maker[value] = op;
+        this.likes[value] = contextOf(this.opKind[op], place);
+        this.valueModule[value] = this.opModule[op];
+      });
+    this.nameInputs();
+  }
+
+  /** Of all inputs of ops, in sequence. */
+  private contexts(counts: ArrayLike<number>): number[] {
+    const contexts: number[] = [];
+    for (let op = 0; op < this.ops; op++)
+      for (let place = 0; place < counts[op]; place++) contexts.push(contextOf(this.opKind[op], place));
+    return contexts;
+  }
+
+  /** Parameters belong to the modules that their names begin with. */
+  private nameInputs(): void {
+    const known = new Map(this.modules.map((path, i) => [path, i]));
+    for (const value of this.inputs) {
+      const named = /^(?:parameter|buffer) (.+)$/.exec(this.valueName.at(value));
+      const path = named ? named[1].replace(/\.?[^.]*$/, "") : "";
+      this.valueModule[value] = entry(known, path, () => this.modules.push(path) - 1);
+    }
   }
 
   op(op: number): string {
-    return this.opName[op] || `op ${op}`;
+    return this.opName.at(op) || `op ${op}`;
   }
   kind(op: number): string {
     return this.data.graph.kinds[this.opKind[op]];
   }
   module(op: number): string {
-    return this.data.graph.modules[this.opModule[op]];
+    return this.modules[this.opModule[op]];
   }
   phase(op: number): string {
     return PHASES[this.opPhase[op]];
   }
   isParameter(value: number): boolean {
-    return /^(parameter|buffer)/.test(this.valueName[value] ?? "");
+    return /^(parameter|buffer)/.test(this.valueName.at(value));
   }
   /** What a person would call the value. */
   value(value: number): string {
-    const name = this.valueName[value];
+    const name = this.valueName.at(value);
     if (name) return name;
     const op = this.maker[value];
     if (op < 0) return `input ${value}`;
@@ -96,10 +133,7 @@ export class Graph {
     return outputs.length > 1 ? `${this.op(op)}, output ${outputs.indexOf(value) + 1}` : this.op(op);
   }
   moduleOfValue(value: number): string {
-    const op = this.maker[value];
-    if (op >= 0) return this.module(op);
-    const named = /^(?:parameter|buffer) (.+)$/.exec(this.valueName[value] ?? "");
-    return named ? named[1].replace(/\.?[^.]*$/, "") : "";
+    return this.modules[this.valueModule[value]];
   }
   kindOfValue(value: number): string {
     const op = this.maker[value];
@@ -110,7 +144,7 @@ export class Graph {
   readers(value: number): Int32Array {
     if (!this.readers_) {
       const reader = new Int32Array(this.opInputs.items.length);
-      for (let op = 0; op < this.opName.length; op++)
+      for (let op = 0; op < this.ops; op++)
         reader.fill(op, this.opInputs.begin[op], this.opInputs.begin[op + 1]);
       const places = Rows.positions(this.opInputs.items, this.bytes.length);
       this.readers_ = new Rows(
@@ -147,12 +181,15 @@ export class Plan {
     this.steps = unpackDifferences(data.steps);
     this.lifeValue = unpackDifferences(data.lives.value);
     this.lifeFirst = unpackDifferences(data.lives.first);
-    const length = unpack(data.lives.length);
+    const length = unpackDifferences(
+      data.lives.length,
+      this.lifeValue.map((value) => graph.likes[value]),
+    );
     this.lifeEnd = this.lifeFirst.map((first, i) => first + length[i]);
     this.lifeKind = unpack(data.lives.kind);
     this.start = new Float64Array(this.steps.length + 1);
     this.again = new Uint8Array(this.steps.length);
-    const ran = new Uint8Array(graph.opName.length);
+    const ran = new Uint8Array(graph.ops);
     this.steps.forEach((op, i) => {
       this.start[i + 1] = this.start[i] + graph.duration[op];
       this.again[i] = ran[op];
@@ -208,7 +245,7 @@ export class Plan {
     return this.livesOfValue.row(value);
   }
   runsOf(op: number): Int32Array {
-    this.stepsOfOp ??= Rows.positions(this.steps, this.graph.opName.length);
+    this.stepsOfOp ??= Rows.positions(this.steps, this.graph.ops);
     return this.stepsOfOp.row(op);
   }
   /** Steps that read an instance, ascending. */

@@ -1,7 +1,7 @@
 // The price list: what a plan saves at the peak, and the time that it pays for it, by module, kind or value.
 import { byId, choice, h, replace } from "./dom";
 import { bytes, count, duration, exactBytes, percent } from "./format";
-import { depths, prefix } from "./groups";
+import { depths, namesOfModules } from "./groups";
 import { entry } from "./maps";
 import { ACTIVATIONS, type Graph, type Plan, RECOMPUTED } from "./model";
 
@@ -137,7 +137,6 @@ export class Prices {
 
   private compute(): void {
     const { graph } = this;
-    const none = "(no module)";
     if (this.by === "kind") {
       this.rows = priceRows(
         this.plan,
@@ -152,12 +151,12 @@ export class Prices {
         first(op) === undefined ? graph.op(op) : name(first(op)),
       );
     } else {
-      const depth = Number.parseInt(this.by, 10);
+      const names = namesOfModules(graph, Number.parseInt(this.by, 10));
       this.rows = priceRows(
         this.plan,
         this.keepAll,
-        (v) => prefix(graph.moduleOfValue(v), depth) || none,
-        (op) => prefix(graph.module(op), depth) || none,
+        (v) => names[graph.valueModule[v]],
+        (op) => names[graph.opModule[op]],
       );
     }
     this.draw();

@@ -147,10 +147,7 @@ export function showVerdicts(plans: Plan[]): void {
         {},
         ...line("Graph", name),
         ...line("Hash", h("code", {}, hash)),
-        ...line(
-          "Size",
-          `${graph.opName.length} ops, ${graph.bytes.length} values, inputs of ${exactBytes(resident)}`,
-        ),
+        ...line("Size", `${graph.ops} ops, ${graph.bytes.length} values, inputs of ${exactBytes(resident)}`),
         ...line("Keep-all peak", exactBytes(keep_all_peak)),
         ...line("Every op once", duration(base_duration, time_unit)),
         ...line(

@@ -19,15 +19,21 @@ class Words {
  public:
   std::int64_t index(std::string_view word) {
     const auto [place, is_new] = known_.try_emplace(std::string(word), narrow<std::int64_t>(words_.size()));
-    if (is_new) words_.push_back(word);
+    if (is_new) words_.push_back(place->first);
     return place->second;
   }
-  const Json& words() const { return words_; }
+  const std::vector<std::string_view>& words() const { return words_; }
 
  private:
   std::map<std::string, std::int64_t, std::less<>> known_;
-  Json words_ = Json::array();
+  std::vector<std::string_view> words_;
 };
+
+/// Of the n-th input or output of an op of this kind.
+std::size_t context(std::int64_t kind, std::size_t place) {
+  constexpr std::size_t kPlaces = 8;
+  return kPlaces * at(kind) + std::min(place, kPlaces - 1);
+}
 
 bool has_phases(const Graph& graph) {
   return std::any_of(graph.phase.begin(), graph.phase.end(),
@@ -37,7 +43,14 @@ bool has_phases(const Graph& graph) {
 class Writer {
  public:
   Writer(const ReportContent& content, bool packed)
-      : content_(content), graph_(*content.graph), packed_(packed) {}
+      : content_(content), graph_(*content.graph), packed_(packed), context_of_value_(graph_.num_values()) {
+    Words kinds;
+    for (OpId op : graph_.ops()) {
+      const std::int64_t kind = kinds.index(graph_.op_kind[op]);
+      std::size_t place = 0;
+      for (ValueId value : graph_.outputs[op]) context_of_value_[value] = context(kind, place++);
+    }
+  }
 
   Json graph() const;
   Json plan(const Shown& shown) const;
@@ -48,6 +61,9 @@ class Writer {
   Json rising(const Numbers& numbers) const {
     return packed_ ? Json(pack_differences(numbers)) : Json(numbers);
   }
+  Json rising(const Numbers& numbers, const std::vector<std::size_t>& contexts) const {
+    return packed_ ? Json(pack_differences(numbers, contexts)) : Json(numbers);
+  }
   template <class Row>
   void add_ops(Json& into, Row row) const;
   Json names_of_ops() const;
@@ -57,30 +73,15 @@ class Writer {
   const ReportContent& content_;
   const Graph& graph_;
   bool packed_;
+  IndexVector<ValueId, std::size_t> context_of_value_;
 };
 
-/// One text: lines, each with how many characters it begins as the one before does, in base 36 as `~0` to
-/// `~z`.
 Json Writer::names(const std::vector<std::string_view>& names) const {
   if (!packed_) return Json(names);
-  constexpr std::string_view kDigits = "0123456789abcdefghijklmnopqrstuvwxyz";
-  std::string text;
-  std::string before;
-  for (std::string_view name : names) {
-    std::string line(name);
-    for (char& c : line) {
-      if (static_cast<unsigned char>(c) < ' ') c = ' ';
-    }
-    std::size_t shared = 0;
-    // Only plain characters: what is shared must not end inside one of several bytes.
-    while (shared + 1 < kDigits.size() && shared < std::min(line.size(), before.size()) &&
-           line[shared] == before[shared] && static_cast<unsigned char>(line[shared]) < 0x80) {
-      ++shared;
-    }
-    text += kDigits[shared] + line.substr(shared) + '\n';
-    before = std::move(line);
-  }
-  return text;
+  const NamePatterns parts = name_patterns(names);
+  return {{"patterns", parts.patterns},
+          {"pattern", pack(parts.pattern)},
+          {"numbers", pack_signed(parts.numbers)}};
 }
 
 Json Writer::names_of_ops() const {
@@ -96,7 +97,7 @@ Json Writer::names_of_values() const {
     all.push_back(graph_.value_name[value]);
     any |= !all.back().empty();
   }
-  return any ? names(all) : packed_ ? Json("") : Json::array();
+  return names(any ? all : std::vector<std::string_view>());
 }
 
 Json Writer::graph() const {
@@ -108,6 +109,7 @@ Json Writer::graph() const {
   graph["resident"] = graph_.resident.count();
   graph["keep_all_peak"] = keep_all_peak(graph_).count();
   Words kinds, modules;
+  std::vector<std::size_t> input_contexts;
   Numbers kind, module, phase, duration, workspace, inputs, outputs, input_counts, output_counts, bytes,
       inputs_of_graph;
   for (OpId op : graph_.ops()) {
@@ -118,22 +120,26 @@ Json Writer::graph() const {
     workspace.push_back(graph_.workspace[op].count());
     input_counts.push_back(narrow<std::int64_t>(graph_.inputs[op].size()));
     output_counts.push_back(narrow<std::int64_t>(graph_.outputs[op].size()));
-    for (ValueId value : graph_.inputs[op]) inputs.push_back(value.index());
+    std::size_t place = 0;
+    for (ValueId value : graph_.inputs[op]) {
+      inputs.push_back(value.index());
+      input_contexts.push_back(context(kind.back(), place++));
+    }
     for (ValueId value : graph_.outputs[op]) outputs.push_back(value.index());
   }
   for (Bytes size : graph_.bytes) bytes.push_back(size.count());
   for (ValueId value : graph_.graph_inputs) inputs_of_graph.push_back(value.index());
   graph["kinds"] = kinds.words();
-  graph["modules"] = modules.words();
+  graph["modules"] = names(modules.words());
   Json& ops = graph["ops"];
   ops["name"] = names_of_ops();
   ops["kind"] = column(kind);
-  ops["module"] = column(module);
+  ops["module"] = rising(module);
   ops["phase"] = column(phase);
   ops["duration"] = column(duration);
   ops["workspace"] = column(workspace);
   ops["input_count"] = column(input_counts);
-  ops["inputs"] = rising(inputs);
+  ops["inputs"] = rising(inputs, input_contexts);
   ops["output_count"] = column(output_counts);
   ops["outputs"] = rising(outputs);
   graph["values"] = {{"name", names_of_values()}, {"bytes", column(bytes)}};
@@ -159,15 +165,19 @@ Json Writer::plan(const Shown& shown) const {
   plan["duration_bound"] = {{"duration", shown.duration_bound.duration.count()},
                             {"argument", shown.duration_bound.argument}};
   Numbers value, first, length, kind;
+  std::vector<std::size_t> contexts;
   for (const KindOfLife& one : kinds_of_lives(graph_, shown.plan)) {
+    contexts.push_back(context_of_value_[one.life.value]);
     value.push_back(one.life.value.index());
     first.push_back(one.life.first.index());
     length.push_back(one.life.end.index() - one.life.first.index());
     kind.push_back(narrow<std::int64_t>(at(one.kind)));
   }
   plan["steps"] = rising(record.steps);
-  plan["lives"] = {
-      {"value", rising(value)}, {"first", rising(first)}, {"length", column(length)}, {"kind", column(kind)}};
+  plan["lives"] = {{"value", rising(value)},
+                   {"first", rising(first)},
+                   {"length", rising(length, contexts)},
+                   {"kind", column(kind)}};
   return plan;
 }
 

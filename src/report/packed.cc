@@ -1,13 +1,110 @@
 #include "report/packed.h"
 
+#include <algorithm>
 #include <cassert>
+#include <unordered_map>
+#include <utility>
+
+#include "base/numbers.h"
 
 namespace remat::report {
 namespace {
 
+using Numbers = std::vector<std::uint64_t>;
+
 void append(std::string& into, std::uint64_t number) {
   for (; number >= 0x80; number >>= 7) into += static_cast<char>(0x80 | (number & 0x7f));
   into += static_cast<char>(number);
+}
+
+/// Looks for what was there before (LZ77): the places that begin with the same four numbers, the newest
+/// first.
+class Repeats {
+ public:
+  struct Found {
+    std::size_t length = 0, distance = 0;
+  };
+  explicit Repeats(const Numbers& column) : column_(column), before_(column.size(), kNone) {}
+
+  /// The longest that begins at `place`, if it is worth its two numbers.
+  Found at(std::size_t place) const {
+    Found best;
+    if (place + kLeast > column_.size()) return best;
+    const auto newest = newest_.find(key(place));
+    std::size_t candidate = newest == newest_.end() ? kNone : newest->second;
+    for (int tried = 0; candidate != kNone && tried < kMostTried; ++tried, candidate = before_[candidate]) {
+      std::size_t length = 0;
+      while (place + length < column_.size() && column_[candidate + length] == column_[place + length]) {
+        ++length;
+      }
+      if (length > best.length) best = {length, place - candidate};
+    }
+    return best.length >= kLeast ? best : Found{};
+  }
+  void add(std::size_t place) {
+    if (place + kLeast > column_.size()) return;
+    const auto [newest, is_new] = newest_.try_emplace(key(place), place);
+    if (is_new) return;
+    before_[place] = newest->second;
+    newest->second = place;
+  }
+
+ private:
+  static constexpr std::size_t kLeast = 4;
+  static constexpr std::size_t kNone = static_cast<std::size_t>(-1);
+  static constexpr int kMostTried = 16;
+
+  std::uint64_t key(std::size_t place) const {
+    std::uint64_t mixed = 0;
+    for (std::size_t i = place; i < place + kLeast; ++i) {
+      mixed = (mixed ^ column_[i]) * 0x9e3779b97f4a7c15U;
+      mixed ^= mixed >> 29;
+    }
+    return mixed;
+  }
+
+  const Numbers& column_;
+  std::unordered_map<std::uint64_t, std::size_t> newest_;
+  std::vector<std::size_t> before_;
+};
+
+std::string packed(const Numbers& column) {
+  std::string bytes;
+  append(bytes, column.size());
+  Repeats repeats(column);
+  std::size_t written = 0;
+  const auto write_out = [&](std::size_t end) {
+    append(bytes, end - written);
+    for (; written < end; ++written) append(bytes, column[written]);
+  };
+  for (std::size_t place = 0; place < column.size();) {
+    const Repeats::Found found = repeats.at(place);
+    const std::size_t end = place + std::max<std::size_t>(1, found.length);
+    if (found.length > 0) {
+      write_out(place);
+      append(bytes, found.length);
+      append(bytes, found.distance);
+      written = end;
+    }
+    for (; place < end; ++place) repeats.add(place);
+  }
+  if (written < column.size()) write_out(column.size());
+  return base64(bytes);
+}
+
+std::uint64_t without_sign(std::int64_t number) {
+  return (static_cast<std::uint64_t>(number) << 1) ^ static_cast<std::uint64_t>(number >> 63);
+}
+
+bool is_digit(char c) { return '0' <= c && c <= '9'; }
+
+/// The number that begins a text, as it would be written again, or nothing.
+std::string_view number_at_front(std::string_view text) {
+  constexpr std::size_t kMostDigits = 15;  // of an integer that a double holds
+  std::size_t length = 0;
+  while (length < text.size() && is_digit(text[length])) ++length;
+  const bool is_plain = length <= kMostDigits && (length == 1 || text.front() != '0');
+  return text.substr(0, is_plain ? length : 0);
 }
 
 }  // namespace
@@ -29,24 +126,66 @@ std::string base64(std::string_view bytes) {
 }
 
 std::string pack(const std::vector<std::int64_t>& column) {
-  std::string bytes;
-  for (std::int64_t number : column) {
-    assert(number >= 0);
-    append(bytes, static_cast<std::uint64_t>(number));
-  }
-  return base64(bytes);
+  assert(std::all_of(column.begin(), column.end(), [](std::int64_t number) { return number >= 0; }));
+  return packed(Numbers(column.begin(), column.end()));
+}
+
+std::string pack_signed(const std::vector<std::int64_t>& column) {
+  Numbers numbers(column.size());
+  std::transform(column.begin(), column.end(), numbers.begin(), without_sign);
+  return packed(numbers);
 }
 
 std::string pack_differences(const std::vector<std::int64_t>& column) {
-  std::string bytes;
-  std::int64_t before = 0;
-  for (std::int64_t number : column) {
-    const std::int64_t difference = number - before;
-    append(bytes,
-           (static_cast<std::uint64_t>(difference) << 1) ^ static_cast<std::uint64_t>(difference >> 63));
-    before = number;
+  return pack_differences(column, std::vector<std::size_t>(column.size()));
+}
+
+std::string pack_differences(const std::vector<std::int64_t>& column,
+                             const std::vector<std::size_t>& contexts) {
+  assert(contexts.size() == column.size());
+  Numbers numbers;
+  numbers.reserve(column.size());
+  std::vector<std::int64_t> before;
+  for (std::size_t i = 0; i < column.size(); ++i) {
+    if (contexts[i] >= before.size()) before.resize(contexts[i] + 1);
+    numbers.push_back(without_sign(column[i] - std::exchange(before[contexts[i]], column[i])));
   }
-  return base64(bytes);
+  return packed(numbers);
+}
+
+NamePatterns name_patterns(const std::vector<std::string_view>& names) {
+  NamePatterns result;
+  std::unordered_map<std::string, std::size_t> known;
+  std::vector<std::vector<std::int64_t>> before;  // by pattern and place
+  std::vector<std::int64_t> numbers;              // of one name
+  for (std::string_view name : names) {
+    std::string pattern;
+    numbers.clear();
+    for (std::size_t i = 0; i < name.size();) {
+      const bool is_begin = i == 0 || !is_digit(name[i - 1]);
+      const std::string_view digits = is_begin ? number_at_front(name.substr(i)) : std::string_view();
+      if (digits.empty()) {
+        pattern += static_cast<unsigned char>(name[i]) < ' ' ? ' ' : name[i];
+        ++i;
+        continue;
+      }
+      numbers.push_back(0);
+      for (char digit : digits) numbers.back() = 10 * numbers.back() + (digit - '0');
+      pattern += '\1';
+      i += digits.size();
+    }
+    const auto [at, is_new] = known.try_emplace(std::move(pattern), result.patterns.size());
+    if (is_new) {
+      result.patterns.push_back(at->first);
+      before.emplace_back(numbers.size());
+    }
+    result.pattern.push_back(narrow<std::int64_t>(at->second));
+    for (std::size_t place = 0; place < numbers.size(); ++place) {
+      const std::int64_t last = std::exchange(before[at->second][place], numbers[place]);
+      result.numbers.push_back(numbers[place] - last);
+    }
+  }
+  return result;
 }
 
 }  // namespace remat::report

@@ -95,8 +95,82 @@ TEST(Report, ColumnsArePackedInBase128AndBase64) {
   EXPECT_EQ(report::base64("M"), "TQ==");
   EXPECT_EQ(report::base64("Ma"), "TWE=");
   EXPECT_EQ(report::base64("Man"), "TWFu");
-  EXPECT_EQ(report::pack({0, 127, 128}), report::base64(std::string("\0\x7f\x80\x01", 4)));
-  EXPECT_EQ(report::pack_differences({5, 3, 3}), report::base64(std::string("\x0a\x03\x00", 3)));
+  EXPECT_EQ(report::pack({0, 127, 128}), report::base64(std::string("\x03\x03\0\x7f\x80\x01", 6)));
+  EXPECT_EQ(report::pack_differences({5, 3, 3}), report::base64(std::string("\x03\x03\x0a\x03\x00", 5)));
+  EXPECT_EQ(report::pack({9, 9, 9, 9, 9, 9, 9}), report::base64(std::string("\x07\x01\x09\x06\x01", 5)));
+  EXPECT_EQ(report::pack_differences({5, 30, 6, 31}, {0, 1, 0, 1}),
+            report::base64(std::string("\x04\x04\x0a\x3c\x02\x02", 6)));
+  EXPECT_EQ(report::pack({}), report::base64(std::string("\0", 1)));
+}
+
+/// The column of a text that `pack` made, as the page reads it.
+std::vector<std::int64_t> unpacked(const std::string& text) {
+  constexpr std::string_view kDigits = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+  std::string bytes;
+  std::uint32_t bits = 0;
+  int known = 0;
+  for (char c : text) {
+    if (c == '=') break;
+    bits = bits << 6 | static_cast<std::uint32_t>(kDigits.find(c));
+    known += 6;
+    if (known >= 8) bytes += static_cast<char>(bits >> (known -= 8) & 0xff);
+  }
+  std::size_t at = 0;
+  const auto next = [&] {
+    std::int64_t number = 0;
+    for (int shift = 0;; shift += 7) {
+      const auto digit = static_cast<unsigned char>(bytes.at(at++));
+      number |= static_cast<std::int64_t>(digit & 0x7f) << shift;
+      if (digit < 0x80) return number;
+    }
+  };
+  std::vector<std::int64_t> column;
+  for (const auto count = static_cast<std::size_t>(next()); column.size() < count;) {
+    for (std::int64_t left = next(); left > 0; --left) column.push_back(next());
+    if (column.size() == count) break;
+    std::int64_t left = next();
+    const auto distance = static_cast<std::size_t>(next());
+    for (; left > 0; --left) column.push_back(column.at(column.size() - distance));
+  }
+  EXPECT_EQ(at, bytes.size());
+  return column;
+}
+
+TEST(Report, PackedColumnsComeBackWhateverRepeatsInThem) {
+  Random random(5);
+  for (int round = 0; round < 500; ++round) {
+    std::vector<std::int64_t> column;
+    const auto length = static_cast<std::size_t>(random.below(60));
+    while (column.size() < length) {
+      const auto begin = static_cast<std::size_t>(random.below(static_cast<std::int64_t>(column.size()) + 1));
+      if (random.below(2) == 0 && begin < column.size()) {
+        for (std::int64_t left = random.below(20); left > 0; --left) column.push_back(column[begin]);
+        const std::vector<std::int64_t> part(column.begin() + static_cast<std::ptrdiff_t>(begin),
+                                             column.end());
+        column.insert(column.end(), part.begin(), part.end());
+      } else {
+        column.push_back(random.below(2) == 0 ? random.below(3) : random.below(std::int64_t{1} << 53));
+      }
+    }
+    ASSERT_EQ(unpacked(report::pack(column)), column);
+  }
+}
+
+TEST(Report, LayersThatRepeatTakeNextToNoRoom) {
+  std::vector<std::int64_t> column;
+  for (int layer = 0; layer < 1000; ++layer) {
+    for (std::int64_t bytes : {1 << 20, 3 << 20, 77, 12345678, 0}) column.push_back(bytes);
+  }
+  EXPECT_LT(report::pack(column).size(), 40);
+}
+
+TEST(Report, NamesAreToldApartFromTheirNumbers) {
+  const report::NamePatterns parts =
+      report::name_patterns({"h.9.mm_1", "h.10.mm_1", "h.10.007", "a\nb", "12"});
+  EXPECT_EQ(parts.patterns, (std::vector<std::string>{"h.\1.mm_\1", "h.\1.007", "a b", "\1"}));
+  EXPECT_EQ(parts.pattern, (std::vector<std::int64_t>{0, 0, 1, 2, 3}));
+  EXPECT_EQ(parts.numbers, (std::vector<std::int64_t>{9, 1, 1, 0, 10, 12}));
+  EXPECT_EQ(report::name_patterns({"id1234567890123456"}).patterns.front(), "id1234567890123456");
 }
 
 TEST(Report, JsonHoldsTheSimulatorsNumbers) {
