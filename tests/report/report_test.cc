@@ -195,7 +195,7 @@ TEST(Report, NoNameOfAnOpEndsThePagesScript) {
   const Graph graph = two_layers();
   const std::string page = format_report({&graph, {}, {}, "</script>"}, ReportFormat::kHtml);
   EXPECT_EQ(page.find("b0</script>"), std::string::npos);
-  EXPECT_NE(page.find("0\\u003c/script>"), std::string::npos);
+  EXPECT_NE(page.find("\\u0001\\u003c/script>"), std::string::npos);
   EXPECT_EQ(page.find("{\"remat\":\"data\"}"), std::string::npos);
   const std::size_t begin = page.find('{', page.find("<script id=\"data\""));
   EXPECT_NO_THROW(json::parse(page.substr(begin, page.find("</script>", begin) - begin)));
