@@ -82,4 +82,15 @@ void check_report(const ReportContent& content);
 /// costs; UsageError for more plans than the format takes. A plan may be over its budget.
 std::string format_report(const ReportContent& content, ReportFormat format);
 
+/// A cell of a notebook: facts and a picture (SVG) in a <div>, without a script. Of a graph: memory by step
+/// when everything is kept.
+std::string notebook_html(const Graph& graph);
+/// Of a plan: what its record says.
+std::string notebook_html(const PlanRecord& plan);
+/// With memory by step. The steps must be valid for the graph.
+std::string notebook_html(const Graph& graph, const PlanRecord& plan);
+/// Of a curve: overhead over `base`, the duration of every op once; `beside` is added to all amounts of
+/// memory.
+std::string notebook_html(const SweepResult& sweep, Duration base, Bytes beside = Bytes());
+
 }  // namespace remat

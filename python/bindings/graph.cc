@@ -4,6 +4,7 @@
 #include "errors.h"
 #include "op.h"
 #include "remat/bounds.h"
+#include "remat/report.h"
 
 namespace remat::python {
 namespace {
@@ -146,6 +147,9 @@ void bind_graph(nb::module_& m) {
   bind_columns(graph);
   bind_entries(graph);
   graph.def("__repr__", repr)
+      .def(
+          "_repr_html_", [](const Graph& g) { return notebook_html(g); },
+          "For notebooks: sizes, and memory by step when everything is kept.")
       .def(
           "save", [](const Graph& g, const std::filesystem::path& path) { save_graph(g, path); },
           nb::arg("path"), nb::sig("def save(self, path: str | os.PathLike[str]) -> None"),

@@ -13,6 +13,7 @@ NB_MODULE(_core, m) {
   remat::python::bind_planning(m);
   remat::python::bind_sweep(m);
   remat::python::bind_layout(m);
+  remat::python::bind_report(m);
   remat::python::bind_files(m);
   remat::python::bind_devices(m);
   remat::python::bind_hiremate(m);

@@ -3,6 +3,7 @@
 
 #include "bindings.h"
 #include "errors.h"
+#include "remat/report.h"
 
 namespace remat::python {
 namespace {
@@ -118,6 +119,8 @@ void bind_plan_class(nb::module_& m) {
       .def(
           "__setstate__",
           [](BoundPlan& p, const std::string& text) { new (&p) BoundPlan{parse_plan(text, "pickled plan")}; })
+      .def(
+          "_repr_html_", [](const BoundPlan& p) { return notebook_html(p.record); }, "For notebooks.")
       .def("__repr__", repr);
 }
 

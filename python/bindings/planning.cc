@@ -8,6 +8,7 @@
 #include "remat/arena.h"
 #include "remat/bounds.h"
 #include "remat/layout_io.h"
+#include "remat/report.h"
 
 namespace remat::python {
 namespace {
@@ -230,6 +231,13 @@ void bind_facts(nb::class_<BoundResult>& result) {
       .def_prop_ro(
           "counters", [](const BoundResult& r) { return dict_of(r.result.counters); },
           nb::sig("def counters(self) -> dict[str, int]"), "What the planner counted, in its own order.")
+      .def(
+          "_repr_html_",
+          [](const BoundResult& r) -> std::optional<std::string> {
+            if (!r.record) return std::nullopt;
+            return notebook_html(*r.question.problem.graph, *r.record);
+          },
+          "For notebooks: what the plan costs, and memory by step.")
       .def("__repr__", [](const BoundResult& r) {
         return nb::str("<remat.PlanResult: {} by {}, budget {}, best peak {}>")
             .format(std::string(to_string(r.result.status)), r.result.planner, budget_text(r),

@@ -5,30 +5,17 @@
 #include "effort.h"
 #include "planner_thread.h"
 #include "planning.h"
+#include "remat/report.h"
 
 namespace remat::python {
 namespace {
-
-/// `remat.SweepPoint`.
-struct BoundPoint {
-  Bytes budget;
-  PlanRecord record;
-  DurationBound duration_bound;
-  bool knee = false;
-};
-
-/// `remat.SweepResult`.
-struct BoundSweep {
-  SweepResult result;
-  std::vector<BoundPoint> points;
-};
 
 BoundSweep sweep(const Question& question, int points, const std::string& planner, const Effort& effort,
                  nb::handle progress) {
   const Graph& graph = *question.problem.graph;
   const SweepOptions options{planner, question.problem.order, points, effort.options};
   find_planner(planner);
-  BoundSweep outcome;
+  BoundSweep outcome{planner, options.order, graph.base_duration, {}, {}};
   PlannerThread thread;
   effort.apply(thread.limits());
   PlanStore own;  // a work limit asks for the same plans whatever came before
@@ -78,6 +65,11 @@ void bind_sweep(nb::module_& m) {
   bind_point(m);
   nb::class_<BoundSweep>(m, "SweepResult", "Overhead against memory; overhead never falls along `points`.")
       .def_prop_ro(
+          "planner", [](const BoundSweep& s) { return s.planner; }, "That was asked.")
+      .def_prop_ro(
+          "order", [](const BoundSweep& s) { return std::string(to_string(s.order)); },
+          "\"fixed\" or \"free\".")
+      .def_prop_ro(
           "points", [](const BoundSweep& s) { return s.points; }, "By falling budget, as a list.")
       .def_prop_ro("keep_all_peak", [](const BoundSweep& s) { return s.result.keep_all_peak.count(); })
       .def_prop_ro(
@@ -94,7 +86,10 @@ void bind_sweep(nb::module_& m) {
           },
           "\"time\", \"work\" or \"interrupted\", or None where the sweep ended by itself.")
       .def_prop_ro(
-          "seconds", [](const BoundSweep& s) { return s.result.seconds; }, "Wall clock of the sweep.");
+          "seconds", [](const BoundSweep& s) { return s.result.seconds; }, "Wall clock of the sweep.")
+      .def(
+          "_repr_html_", [](const BoundSweep& s) { return notebook_html(s.result, s.base_duration); },
+          "For notebooks.");
   m.def("sweep", sweep, nb::arg("question"), nb::arg("points"), nb::arg("planner"), nb::arg("effort"),
         nb::arg("progress").none(),
         nb::sig("def sweep(question: Question, points: int, planner: str, effort: Effort, progress: "

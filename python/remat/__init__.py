@@ -9,6 +9,7 @@ the only part that imports torch.
 - one arena for all buffers of a plan: `layout`, `check_layout`, `load_layout`, `Layout`, `LayoutBuffer`,
   `LayoutResult`; for buffers of anybody's own: `layout_buffers`
 - amounts of memory: `parse_bytes`, `format_bytes`
+- to see: `report`, which returns a `Report`
 - errors: `RematError`, and below it `GraphError`, `PlanError`, `UsageError`, `BudgetError`, `NoPlanError`,
   `InfeasibleError`
 
@@ -28,6 +29,7 @@ from remat._core import (
     Plan as Plan,
     PlannerInfo as PlannerInfo,
     PlanResult as PlanResult,
+    Report as Report,
     Simulation as Simulation,
     SweepPoint as SweepPoint,
     SweepResult as SweepResult,
@@ -58,6 +60,7 @@ from remat.planning import (
     plan as plan,
     sweep as sweep,
 )
+from remat.reports import report as report
 
 __version__ = "0.1.0"
 

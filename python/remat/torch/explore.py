@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 import remat
+from remat import _core
 from remat.planning import Effort
 
 from .base.errors import errors_stand_alone
@@ -57,12 +58,17 @@ class Sweep:
         rows: by falling budget; the overhead never falls.
         keep_all_peak: bytes of the whole step without recomputation.
         floor: bytes below which no plan can go.
+        curve: what :func:`remat.sweep` found, without what is reserved.
     """
 
     rows: list[SweepRow]
     keep_all_peak: int
     floor: int
     graph: remat.Graph = field(repr=False)
+    curve: remat.SweepResult = field(repr=False, compare=False)
+
+    def _repr_html_(self) -> str:
+        return _core.sweep_html(self.curve, self.keep_all_peak - self.graph.keep_all_peak)
 
     def to_dict(self) -> dict[str, Any]:
         """Everything but graph and plans, as a JSON value."""
@@ -110,7 +116,9 @@ def sweep(
         reserve = settled.size("reserve")
         rows = _distinct([_row(captured, point, reserve) for point in found.points])
         progress.came_to(f"{len(rows)} plans")
-    return Sweep(rows, captured.graph.keep_all_peak + reserve, captured.graph.floor + reserve, captured.graph)
+    return Sweep(
+        rows, captured.graph.keep_all_peak + reserve, captured.graph.floor + reserve, captured.graph, found
+    )
 
 
 def _row(captured: CapturedStep, point: remat.SweepPoint, reserve: int) -> SweepRow:

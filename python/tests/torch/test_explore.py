@@ -132,3 +132,20 @@ def test_the_command_line_plans_a_captured_graph(tmp_path) -> None:
     fitted = fit(model, inputs, "85%", plan=str(plan), **ROOFLINE)
     assert fitted.remat.plan.steps == remat.load_plan(plan).steps
     assert torch.isfinite(fitted(*inputs))
+
+
+def test_a_fitted_model_saves_a_page_of_its_plan(tmp_path: Path) -> None:
+    model, inputs = case("mlp").build()
+    fitted = fit(model, inputs, "80%", **ROOFLINE)
+    fitted.remat.save(tmp_path / "r.json", format="json", points=0)
+    data = json.loads((tmp_path / "r.json").read_text())
+    part = fitted.remat.largest()
+    assert data["plans"][0]["steps"] == part.plan.steps
+    assert data["plans"][0]["peak"] == part.plan.peak
+    assert "<svg" in fitted.remat._repr_html_()
+
+
+def test_a_notebook_shows_a_sweep_with_what_is_reserved() -> None:
+    model, inputs = case("mlp").build()
+    swept = remat.torch.sweep(model, inputs, points=3, time_limit=0.5, reserve=1 << 40, **ROOFLINE)
+    assert f"{remat.format_bytes(swept.keep_all_peak)}, keep all" in swept._repr_html_()

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
 import remat
+from remat import _core
 
 from ..base.errors import log
 from ..base.units import format_bytes
@@ -49,6 +51,15 @@ class PlanReport:
     measured_peak: int | None = None
     written_over: dict[int, int] = field(default_factory=dict)
     seconds: dict[str, float] = field(default_factory=dict)
+
+    def save(self, path: str | os.PathLike[str], **options: Any) -> None:
+        """Write :func:`remat.report` of the graph and its plan: a page for the browser, unless `format` says
+        otherwise. options: those of `remat.report`. Its amounts are without `reserve`.
+        """
+        remat.report(self.graph, {f"{self.name}, planned": self.plan}, **options).save(path)
+
+    def _repr_html_(self) -> str:
+        return _core.plan_html(self.graph, self.plan)
 
     def exceed(self, excess: int) -> None:
         """A step was measured that needs so many bytes more than predicted."""
@@ -152,6 +163,13 @@ class ModelReport:
     def graph(self) -> remat.Graph:
         """The graph of the largest part."""
         return self.largest().graph
+
+    def save(self, path: str | os.PathLike[str], **options: Any) -> None:
+        """Write a page that shows the largest part; see `PlanReport.save`."""
+        self.largest().save(path, **options)
+
+    def _repr_html_(self) -> str:
+        return "".join(part._repr_html_() for part in self.parts) or "nothing planned yet"
 
     def __str__(self) -> str:
         return "\n\n".join(str(part) for part in self.parts) or "nothing planned yet"

@@ -1,0 +1,101 @@
+// remat.report: plans and curves as a page, and as files for other viewers.
+#include "remat/report.h"
+
+#include <nanobind/stl/filesystem.h>
+
+#include "bindings.h"
+#include "errors.h"
+#include "planning.h"
+
+namespace remat::python {
+namespace {
+
+/// `remat.Report`.
+struct BoundReport {
+  ReportFormat format = ReportFormat::kHtml;
+  std::string content;
+};
+
+BoundReport report(const Graph& graph, const std::vector<std::pair<std::string, BoundPlan>>& plans,
+                   const std::vector<BoundSweep*>& sweeps, const std::string& format) {
+  ReportContent content;
+  content.graph = &graph;
+  for (const auto& [title, plan] : plans) content.plans.push_back({title, plan.record});
+  for (const BoundSweep* sweep : sweeps) {
+    content.curves.push_back({sweep->planner, sweep->order, sweep->result});
+  }
+  content.command = "remat.report";
+  const ReportFormat wanted = parse_report_format(format);
+  return with_fault<PlanFault>([&] {
+    nb::gil_scoped_release release;
+    return BoundReport{wanted, format_report(content, wanted)};
+  });
+}
+
+void check(const Graph& graph, const std::vector<std::pair<std::string, BoundPlan>>& plans) {
+  ReportContent content;
+  content.graph = &graph;
+  for (const auto& [title, plan] : plans) content.plans.push_back({title, plan.record});
+  with_fault<PlanFault>([&] { check_report(content); });
+}
+
+/// The page in a frame of its own.
+std::optional<std::string> in_notebook(const BoundReport& report) {
+  if (report.format != ReportFormat::kHtml) return std::nullopt;
+  std::string text =
+      "<iframe title=\"Remat\" style=\"width:100%;height:720px;border:1px solid #8888\" srcdoc=\"";
+  for (char c : report.content) {
+    if (c == '&') {
+      text += "&amp;";
+    } else if (c == '"') {
+      text += "&quot;";
+    } else {
+      text += c;
+    }
+  }
+  return text + "\"></iframe>";
+}
+
+}  // namespace
+
+void bind_report(nb::module_& m) {
+  nb::class_<BoundReport>(m, "Report", "A whole report in one of its formats; see remat.report.")
+      .def_prop_ro(
+          "format", [](const BoundReport& r) { return std::string(to_string(r.format)); },
+          "\"html\", \"json\", \"csv\", \"perfetto\" or \"memory_viz\".")
+      .def_prop_ro(
+          "content", [](const BoundReport& r) { return nb::bytes(r.content.data(), r.content.size()); },
+          "What the file holds.")
+      .def(
+          "save",
+          [](const BoundReport& r, const std::filesystem::path& path) { write_file(path, r.content); },
+          nb::arg("path"), nb::sig("def save(self, path: str | os.PathLike[str]) -> None"),
+          "Writes the file: the whole file, or nothing. Raises RematError.")
+      .def("_repr_html_", in_notebook, "For notebooks: the page in a frame; None for other formats.")
+      .def("__repr__", [](const BoundReport& r) {
+        return nb::str("<remat.Report: {}, {} bytes>")
+            .format(std::string(to_string(r.format)), r.content.size());
+      });
+  m.def("report", report, nb::arg("graph"), nb::arg("plans"), nb::arg("sweeps"), nb::arg("format"),
+        nb::sig("def report(graph: Graph, plans: collections.abc.Sequence[tuple[str, Plan]], sweeps: "
+                "collections.abc.Sequence[SweepResult], format: str) -> Report"),
+        "See remat.report.");
+  m.def("check_report", check, nb::arg("graph"), nb::arg("plans"),
+        nb::sig("def check_report(graph: Graph, plans: collections.abc.Sequence[tuple[str, Plan]]) -> None"),
+        "Raises PlanError for a plan that `report` would refuse. Asked before a long run.");
+  m.def(
+      "plan_html",
+      [](const Graph& graph, const BoundPlan& plan) {
+        checked_plan(graph, plan.record.steps, OrderMode::kFree);
+        return notebook_html(graph, plan.record);
+      },
+      nb::arg("graph"), nb::arg("plan"), "A plan with its memory by step, for notebooks. Raises PlanError.");
+  m.def(
+      "sweep_html",
+      [](const BoundSweep& sweep, std::int64_t beside) {
+        return notebook_html(sweep.result, sweep.base_duration, Bytes(beside));
+      },
+      nb::arg("sweep"), nb::arg("beside"), "A curve with so many bytes beside the graph's, for notebooks.");
+}
+
+}  // namespace remat::python

@@ -1,0 +1,94 @@
+"""The call that shows plans."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING, Literal
+
+from remat import _core
+from remat._core import Graph, Plan, PlanResult, Report, SweepPoint, SweepResult
+from remat.errors import UsageError
+from remat.planning import Effort, asked
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
+
+Shown = Plan | PlanResult | SweepPoint
+Format = Literal["html", "json", "csv", "perfetto", "memory_viz"]
+
+# Seconds of the curve where nobody says: a look at a plan should not take as long as making one.
+_CURVE_S = 5.0
+
+
+def report(
+    graph: Graph,
+    plans: Shown | Iterable[Shown] | Mapping[str, Shown] = (),
+    *,
+    format: Format = "html",
+    sweeps: SweepResult | Iterable[SweepResult] = (),
+    points: int = 12,
+    planner: str = "auto",
+    planners: Iterable[str] = (),
+    **effort: Unpack[Effort],
+) -> Report:
+    """Where memory goes at every step, what plans keep and compute again, how far from the possible they are.
+
+    A :class:`Report` holds a whole file: a page for the browser that needs nothing else, or a file for
+    another viewer (docs/report.md). ``report(graph, plan).save("r.html")`` writes it; a notebook shows it.
+
+    Args:
+        graph: what the plans are for. Keeping everything is always shown.
+        plans: plans, results of :func:`plan` (of one without a plan within the budget: the closest) or points
+            of a sweep; a mapping gives them titles. The formats "csv" and "memory_viz" take one at most.
+        format: ``"html"``; ``"json"``: the same numbers; ``"csv"``: a row for each step; ``"perfetto"``: for
+            ui.perfetto.dev; ``"memory_viz"``: a snapshot for PyTorch's viewer of memory.
+        sweeps: curves that are known already: the first is drawn with its bound, the others beside it.
+        points: budgets of the curve that is made where no `sweeps` are given, 0 for none.
+        planner: what makes it.
+        planners: others to draw beside it.
+
+    The others are those of :func:`sweep`; without a limit a curve takes five seconds.
+
+    Raises:
+        PlanError: a plan that is not of this graph, breaks a rule or misstates its costs.
+        UsageError: more plans than the format takes, a result without a plan, an unknown format or planner.
+    """
+    titled = _titled(plans)
+    known = [sweeps] if isinstance(sweeps, SweepResult) else list(sweeps)
+    _core.check_report(graph, titled)
+    if not known and points > 0 and format in ("html", "json"):
+        if effort.get("time_limit") is None and effort.get("work_limit") is None:
+            effort["time_limit"] = _CURVE_S
+        if titled and "order" not in effort:
+            effort["order"] = "free" if titled[0][1].order == "free" else "fixed"
+        for name in (planner, *planners):
+            question, limits, progress = asked("report", graph, None, effort)
+            known.append(_core.sweep(question, points, name, limits, progress))
+    return _core.report(graph, titled, known, format)
+
+
+def _titled(plans: Shown | Iterable[Shown] | Mapping[str, Shown]) -> list[tuple[str, Plan]]:
+    if isinstance(plans, Mapping):
+        return [(str(title), _plan_of(shown)) for title, shown in plans.items()]
+    several = [plans] if isinstance(plans, (Plan, PlanResult, SweepPoint)) else list(plans)
+    titled: dict[str, Plan] = {}
+    for shown in several:
+        plan = _plan_of(shown)
+        name = plan.planner or "plan"
+        title = name if plan.budget is None else f"{name}, {_core.format_bytes(plan.budget)}"
+        count = sum(known == title or known.startswith(f"{title} (") for known in titled)
+        titled[f"{title} ({count + 1})" if count else title] = plan
+    return list(titled.items())
+
+
+def _plan_of(shown: Shown) -> Plan:
+    if isinstance(shown, Plan):
+        return shown
+    if isinstance(shown, SweepPoint):
+        return shown.plan
+    if not isinstance(shown, PlanResult):
+        raise UsageError(f"plans are Plan, PlanResult or SweepPoint, not {type(shown).__name__}")
+    plan = shown.plan or shown.closest
+    if plan is None:
+        raise UsageError(f"a result that is {shown.status} has no plan to show")
+    return plan
