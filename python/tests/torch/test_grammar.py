@@ -42,7 +42,7 @@ def late_gradients_are_summed_apart(monkeypatch: pytest.MonkeyPatch) -> None:
         (masks_stay, 60),
         (fit_leaves_traces, 6),
         (strides_are_lost, 3),
-        (late_gradients_are_summed_apart, 27),
+        (late_gradients_are_summed_apart, 23),
     ],
     ids=lambda x: getattr(x, "__name__", str(x)),
 )

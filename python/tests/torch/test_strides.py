@@ -63,3 +63,22 @@ def test_a_channels_last_image_that_is_written_to_stays_one(name: str) -> None:
     found = remat.torch.verify(model, image, steps=1, costs="roofline", time_limit=0.1)
     assert found.differences == ()
     assert found.within
+
+
+class Normed(nn.Module):
+    """A group norm, whose strides tell dropout where each of its random numbers goes."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.norm = nn.Conv2d(3, 8, 3, padding=1), nn.GroupNorm(2, 8)
+
+    def forward(self, image: torch.Tensor) -> torch.Tensor:
+        return F.dropout(self.norm(self.first(image)), 0.2, True).tanh().sum()
+
+
+def test_the_group_norm_of_a_channels_last_image_is_one() -> None:
+    torch.manual_seed(0)
+    model = Normed().to(memory_format=torch.channels_last)
+    image = torch.randn(2, 3, 6, 6).to(memory_format=torch.channels_last)
+    found = remat.torch.verify(model, image, steps=1, costs="roofline", time_limit=0.1)
+    assert found.differences == ()

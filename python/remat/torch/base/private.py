@@ -40,6 +40,7 @@ from torch._functorch.aot_autograd import aot_module_simplified
 from torch._guards import CompileContext, detect_fake_mode
 from torch._inductor.custom_graph_pass import CustomPartitionerFn
 from torch._ops import OpOverload
+from torch._prims_common import suggest_memory_format
 from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 from torch.autograd.function import BackwardCFunction
 from torch.fx import _symbolic_trace
@@ -286,6 +287,7 @@ __all__ = [
     "start_profiler",
     "stop_profiler",
     "storage_id",
+    "suggest_memory_format",
     "takes_a_list",
     "will_execute",
     "write_count",

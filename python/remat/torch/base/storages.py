@@ -29,8 +29,13 @@ def tensor_storages(root: Any, device_type: str | None = None) -> dict[int, int]
     return found
 
 
+def has_data(tensor: torch.Tensor) -> bool:
+    """Or is it only a description, fake or on the device "meta"?"""
+    return not (tensor.is_meta or isinstance(tensor, FakeTensor))
+
+
 def _add_storage(found: dict[int, int], tensor: torch.Tensor, device_type: str | None) -> None:
-    if isinstance(tensor, FakeTensor) or tensor.device.type == "meta":
+    if not has_data(tensor):
         return
     # A tensor that is split between ranks: this rank's part of it.
     local = local_part(tensor)

@@ -19,6 +19,7 @@ from ..base.nodes import SMALL
 from ..base.private import _disable_current_modes, functorch_config, write_count
 from ..base.progress import progress_line
 from ..base.step import OutputUse
+from ..base.storages import has_data
 from ..base.turns import one_at_a_time
 from ..plan.report import PlanReport
 from ..run.backward import Watch
@@ -167,7 +168,8 @@ class Region:
             return run(*args)
         versions = [write_count(a) if isinstance(a, torch.Tensor) else 0 for a in args]
         # Batch norm updates its statistics without a word.
-        values = {} if planned else {i: args[i].detach().clone() for i in _may_be_overwritten(args)}
+        looked_at = set() if planned else {i for i in _may_be_overwritten(args) if has_data(args[i])}
+        values = {i: args[i].detach().clone() for i in looked_at}
         results = run(*args)
         after = [write_count(a) if isinstance(a, torch.Tensor) else 0 for a in args]
         self._overwritten = {
@@ -317,7 +319,7 @@ class Region:
             with (
                 progress_line() as progress,
                 functorch_config.patch(donated_buffer=False),
-                eager_kernels(),
+                eager_kernels(device),
                 EagerStrides(),
             ):
                 progress.tracing()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from typing import Any
 
 import torch
@@ -17,10 +17,12 @@ from ..base.private import (
     detect_fake_mode,
     forget_kernels,
     storage_id,
+    suggest_memory_format,
 )
 
 _LSTM: Any = torch.ops.aten.mkldnn_rnn_layer.default
 _LSTM_BACKWARD: Any = torch.ops.aten.mkldnn_rnn_layer_backward.default
+_GROUP_NORM: Any = torch.ops.aten.native_group_norm.default
 _DROPOUT: Any = torch.ops.aten.native_dropout.default
 _DROPOUT_BACKWARD: Any = torch.ops.aten.native_dropout_backward.default
 _RECURRENT = {"lstm", "gru", "rnn_tanh", "rnn_relu"}
@@ -39,12 +41,38 @@ def _decomposed_ops() -> list[Any]:
 
 
 @contextmanager
-def eager_kernels() -> Iterator[None]:
-    """Trace interpolation and recurrent layers as the ops that eager mode runs.
+def eager_kernels(device: torch.device) -> Iterator[None]:
+    """Trace interpolation, recurrent layers and group norms as the ops that eager mode runs on the device.
 
-    PyTorch replaces them while tracing by arithmetic in Python, whose results differ from eager's in the last
-    bits.
+    PyTorch replaces the first two while tracing by arithmetic in Python, whose results differ from eager's in
+    the last bits. 2.14 takes group norms of channels-last images for contiguous, which they are not on a CPU.
     """
+    with _replaced_kernels(), _group_norm_strides() if device.type == "cpu" else nullcontext():
+        yield
+
+
+@contextmanager
+def _group_norm_strides() -> Iterator[None]:
+    meta = _GROUP_NORM.py_kernels.get(DispatchKey.Meta)
+    if meta is None:
+        yield
+        return
+
+    def as_on_the_cpu(x: torch.Tensor, *args: Any) -> tuple[torch.Tensor, ...]:
+        result, *statistics = meta(x, *args)
+        return (result.contiguous(memory_format=suggest_memory_format(x)), *statistics)
+
+    _GROUP_NORM.py_kernels[DispatchKey.Meta] = as_on_the_cpu
+    forget_kernels(_GROUP_NORM)
+    try:
+        yield
+    finally:
+        _GROUP_NORM.py_kernels[DispatchKey.Meta] = meta
+        forget_kernels(_GROUP_NORM)
+
+
+@contextmanager
+def _replaced_kernels() -> Iterator[None]:
     keys = (DispatchKey.Autograd, DispatchKey.CompositeImplicitAutograd)
     ops = _decomposed_ops()
     removed = [(op, key, op.py_kernels.pop(key)) for op in ops for key in keys if key in op.py_kernels]
