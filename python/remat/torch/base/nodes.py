@@ -63,10 +63,16 @@ def tensors_of(val: Any) -> list[torch.Tensor]:
 
 
 def storage_bytes(tensor: torch.Tensor) -> int:
-    size = tensor.untyped_storage().nbytes()
-    if tensor.device.type == "cuda":
-        size = -(-size // _CUDA_BLOCK) * _CUDA_BLOCK
-    return size
+    return _in_blocks(tensor.untyped_storage().nbytes(), tensor.device)
+
+
+def _in_blocks(size: int, device: torch.device) -> int:
+    return -(-size // _CUDA_BLOCK) * _CUDA_BLOCK if device.type == "cuda" else size
+
+
+def dense_bytes(tensor: torch.Tensor) -> int:
+    """Of another tensor just like this one that has its storage to itself."""
+    return _in_blocks(tensor.numel() * tensor.element_size(), tensor.device)
 
 
 def is_random(node: fx.Node) -> bool:

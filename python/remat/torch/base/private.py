@@ -7,9 +7,10 @@ from __future__ import annotations
 
 import inspect
 import os
+import sys
 import types
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -42,6 +43,7 @@ from torch._inductor.custom_graph_pass import CustomPartitionerFn
 from torch._ops import OpOverload
 from torch._prims_common import suggest_memory_format
 from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
+from torch.autograd import graph
 from torch.autograd.function import BackwardCFunction
 from torch.fx import _symbolic_trace
 from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_modes
@@ -187,6 +189,38 @@ def will_execute(node: Any) -> bool:
     return bool(torch._C._will_engine_execute_node(node))
 
 
+def has_hooks(tensor: torch.Tensor) -> bool:
+    """Does autograd call anything with the gradient of a leaf, or after it? `_backward_hooks` and
+    `_post_accumulate_grad_hooks` of tensors.
+    """
+    return bool(tensor._backward_hooks) or bool(tensor._post_accumulate_grad_hooks)
+
+
+def accumulated_leaf(node: Any) -> torch.Tensor | None:
+    """The leaf into which a node of the autograd graph accumulates, if it does that. `AccumulateGrad`."""
+    return node.variable if type(node).__name__ == "AccumulateGrad" else None
+
+
+def graph_task() -> int:
+    """A number of the backward that runs in this thread. `_current_graph_task_id`."""
+    return int(torch._C._current_graph_task_id())
+
+
+def running_backwards() -> list[Sequence[Any]]:
+    """What the backwards of all threads that run now began with. Nobody tells, but it stands on the stack
+    of who called: `t_outputs` of `_engine_run_backward`.
+    """
+    code = graph._engine_run_backward.__code__
+    found = []
+    for top in sys._current_frames().values():
+        frame: types.FrameType | None = top
+        while frame is not None:
+            if frame.f_code is code:
+                found.append(frame.f_locals["t_outputs"])
+            frame = frame.f_back
+    return found
+
+
 def takes_a_list(run: Callable[[list[Any]], Any]) -> Callable[[list[Any]], Any]:
     """Tells AOTAutograd that the function takes its arguments in a list, which it empties. `_boxed_call`."""
     marked: Any = run
@@ -242,6 +276,7 @@ __all__ = [
     "IGNORED_LOGGING",
     "OPTIMIZER_HOOKS",
     "AllocationFields",
+    "BackwardCFunction",
     "CompileContext",
     "CustomPartitionerFn",
     "DispatchKey",
@@ -260,6 +295,7 @@ __all__ = [
     "_dispatch_get_all_op_names",
     "_dynamo",
     "_symbolic_trace",
+    "accumulated_leaf",
     "aot_module_simplified",
     "builtin",
     "compiled_apart",
@@ -271,6 +307,8 @@ __all__ = [
     "gathered_parameter",
     "get_compilation_metrics",
     "graph_break_reasons",
+    "graph_task",
+    "has_hooks",
     "inductor",
     "innermost_backend",
     "is_primal",
@@ -281,6 +319,7 @@ __all__ = [
     "parameter_groups",
     "prepare_dynamo",
     "rng_prims",
+    "running_backwards",
     "schema",
     "sharded_part",
     "share_sharding",

@@ -9,6 +9,7 @@ from typing import Any
 import torch
 from torch import fx
 
+from ..trace.gradients import KIND, measured_as, takes_gradient
 from ..trace.inplace import OVER
 
 
@@ -45,5 +46,7 @@ def signature(node: fx.Node) -> str:
             return {k: describe(v) for k, v in arg.items()}
         return repr(arg)
 
+    if takes_gradient(node):
+        return f"{KIND} {describe(measured_as(node)[1])}"
     over = f" over {node.meta[OVER]}" if OVER in node.meta else ""
     return f"{node.target} {describe(node.args)} {describe(node.kwargs)}{over}"

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 import remat
 
 from ..base.units import format_bytes
+from ..trace.gradients import KIND as ADDITION
 from ..trace.origins import EXISTING_GRADIENTS, category_of_input
 
 _ORDER = (
@@ -169,6 +170,9 @@ def _origins(graph: remat.Graph, steps: Sequence[int]) -> dict[int, tuple[str, s
         category, module = category_of_input(graph.value_name(value))
         origin[value] = module, category
     kept, ran = set(graph.outputs), set()
+    for index in range(graph.num_ops):
+        if graph.op(index).kind == ADDITION:
+            kept.update(graph.op_inputs(index))
     for step in steps:
         op = graph.op(step)
         for value in op.outputs:

@@ -12,6 +12,7 @@ from torch.multiprocessing.reductions import StorageWeakRef
 
 from ..base.nodes import SMALL
 from ..base.private import is_tangent, storage_id, takes_a_list
+from ..trace.gradients import handed_over
 
 
 class Watch:
@@ -75,6 +76,10 @@ def watch_tangents(
     positions = [i for i, node in enumerate(placeholders) if is_tangent(node)]
 
     def watched(args: list[Any]) -> Any:
+        with handed_over():
+            return run_or_replace(args)
+
+    def run_or_replace(args: list[Any]) -> Any:
         given = instead()
         if given is not None:
             args.clear()

@@ -27,6 +27,7 @@ from ..base.private import (
     rng_prims,
 )
 from ..base.step import Op, StepGraph
+from ..trace.gradients import takes_gradient
 from ..trace.inplace import MARK, write_over_dying
 from ..trace.kernels import kernel_of
 from .generators import run_and_save_rng, run_with_rng
@@ -164,6 +165,8 @@ class _Rewriter:
             return
         args, kwargs = fx.map_arg(node.args, self._fetch), fx.map_arg(node.kwargs, self._fetch)
         half.made[node] = result = self._run_op(index, op, node, args, kwargs)
+        if takes_gradient(node):
+            half.root[result] = args[0]  # which it may hand on
         first: dict[int, fx.Node] = {}
         for part in self.parts.get(index, ()):
             half.made[part] = new = self._call(operator.getitem, (result, part.args[1]), {}, part)

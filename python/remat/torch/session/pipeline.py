@@ -26,7 +26,7 @@ from ..plan.store import Store
 from ..run.rewrite import Halves, rewrite
 from ..trace.capture import Circumstances, capture_step
 from .flight import InFlight
-from .surroundings import Surroundings
+from .surroundings import Existing, Surroundings
 
 log = logging.getLogger("remat.torch")
 
@@ -36,7 +36,7 @@ class Call:
     """A call of a graph of Dynamo, the first of its kind.
 
     number: which graph of the model it is. use: what is taken for granted of its outputs.
-    existing_gradients: bytes of gradients that the step will add to.
+    existing: gradients that the step will add to.
     start: when it began, by `time.perf_counter`.
     """
 
@@ -44,7 +44,7 @@ class Call:
     gm: fx.GraphModule
     args: Sequence[Any]
     use: OutputUse
-    existing_gradients: int
+    existing: Existing
     start: float = field(default_factory=time.perf_counter)
 
     @property
@@ -110,8 +110,8 @@ class Pipeline:
         self.costs = options.cost_source(store, runs=not only_capture)
         self.cache = PlanCache(store)
         self.for_compiler = options.executor == "inductor"
-        # By number of the graph: as it was planned last.
-        self._parts: dict[int, Part] = {}
+        # By number of the graph and whether it adds to gradients: as it was planned last.
+        self._parts: dict[tuple[int, bool], Part] = {}
 
     def __call__(self, joint: fx.GraphModule, num_forward_outputs: int, call: Call) -> tuple[Planned, Halves]:
         """The whole way. Raises CapturedOnlyError where steps are only to be captured."""
@@ -128,7 +128,8 @@ class Pipeline:
             use=call.use,
             loss_workspace=around.loss_workspace,
             loss_bytes=around.loss_bytes,
-            existing_gradients=call.existing_gradients,
+            existing_gradients=call.existing.bytes,
+            taken=call.existing.added,
             outside=around.outside(call.args),
             never_recompute=options.patterns("never_recompute"),
             always_keep=options.patterns("always_keep"),
@@ -158,7 +159,7 @@ class Pipeline:
                 report,
                 rise=report.rise + self.surroundings.rise(call.args),
                 distinct_ops=costed.measured,
-                existing_gradients=call.existing_gradients,
+                existing_gradients=call.existing.bytes,
                 seconds={
                     "capture": captured.seconds,
                     "profile": profiled - start,
@@ -172,18 +173,20 @@ class Pipeline:
 
     def bytes_between(self, numbers: set[int]) -> int:
         """What these graphs hand to one another and to the caller: no plan recomputes that."""
-        parts = [part for number, part in self._parts.items() if number in numbers]
+        parts = {number: part for (number, _), part in self._parts.items() if number in numbers}.values()
         return sum(part.copies * part.made_bytes(part.graph.op_inputs(part.loss)) for part in parts)
 
     def _parts_together(self, captured: Captured, graph: remat.Graph) -> tuple[Part, tuple[Part, ...]]:
         """The step as a part of what is in flight together, and the others of that."""
         number, mates = captured.call.number, self.flight.mates(captured.call.number)
-        counted = captured.call.existing_gradients > 0 or self.surroundings.sharding is not None
+        adds = captured.call.existing.bytes > 0
+        counted = adds or self.surroundings.sharding is not None
         part = Part.of(
             captured.step, graph, counted, self.flight.calls(number), number, self.flight.before(number)
         )
-        known = self._parts.get(number)
+        known = self._parts.get((number, adds))
         if mates and (known is None or known.key != part.key):
             self.flight.plan_anew()  # the others were planned beside something else
-        self._parts[number] = part
-        return part, tuple(self._parts[other] for other in sorted(mates) if other in self._parts)
+        self._parts[number, adds] = part
+        others = (self._parts.get((other, adds)) for other in sorted(mates))
+        return part, tuple(other for other in others if other is not None)

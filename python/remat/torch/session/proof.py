@@ -71,6 +71,8 @@ class Step:
             found, chosen = self._run(self.planned, states, None)
         # Outputs and their gradients, which a training loop may have dropped by then.
         own = sum(found[f"output {i}"].nbytes for i in chosen) * 2
+        # Gradients that the step would add to existing ones by itself leave it here.
+        own += sum(p.nbytes for _, p in self.parameters if p.grad is not None)
         expected, _ = self._run(self.eager, states, chosen)
         wrong = differences(expected, found)
         if wrong:

@@ -15,7 +15,7 @@ from weakref import WeakSet
 import torch
 from torch import fx
 
-from ..base.nodes import SMALL
+from ..base.nodes import SMALL, outputs_of
 from ..base.private import _disable_current_modes, functorch_config, write_count
 from ..base.progress import progress_line
 from ..base.step import OutputUse
@@ -33,9 +33,11 @@ from ..trace.kernels import eager_kernels
 from ..trace.masks import Masks
 from ..trace.origins import describe_input
 from ..trace.strides import EagerStrides
+from .accumulation import Additions
 from .pipeline import Call, CapturedOnlyError, Planned, device_of
 from .proof import Step, traced_alone
 from .shared import Shared
+from .surroundings import Existing
 
 log = logging.getLogger("remat.torch")
 
@@ -48,16 +50,20 @@ class Key(NamedTuple):
 
     shapes: Hashable
     training: bool
-    existing_gradients: int
+    existing: Existing
     left_out: frozenset[int]
 
 
 @dataclass
 class Variant:
-    """A compiled graph, and what it takes for granted of its outputs; planned if it is to be trained."""
+    """A compiled graph, and what it takes for granted of its outputs; planned if it is to be trained.
+
+    added: by argument, the gradients that its backward adds to the existing ones by itself.
+    """
 
     gm: fx.GraphModule
     use: OutputUse
+    added: Sequence[int] = ()
     run: Callable[..., Any] | None = None
     planned: Planned | None = None
     instead: Instead = field(default_factory=Instead)
@@ -90,6 +96,9 @@ class Region:
         self._returned: list[Any] = []
         self._held = 0
         self._contexts: WeakSet[Any] = WeakSet()
+        # By argument: which get a gradient, once known; to which gradients autograd has to add.
+        self._graded: frozenset[int] | None = None
+        self._left: frozenset[int] = frozenset()
 
     def inherit(self, others: Iterable[Region]) -> None:
         """Take over what was seen of the outputs of the same code: Dynamo compiles it again for other shapes,
@@ -98,6 +107,7 @@ class Region:
         for other in others:
             if other.usage.is_like(self.usage):
                 self.usage = replace(other.usage)
+                self._left = other._left
                 return
 
     def key(self, args: Sequence[Any], training: bool) -> Key:
@@ -106,8 +116,13 @@ class Region:
             for arg in args
             if not isinstance(arg, torch.nn.Parameter)
         )
-        existing = self.shared.surroundings.existing_gradients(args) if training else 0
-        return Key(shapes, training, existing, self._masks.left_out(args))
+        return Key(shapes, training, self._existing(args, training), self._masks.left_out(args))
+
+    def _existing(self, args: Sequence[Any], training: bool) -> Existing:
+        if not training:
+            return Existing(0, frozenset())
+        existing = self.shared.surroundings.existing_gradients(args, self._graded)
+        return existing._replace(added=existing.added - self._left)
 
     def knows(self, key: Key) -> bool:
         return key in self.variants
@@ -196,6 +211,8 @@ class Region:
         else:
             results = first.forward(lambda: self._run(variant.run, args, counted))
         node = self._note_call(results, variant)
+        if node is not None and variant.added:
+            Additions(node, [args[i] for i in variant.added], lambda left: self._note_left(left, variant))
         if node is not None and self.shared.options.executor == "inductor":
             self._follow_backward(node, variant, first, device)
         return results if replay is None else replay.wrap(results, variant.use.cut, node, variant.instead)
@@ -267,6 +284,17 @@ class Region:
         if any(outputs.get(i, 0) > SMALL for i in surprises & variant.use.dropped):
             self._surprise(f"outputs {sorted(surprises)} of graph {self.number} are held during the backward")
 
+    def _note_left(self, positions: set[int], variant: Variant) -> None:
+        """Gradients that a plan adds by itself leave the backward, as autograd does something else."""
+        left = {variant.added[position] for position in positions} - self._left
+        if self.shared.is_proving or not left:
+            return
+        self._left |= left
+        self._surprise(
+            f"{len(left)} gradients of graph {self.number} leave its backward although others exist "
+            "(torch.autograd.grad, or parameters that are used elsewhere too)"
+        )
+
     def _note_late_gradient(self, index: int) -> None:
         self.usage.note({index}, set())
         self._surprise(f"output {index} of graph {self.number} gets a gradient; the graph ran again for it")
@@ -300,14 +328,15 @@ class Region:
         """The variant for a key, kept unless steps are only captured."""
         use = self.usage.granted()
         use = use if key.training else replace(use, cut=frozenset())
-        variant = Variant(self._masks.graph(key.left_out), use)
-        call = Call(self.number, variant.gm, args, use, key.existing_gradients)
+        variant = Variant(self._masks.graph(key.left_out), use, sorted(key.existing.added))
+        call = Call(self.number, variant.gm, args, use, key.existing)
         device, calls = call.device, [call]
 
         def partition(joint: fx.GraphModule, num_forward_outputs: int) -> Any:
             with _disable_current_modes():  # once: PyTorch up to 2.12 keeps this function, not the arguments
                 planned, halves = self.shared.pipeline(joint, num_forward_outputs, calls.pop())
             variant.accept(planned)
+            self._note_graded(outputs_of(halves.backward), len(args))
             self._announce(planned.report)
             return halves.forward, halves.backward
 
@@ -333,6 +362,10 @@ class Region:
             return variant.compiled(lambda *args: without_keeping(self.gm, args))
         self.variants[key] = variant
         return variant
+
+    def _note_graded(self, gradients: Sequence[Any], num_args: int) -> None:
+        if len(gradients) == num_args:
+            self._graded = frozenset(i for i, gradient in enumerate(gradients) if gradient is not None)
 
     def _announce(self, report: PlanReport) -> None:
         self.shared.note_plan(report)

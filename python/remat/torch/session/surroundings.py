@@ -3,24 +3,39 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Container, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 
-from ..base.nodes import storage_bytes
+from ..base.nodes import dense_bytes, storage_bytes
+from ..base.private import storage_id
 from ..base.storages import tensor_storages
 from ..base.units import exact_bytes
 from ..plan.budget import auto_budget, optimizer_state_bytes
 from ..plan.options import Options
+from .accumulation import may_be_added
 from .sharding import Sharding
 
 log = logging.getLogger("remat.torch")
 
 
+def _is_trained(arg: torch.Tensor) -> bool:
+    return arg.requires_grad and arg.is_leaf
+
+
 def _tensors(args: Sequence[Any]) -> list[torch.Tensor]:
     return [a for a in args if isinstance(a, torch.Tensor)]
+
+
+class Existing(NamedTuple):
+    """Of the gradients that a step will add to: their bytes, and by argument those that it can add by itself."""
+
+    bytes: int
+    added: frozenset[int]
 
 
 class Surroundings:
@@ -39,6 +54,7 @@ class Surroundings:
         self._seen: dict[int, int] = {}
         self._auto_budget: int | None = None
         self._reserve: int | None = None
+        self._accumulates = options.accumulate
 
     def count_loss(self, workspace: int, held: int) -> None:
         self.loss_workspace, self.loss_bytes = workspace, held
@@ -66,16 +82,45 @@ class Surroundings:
             return self.unplanned
         return self.unplanned + self.sharding.rise(tensor_storages(_tensors(args)))
 
-    def existing_gradients(self, args: Sequence[Any]) -> int:
-        """Of the gradients that a step with these inputs will add to."""
-        leaves = [a for a in _tensors(args) if a.requires_grad and a.is_leaf]
+    @contextmanager
+    def accumulating(self) -> Iterator[None]:
+        """Steps that are planned while it lasts add to gradients, whether those exist or not."""
+        before, self._accumulates = self._accumulates, True
+        try:
+            yield
+        finally:
+            self._accumulates = before
+
+    def existing_gradients(self, args: Sequence[Any], graded: Container[int] | None) -> Existing:
+        """Of a step with these inputs.
+
+        graded: by argument, those that get a gradient, if that is known.
+        """
+        leaves = {i: a for i, a in enumerate(args) if isinstance(a, torch.Tensor) and _is_trained(a)}
         if self.sharding is not None:
             # Gradients of the others are added to shards, which are counted.
-            leaves = [leaf for leaf in leaves if not self.sharding.manages(leaf)]
-        accumulate = self.options.accumulate
-        if accumulate is None:
-            return sum(storage_bytes(a.grad) for a in leaves if a.grad is not None)
-        return sum(storage_bytes(a) for a in leaves) if accumulate else 0
+            leaves = {i: leaf for i, leaf in leaves.items() if not self.sharding.manages(leaf)}
+        if self._accumulates is False:
+            return Existing(0, frozenset())
+        if self._accumulates is None:
+            leaves = {i: leaf for i, leaf in leaves.items() if leaf.grad is not None}
+            # Buckets of DDP are the storages of many.
+            storages = {storage_id(leaf.grad): storage_bytes(leaf.grad) for leaf in leaves.values()}
+            size = sum(storages.values())
+        else:
+            if self.options.accumulate is None and graded is not None:
+                leaves = {i: leaf for i, leaf in leaves.items() if i in graded}
+            size = sum(dense_bytes(leaf) for leaf in leaves.values())
+        return Existing(size, self._added(leaves))
+
+    def _added(self, leaves: Mapping[int, torch.Tensor]) -> frozenset[int]:
+        options = self.options
+        # A plan that was made for a step without such ops has none for them.
+        given = options.plan is not None and options.accumulate is None
+        if options.executor != "boxed" or given:
+            return frozenset()
+        times = Counter(map(id, leaves.values()))
+        return frozenset(i for i, a in leaves.items() if times[id(a)] == 1 and may_be_added(a, a.grad))
 
     def settle(self, args: Sequence[Any], device: torch.device) -> Options:
         """The options with the budget in bytes where it was "auto", and all that is reserved in `reserve`."""

@@ -14,6 +14,7 @@ from ..base.nodes import tensors_of
 from ..base.step import OutputUse, StepGraph
 from .choices import apply_choices
 from .contract import contract
+from .gradients import take_gradients
 from .inplace import mark_last_readers
 from .kernels import correct_sizes
 from .origins import EXISTING_GRADIENTS, name_inputs
@@ -27,6 +28,7 @@ class Circumstances:
     use: what is taken for granted of its outputs.
     loss_workspace, loss_bytes: of the caller's loss while it is computed, and to the end.
     existing_gradients: those that the step adds to; outside: what is in memory and not read.
+    taken: by argument of the graph, whose gradients end in the step.
     never_recompute, always_keep: patterns, see `apply_choices`.
     for_compiler: another compiler runs the step, which orders ops by itself and writes over nothing.
     """
@@ -37,6 +39,7 @@ class Circumstances:
     loss_bytes: int = 0
     existing_gradients: int = 0
     outside: int = 0
+    taken: frozenset[int] = frozenset()
     never_recompute: Sequence[str] = ()
     always_keep: Sequence[str] = ()
     for_compiler: bool = False
@@ -60,6 +63,7 @@ def capture_step(
     if not given.for_compiler:
         tidy(joint)
     correct_sizes(joint, run)
+    take_gradients(joint, num_forward_outputs, given.taken)
     step = contract(joint, num_forward_outputs, given.name, given.use)
     step.set_loss(given.loss_workspace, given.loss_bytes)
     name_inputs(step, *traced)

@@ -31,6 +31,7 @@ from ..base.nodes import (
 )
 from ..base.private import storage_id
 from ..base.step import Op, OutputUse, StepGraph
+from .gradients import KIND, takes_gradient
 from .schedule import placeholders, schedule
 
 
@@ -186,7 +187,7 @@ class _Contraction:
             Op(
                 node.name,
                 node,
-                str(node.target),
+                KIND if takes_gradient(node) else str(node.target),
                 phase,
                 inputs,
                 self._outputs_of(node, val),

@@ -41,7 +41,7 @@ def schedule(gm: fx.GraphModule, num_forward_outputs: int) -> tuple[list[fx.Node
     Raises UnsupportedModelError where an output of the forward depends on a gradient.
     """
     nodes, outputs = list(gm.graph.nodes), outputs_of(gm)
-    tainted = _tainted(nodes)
+    tainted = tainted_by_tangents(nodes)
     roots = [n for n in outputs[:num_forward_outputs] if isinstance(n, fx.Node)]
     roots += [n for n in nodes if n not in tainted and _runs_where_it_stands(n)]
     in_forward = ancestors(roots)
@@ -55,7 +55,7 @@ def schedule(gm: fx.GraphModule, num_forward_outputs: int) -> tuple[list[fx.Node
     return forward, _with_what_they_read(starts, forward, nodes)
 
 
-def _tainted(nodes: Sequence[fx.Node]) -> set[fx.Node]:
+def tainted_by_tangents(nodes: Iterable[fx.Node]) -> set[fx.Node]:
     """What depends on a gradient."""
     tainted: set[fx.Node] = set()
     for node in nodes:

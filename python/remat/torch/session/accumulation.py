@@ -1,0 +1,150 @@
+"""Gradients that a planned backward adds to the existing ones by itself, where autograd would do just that.
+
+Autograd sums all that reaches a parameter in one backward before it adds the sum to the existing gradient. So
+a backward adds by itself only where it is the only one of the autograd graph to reach the parameter, and
+where nobody is called in between.
+"""
+
+from __future__ import annotations
+
+import threading
+import weakref
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from ..base.private import (
+    BackwardCFunction,
+    accumulated_leaf,
+    graph_task,
+    has_hooks,
+    local_part,
+    running_backwards,
+    will_execute,
+)
+from ..trace.gradients import Taker, hand_over
+
+
+def may_be_added(leaf: torch.Tensor, grad: torch.Tensor | None) -> bool:
+    """Is adding to this gradient all that autograd does with the next one of the leaf? None: one like it."""
+    if has_hooks(leaf) or local_part(leaf) is not leaf:
+        return False
+    if grad is None:
+        return leaf.layout is torch.strided
+    return (
+        grad.layout is torch.strided
+        and not grad.requires_grad
+        and local_part(grad) is grad
+        and grad.dtype is leaf.dtype
+        and grad.device == leaf.device
+        and grad.shape == leaf.shape
+        and grad.stride() == leaf.stride()
+    )
+
+
+class Additions:
+    """Of one call: decides when its backward is due which gradients that adds by itself.
+
+    left: told which of the leaves have a gradient to which autograd has to add, by position.
+    """
+
+    def __init__(self, node: Any, leaves: Sequence[torch.Tensor], left: Callable[[set[int]], None]) -> None:
+        """node: of the autograd graph that the call made."""
+        self._leaves, self._left = leaves, left
+        self._node = weakref.ref(node)
+        node.register_prehook(self._due)
+
+    def _due(self, _: Any) -> None:
+        node = self._node()
+        accumulating = {} if node is None or torch.is_grad_enabled() else _accumulated_by(node)
+        takers = [self._taker(leaf, accumulating) for leaf in self._leaves]
+        hand_over(takers)
+        left = {
+            position
+            for position, (leaf, taker) in enumerate(zip(self._leaves, takers, strict=True))
+            if taker is None and leaf.grad is not None
+        }
+        if left:
+            self._left(left)
+
+    def _taker(self, leaf: torch.Tensor, accumulating: dict[int, Any]) -> Taker | None:
+        node, grad = accumulating.get(id(leaf)), leaf.grad
+        if node is None or grad is None or not may_be_added(leaf, grad) or not _accumulates(node):
+            return None
+        return _adding_to(grad)
+
+
+def _adding_to(existing: torch.Tensor) -> Taker:
+    def add(gradient: torch.Tensor) -> bool:
+        existing.add_(gradient)
+        return True
+
+    return add
+
+
+def _accumulates(node: Any) -> bool:
+    """Will autograd accumulate into the leaf of this node?"""
+    try:
+        return will_execute(node)
+    except RuntimeError:  # `torch.autograd.grad` keeps what it would accumulate
+        return False
+
+
+@dataclass(frozen=True)
+class _Reached:
+    """Of one autograd graph, by address: the nodes that are Python's, and how often a leaf is reached."""
+
+    nodes: frozenset[int]
+    leaves: Counter[int]
+
+
+class _Known(threading.local):
+    task = -1
+    graphs: Sequence[_Reached] = ()
+
+
+_known = _Known()
+
+
+def _accumulated_by(node: Any) -> dict[int, Any]:
+    """The nodes that accumulate into leaves, by address of the leaf, where only this node reaches those.
+
+    node: the one that the backward of this thread has come to.
+    """
+    task = graph_task()
+    if _known.task != task:
+        _known.graphs = [_reached(outputs) for outputs in running_backwards()]
+        _known.task = task
+    graphs = [graph for graph in _known.graphs if id(node) in graph.nodes]
+    if len(graphs) != 1:
+        return {}
+    (graph,) = graphs
+    found = {}
+    for each, _ in node.next_functions:
+        leaf = accumulated_leaf(each)
+        if leaf is not None and graph.leaves[id(leaf)] == 1:
+            found[id(leaf)] = each
+    return found
+
+
+def _reached(outputs: Iterable[Any]) -> _Reached:
+    stack = [getattr(output, "grad_fn", None) or getattr(output, "node", None) for output in outputs]
+    seen = {node for node in stack if node is not None}
+    stack = list(seen)
+    leaves: Counter[int] = Counter()
+    while stack:
+        for node, _ in stack.pop().next_functions:
+            if node is None:
+                continue
+            leaf = accumulated_leaf(node)
+            if leaf is not None:
+                leaves[id(leaf)] += 1
+            elif node not in seen:
+                seen.add(node)
+                stack.append(node)
+    # The others are made anew whenever they are asked for.
+    own = frozenset(id(node) for node in seen if isinstance(node, BackwardCFunction))
+    return _Reached(own, leaves)
