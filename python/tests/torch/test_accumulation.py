@@ -1,4 +1,4 @@
-"""Steps that add to existing gradients: the addition is an op of the plan wherever autograd would do just that."""
+"""Steps that add to existing gradients: by ops of the plan, wherever autograd would do just that."""
 
 from __future__ import annotations
 
@@ -67,7 +67,8 @@ def test_a_second_step_holds_one_set_of_gradients_and_the_one_that_is_being_adde
     assert second.existing_gradients == sum(p.nbytes for p in model.parameters())
     assert additions(fitted) == len(list(model.parameters()))
     largest = max(p.nbytes for p in model.parameters())
-    assert second.predicted_peak <= first.predicted_peak + 2 * largest < first.predicted_peak + second.existing_gradients
+    assert 4 * largest < second.existing_gradients
+    assert second.predicted_peak <= first.predicted_peak + 2 * largest
     measured = step_peak(fitted, [x])
     assert measured == pytest.approx(second.predicted_peak, rel=1e-4)
     assert measured <= step_peak(model, [x])

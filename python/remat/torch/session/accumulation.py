@@ -131,8 +131,8 @@ def _accumulated_by(node: Any) -> dict[int, Any]:
 
 
 def _reached(outputs: Iterable[Any]) -> _Reached:
-    stack = [getattr(output, "grad_fn", None) or getattr(output, "node", None) for output in outputs]
-    seen = {node for node in stack if node is not None}
+    roots: list[Any] = [getattr(each, "grad_fn", None) or getattr(each, "node", None) for each in outputs]
+    seen = {node for node in roots if node is not None}
     stack = list(seen)
     leaves: Counter[int] = Counter()
     while stack:

@@ -32,7 +32,7 @@ def _tensors(args: Sequence[Any]) -> list[torch.Tensor]:
 
 
 class Existing(NamedTuple):
-    """Of the gradients that a step will add to: their bytes, and by argument those that it can add by itself."""
+    """Gradients that a step will add to: their bytes, and by argument those that it adds to by itself."""
 
     bytes: int
     added: frozenset[int]
