@@ -102,8 +102,19 @@ class _Reached:
 
 
 class _Known(threading.local):
-    task = -1
-    graphs: Sequence[_Reached] = ()
+    """The autograd graphs of the backwards that run, looked at once for each that this thread carries out."""
+
+    _task = -1
+    _graphs: Sequence[_Reached] = ()
+
+    def of_graph_with(self, node: Any) -> _Reached | None:
+        """None where it is not known for sure."""
+        task = graph_task()
+        if self._task != task:
+            self._graphs = [_reached(outputs) for outputs in running_backwards()]
+            self._task = task
+        graphs = [graph for graph in self._graphs if id(node) in graph.nodes]
+        return graphs[0] if len(graphs) == 1 else None
 
 
 _known = _Known()
@@ -114,14 +125,9 @@ def _accumulated_by(node: Any) -> dict[int, Any]:
 
     node: the one that the backward of this thread has come to.
     """
-    task = graph_task()
-    if _known.task != task:
-        _known.graphs = [_reached(outputs) for outputs in running_backwards()]
-        _known.task = task
-    graphs = [graph for graph in _known.graphs if id(node) in graph.nodes]
-    if len(graphs) != 1:
+    graph = _known.of_graph_with(node)
+    if graph is None:
         return {}
-    (graph,) = graphs
     found = {}
     for each, _ in node.next_functions:
         leaf = accumulated_leaf(each)
