@@ -52,6 +52,13 @@ install_libraries() {
   say "not installed, CMake will fetch what it needs:$packages"
 }
 
+# For the tests of the page of reports; they are skipped, with the reason, where there is none.
+install_browser() {
+  if command -v chromium >/dev/null || command -v chromium-browser >/dev/null || ! can_apt; then return 0; fi
+  say "chromium, for the tests of the page"
+  apt_install chromium || say "chromium was not installed: the tests of the page will be skipped"
+}
+
 check_python
 check_compiler
 make_venv
@@ -61,3 +68,4 @@ say "package remat, from this folder"
 .venv/bin/python -m pip install -qq --disable-pip-version-check --no-build-isolation --no-deps \
   --config-settings=wheel.cmake=false --config-settings=wheel.py-api= --config-settings=editable.mode=inplace --editable .
 install_libraries
+install_browser

@@ -13,6 +13,13 @@ export interface Line {
   colour: string;
 }
 
+/** Steps at which an instance is alive. */
+export interface Span {
+  first: number;
+  end: number;
+  again: boolean;
+}
+
 export interface ChartOptions {
   plan: Plan;
   grouping: Grouping;
@@ -35,6 +42,8 @@ export class Chart {
   private to: number;
   /** The step that each bucket shows. */
   private shown: number[] = [];
+  private marked = -1;
+  private spansMarked: Span[] = [];
   private readonly marker = document.createElement("div");
   private readonly spans = document.createElement("div");
 
@@ -73,23 +82,31 @@ export class Chart {
     this.options.zoomed(begin, end);
   }
 
-  /** A line at a step. */
+  /** A line at a step; -1: none. */
   mark(step: number): void {
-    const left = this.pixel(step);
-    const right = this.pixel(step + 1);
-    this.marker.style.transform = `translateX(${left}px)`;
-    this.marker.style.width = `${Math.max(1.5, right - left)}px`;
-    this.marker.hidden = step < this.from || step >= this.to;
+    this.marked = step;
+    this.place();
   }
 
   /** Bars over the steps at which instances are alive. */
-  markSpans(spans: { first: number; end: number; again: boolean }[]): void {
+  markSpans(spans: Span[]): void {
+    this.spansMarked = spans;
+    this.place();
+  }
+
+  /** Puts the line and the bars where the scales are now. */
+  private place(): void {
+    const step = this.marked;
+    const left = this.pixel(step);
+    this.marker.style.transform = `translateX(${left}px)`;
+    this.marker.style.width = `${Math.max(1.5, this.pixel(step + 1) - left)}px`;
+    this.marker.hidden = step < this.from || step >= this.to;
     this.spans.replaceChildren(
-      ...spans.map(({ first, end, again }) => {
+      ...this.spansMarked.map(({ first, end, again }) => {
         const bar = document.createElement("i");
-        const left = Math.max(0, this.pixel(first));
-        bar.style.left = `${left}px`;
-        bar.style.width = `${Math.max(2, this.pixel(end) - left)}px`;
+        const begin = Math.max(0, this.pixel(first));
+        bar.style.left = `${begin}px`;
+        bar.style.width = `${Math.max(2, this.pixel(end) - begin)}px`;
         bar.className = again ? "again" : "";
         return bar;
       }),
@@ -238,6 +255,8 @@ export class Chart {
     ctx.setLineDash([]);
     this.drawPeak(u);
     ctx.restore();
+    // The plot settles its scales after it was asked to show something else.
+    this.place();
   }
 
   /** Text that can be read on any of the areas. */

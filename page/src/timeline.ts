@@ -1,5 +1,5 @@
 // Memory by step: one chart for each plan that is shown, and what is in memory where one points.
-import { type Axis, Chart, type Line } from "./chart";
+import { type Axis, Chart, type Line, type Span } from "./chart";
 import { button, byId, choice, h, replace } from "./dom";
 import { bytes, count, exactBytes } from "./format";
 import { byKind, byModule, depths, type Grouping } from "./groups";
@@ -246,7 +246,7 @@ export class Timeline {
     byId("total").title = exactBytes(plan.memory[step]);
   }
 
-  private spans(plan: Plan, value: number): { first: number; end: number; again: boolean }[] {
+  private spans(plan: Plan, value: number): Span[] {
     if (this.graph.maker[value] < 0) return [{ first: 0, end: plan.steps.length, again: false }];
     return [...plan.livesOf(value)].map((life) => ({
       first: plan.lifeFirst[life],
