@@ -63,6 +63,7 @@ def fit(
 
     Keyword Args:
         optimizer: its state is taken from the budget, whether it exists already or not. Most users want it.
+        step: "backward": the optimizer steps inside the backward, and no gradient outlives its step.
         reserve: bytes of the budget for what else is on the device.
         margin: what budget="auto" leaves free, "5%" by default.
         accumulate: whether gradients exist already when a step starts; otherwise each call is looked at.
@@ -114,6 +115,8 @@ def fit(
         if budget == "auto" and first is not None:
             # Now that nothing of a step is in memory.
             session.shared.surroundings.settle(tree_leaves(sample_inputs), first.device)
+        if asked.step is not None:
+            session.step_inside(model)
         fitted = compiled(model, session)
         fitted.__dict__["remat"] = session.shared.report
         preparation = Preparation(session, model, fitted, sample_inputs, loss)

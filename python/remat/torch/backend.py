@@ -21,7 +21,10 @@ class _AskedSession(Session):
     """A session of the object that the caller gave as options: its graphs share what it shares."""
 
     def __init__(self, given: dict[str, Any] | None) -> None:
-        super().__init__(Options.from_mapping(given))
+        options = Options.from_mapping(given)
+        if options.step is not None:
+            raise remat.UsageError('remat: step="backward" is an option of remat.torch.fit alone')
+        super().__init__(options)
         self.given = given
 
 

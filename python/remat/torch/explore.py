@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -13,7 +13,7 @@ from remat import _core
 from remat.planning import Effort
 
 from .base.errors import errors_stand_alone
-from .base.progress import progress_line
+from .base.progress import ProgressLine, progress_line
 from .base.units import format_bytes
 from .cost.files import write_costs
 from .cost.source import forget_measured
@@ -21,7 +21,7 @@ from .plan.count import keep_all_peak_of, peak_of
 from .plan.options import FitOptions
 from .plan.peak import PeakReport, peak_report
 from .plan.report import ModelReport, PlanReport
-from .session.captured import CapturedStep, captured_step
+from .session.captured import CapturedStep, captured_step, captured_steps
 from .session.prepare import Loss
 
 if TYPE_CHECKING:
@@ -59,6 +59,7 @@ class Sweep:
         keep_all_peak: bytes of the whole step without recomputation.
         floor: bytes below which no plan can go.
         curve: what :func:`remat.sweep` found, without what is reserved.
+        adding: the same of a step that adds to existing gradients, where it is another one.
     """
 
     rows: list[SweepRow]
@@ -66,6 +67,7 @@ class Sweep:
     floor: int
     graph: remat.Graph = field(repr=False)
     curve: remat.SweepResult = field(repr=False, compare=False)
+    adding: Sweep | None = None
 
     def _repr_html_(self) -> str:
         return _core.sweep_html(self.curve, self.keep_all_peak - self.graph.keep_all_peak)
@@ -73,7 +75,8 @@ class Sweep:
     def to_dict(self) -> dict[str, Any]:
         """Everything but graph and plans, as a JSON value."""
         rows = [{k: v for k, v in vars(row).items() if k != "plan"} for row in self.rows]
-        return {"keep_all_peak": self.keep_all_peak, "floor": self.floor, "rows": rows}
+        adding = {} if self.adding is None else {"adding": self.adding.to_dict()}
+        return {"keep_all_peak": self.keep_all_peak, "floor": self.floor, "rows": rows, **adding}
 
     def __str__(self) -> str:
         lines = [f"{'budget':>10} {'of keep-all':>11} {'overhead':>9} {'step s':>10} {'recomputed':>10}"]
@@ -82,6 +85,8 @@ class Sweep:
                 f"{format_bytes(row.budget):>10} {row.budget / self.keep_all_peak:11.1%} {row.overhead:9.2%} "
                 f"{row.seconds:10.4g} {row.recomputed_steps:10}{'  <- knee' if row.knee else ''}"
             )
+        if self.adding is not None:
+            lines += ["", "steps that add to existing gradients:", str(self.adding)]
         return "\n".join(lines)
 
 
@@ -107,18 +112,21 @@ def sweep(
         UnsupportedModelError: as in :func:`capture`.
     """
     with progress_line() as progress:
-        captured = captured_step(model, sample_inputs, loss, options)
-        settled = captured.settled()
-        seconds = settled.time_limit or _SWEEP_S
+        steps = captured_steps(model, sample_inputs, loss, options)
+        seconds = steps[0].settled().time_limit or _SWEEP_S
         progress.planning(seconds)
-        effort: Effort = {**settled.effort(), "time_limit": seconds, "progress": progress.better_plan}
-        found = remat.sweep(captured.graph, points, settled.planner, **effort)
-        reserve = settled.size("reserve")
-        rows = _distinct([_row(captured, point, reserve) for point in found.points])
-        progress.came_to(f"{len(rows)} plans")
-    return Sweep(
-        rows, captured.graph.keep_all_peak + reserve, captured.graph.floor + reserve, captured.graph, found
-    )
+        swept = [_swept(step, points, seconds / len(steps), progress) for step in steps]
+        progress.came_to(f"{sum(len(each.rows) for each in swept)} plans")
+    return replace(swept[0], adding=swept[1]) if len(swept) > 1 else swept[0]
+
+
+def _swept(captured: CapturedStep, points: int, seconds: float, progress: ProgressLine) -> Sweep:
+    settled, graph = captured.settled(), captured.graph
+    effort: Effort = {**settled.effort(), "time_limit": seconds, "progress": progress.better_plan}
+    found = remat.sweep(graph, points, settled.planner, **effort)
+    reserve = settled.size("reserve")
+    rows = _distinct([_row(captured, point, reserve) for point in found.points])
+    return Sweep(rows, graph.keep_all_peak + reserve, graph.floor + reserve, graph, found)
 
 
 def _row(captured: CapturedStep, point: remat.SweepPoint, reserve: int) -> SweepRow:
@@ -155,8 +163,9 @@ def report(
 ) -> PeakReport:
     """What fills the peak of a training step, by kind of memory and by module.
 
-    Of a model from `fit`, without sample inputs: of its plan with the highest peak. Otherwise the step is
-    captured, and planned if there is a budget. The arguments are those of :func:`fit`.
+    Of a model from `fit`, without sample inputs: of its plans with the highest peak. Otherwise the step is
+    captured, and planned if there is a budget. The arguments are those of :func:`fit`. `adding` of the result
+    is the same of steps that add to existing gradients, where those are planned for too.
 
     Raises:
         UnsupportedModelError: as in :func:`capture`; with a budget also what :func:`fit` raises.
@@ -165,12 +174,19 @@ def report(
     if sample_inputs is None:
         if fitted is None:
             raise remat.UsageError("report: a model that was not planned needs sample_inputs")
-        return _of_plan(fitted.largest())
+        return _both([_of_plan(planned) for planned in fitted.largest_of_each()])
     asked = {} if budget is None else {"budget": budget}
-    captured = captured_step(model, sample_inputs, loss, {**options, **asked})
-    if budget is not None:
-        planned, _ = captured.pipeline.plan(captured.captured)
-        return _of_plan(planned.report)
+    steps = captured_steps(model, sample_inputs, loss, {**options, **asked})
+    return _both([_of_step(step, budget is not None) for step in steps])
+
+
+def _both(found: list[PeakReport]) -> PeakReport:
+    return replace(found[0], adding=found[1]) if len(found) > 1 else found[0]
+
+
+def _of_step(captured: CapturedStep, planned: bool) -> PeakReport:
+    if planned:
+        return _of_plan(captured.pipeline.plan(captured.captured)[0].report)
     graph = captured.graph
     peak = keep_all_peak_of(captured.step, graph) + captured.settled().size("reserve")
     return peak_report(graph, range(graph.num_ops), peak, captured.step.written_over)

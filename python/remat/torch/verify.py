@@ -106,6 +106,10 @@ def verify(
         UsageError: the outputs hold no loss, or the number of steps is below 1.
     """
     asked: FitOptions = {**options, "verify": True}
+    if options.get("step") is not None:
+        raise remat.UsageError(
+            "verify: the optimizer does not know the copies that are trained: leave out step="
+        )
     if steps < 1:
         raise remat.UsageError(f"verify: steps must be at least 1, not {steps}")
 

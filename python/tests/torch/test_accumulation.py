@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import remat
 import remat.torch
 import torch
 from models import MLP
@@ -284,3 +285,56 @@ def test_buckets_of_data_parallel_training_are_added_to(tmp_path: Path) -> None:
         tmp_path,
     )
     assert len(said) == 2
+
+
+def test_both_kinds_of_steps_are_planned_before_the_first_one() -> None:
+    model, x = wide()
+    fitted = fit(model, x, 1 << 30, outputs="dropped")
+    planned = list(fitted.remat.parts)
+    assert [part.existing_gradients > 0 for part in planned] == [False, True]
+    assert fitted.remat.predicted_peak == planned[0].predicted_peak
+    for _ in range(3):
+        fitted(x).backward()
+    assert fitted.remat.parts == planned
+    only = fit(copy.deepcopy(model), x, 1 << 30, outputs="dropped", accumulate=False)
+    assert len(only.remat.parts) == 1
+
+
+def test_a_budget_that_one_kind_of_step_cannot_keep_is_refused_at_once() -> None:
+    model, x = wide()
+    options: dict[str, Any] = {"outputs": "dropped"}
+    first, second = fit(model, x, 1 << 30, **options).remat.parts
+    between = (first.least_known() + second.least_known()) // 2
+    assert first.least_known() < between < second.peak_lower_bound
+    with pytest.raises(
+        remat.InfeasibleError, match="a step that adds to existing gradients: the bud"
+    ) as caught:
+        fit(copy.deepcopy(model), x, between, **options)
+    assert "a step without existing gradients: " in str(caught.value)
+    assert fit(copy.deepcopy(model), x, caught.value.smallest_known, **options)
+    # Without the second kind the budget does.
+    assert fit(copy.deepcopy(model), x, between, accumulate=False, **options)
+    with pytest.raises(
+        remat.InfeasibleError, match="a step without existing gradients: the budget"
+    ) as caught:
+        fit(copy.deepcopy(model), x, first.peak_lower_bound // 2, **options)
+    assert caught.value.floor >= second.peak_lower_bound
+
+
+def test_sweep_and_report_show_both_kinds_of_steps() -> None:
+    model, x = wide()
+    swept = remat.torch.sweep(model, x, points=3, time_limit=1)
+    assert swept.adding is not None
+    assert swept.adding.keep_all_peak > swept.keep_all_peak
+    assert swept.to_dict()["adding"]["rows"] == [
+        {k: v for k, v in vars(row).items() if k != "plan"} for row in swept.adding.rows
+    ]
+    assert "steps that add to existing gradients:" in str(swept)
+    assert remat.torch.sweep(model, x, points=2, time_limit=1, accumulate=True).adding is None
+    filled = remat.torch.report(model, x)
+    assert filled.adding is not None
+    assert filled.adding.by_category()["existing gradients"] == sum(p.nbytes for p in model.parameters())
+    fitted = fit(model, x, 1 << 30)
+    both = remat.torch.report(fitted)
+    assert both.adding is not None
+    assert (both.peak, both.adding.peak) == tuple(part.predicted_peak for part in fitted.remat.parts)

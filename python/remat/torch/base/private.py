@@ -5,6 +5,7 @@ Seen in 2.10.0, 2.11.0, 2.12.1, 2.13.0, 2.14.1 and 2.15.0, except where a commen
 
 from __future__ import annotations
 
+import functools
 import inspect
 import os
 import sys
@@ -46,6 +47,7 @@ from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 from torch.autograd import graph
 from torch.autograd.function import BackwardCFunction
 from torch.fx import _symbolic_trace
+from torch.nn.utils import clip_grad
 from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_modes
 
 rng_prims: Any = torch._prims.rng_prims
@@ -189,11 +191,58 @@ def will_execute(node: Any) -> bool:
     return bool(torch._C._will_engine_execute_node(node))
 
 
+def accumulate_hooks(tensor: torch.Tensor) -> list[Callable[..., Any]]:
+    """What autograd calls after it accumulated into a leaf. `_post_accumulate_grad_hooks` of tensors."""
+    hooks: Any = tensor._post_accumulate_grad_hooks
+    return list(hooks.values()) if hooks else []
+
+
 def has_hooks(tensor: torch.Tensor) -> bool:
-    """Does autograd call anything with the gradient of a leaf, or after it? `_backward_hooks` and
-    `_post_accumulate_grad_hooks` of tensors.
-    """
+    """Does autograd call anything with the gradient of a leaf, or after it? `_backward_hooks` of tensors."""
     return bool(tensor._backward_hooks) or bool(tensor._post_accumulate_grad_hooks)
+
+
+def optimizers_in_backward(parameter: torch.Tensor) -> list[torch.optim.Optimizer]:
+    """What `torch.distributed.optim._apply_optimizer_in_backward` lets step there, unless DDP has taken that
+    over. `_in_backward_optimizers` of parameters, and the handles of its hooks.
+    """
+    optimizers: list[torch.optim.Optimizer] = getattr(parameter, "_in_backward_optimizers", [])
+    if not optimizers:
+        return []
+    from torch.distributed.optim import apply_optimizer_in_backward as applied
+
+    handles = applied.param_to_optim_hook_handle_map.get(parameter, [])
+    alive = [handle for handle in handles if handle.id in (handle.hooks_dict_ref() or ())]
+    return list(optimizers) if len(alive) == 1 else []
+
+
+def in_data_parallel() -> bool:
+    """Is this a call inside that of a DistributedDataParallel? `_get_active_ddp_module`."""
+    distributed: Any = torch.distributed
+    if not distributed.is_available() or not distributed.is_initialized():
+        return False
+    from torch.nn.parallel import DistributedDataParallel
+
+    kind: Any = DistributedDataParallel
+    return kind._get_active_ddp_module() is not None
+
+
+def refuse_clipping(check: Callable[[Sequence[torch.Tensor]], None]) -> None:
+    """From here on this is asked of parameters before their gradients are clipped by a common norm.
+    `_clip_grads_with_norm_` of `torch.nn.utils.clip_grad`.
+    """
+    plain = clip_grad._clip_grads_with_norm_
+    if hasattr(plain, "remat_check"):
+        return
+
+    @functools.wraps(plain)
+    def checked(parameters: Any, *args: Any, **kwargs: Any) -> Any:
+        parameters = [parameters] if isinstance(parameters, torch.Tensor) else list(parameters)
+        check(parameters)
+        return plain(parameters, *args, **kwargs)
+
+    checked.remat_check = check  # type: ignore[attr-defined]
+    clip_grad._clip_grads_with_norm_ = checked  # type: ignore[assignment]
 
 
 def accumulated_leaf(node: Any) -> torch.Tensor | None:
@@ -295,6 +344,7 @@ __all__ = [
     "_dispatch_get_all_op_names",
     "_dynamo",
     "_symbolic_trace",
+    "accumulate_hooks",
     "accumulated_leaf",
     "aot_module_simplified",
     "builtin",
@@ -309,15 +359,18 @@ __all__ = [
     "graph_break_reasons",
     "graph_task",
     "has_hooks",
+    "in_data_parallel",
     "inductor",
     "innermost_backend",
     "is_primal",
     "is_tangent",
     "local_part",
     "loop_breaks",
+    "optimizers_in_backward",
     "overload_name",
     "parameter_groups",
     "prepare_dynamo",
+    "refuse_clipping",
     "rng_prims",
     "running_backwards",
     "schema",

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import fx
 
-from ..trace.gradients import KIND, measured_as, takes_gradient
+from ..trace.gradients import end_of, takes_gradient, touched
 from ..trace.inplace import OVER
 
 
@@ -47,6 +47,7 @@ def signature(node: fx.Node) -> str:
         return repr(arg)
 
     if takes_gradient(node):
-        return f"{KIND} {describe(measured_as(node)[1])}"
+        end = end_of(node)
+        return f"{end.kind} {end.like} {describe(touched(node))}"
     over = f" over {node.meta[OVER]}" if OVER in node.meta else ""
     return f"{node.target} {describe(node.args)} {describe(node.kwargs)}{over}"

@@ -21,7 +21,7 @@ from ..base.allocator import trace_allocations
 from ..base.errors import UnsupportedModelError
 from ..base.nodes import cuda_devices, may_run_twice, storage_bytes, tensors_of
 from ..base.private import _DisableAutocast, storage_id
-from ..trace.gradients import measured_as, takes_gradient
+from ..trace.gradients import end_of, takes_gradient, touched
 from ..trace.inplace import OVER, over_argument
 from ..trace.kernels import kernel_of
 from .cost import Cost, Progress
@@ -85,11 +85,10 @@ def _call_alone(node: fx.Node) -> tuple[Callable[[], Any], torch.device]:
             return made[arg]
         return arg
 
-    target, given = node.target, node.args
-    if OVER in node.meta:
-        target, given = over_argument(node)
-    elif takes_gradient(node):
-        target, given = measured_as(node)
+    if takes_gradient(node):
+        gradient, parameter = map(argument, touched(node))
+        return end_of(node).alone(gradient, parameter), parameter.device
+    target, given = over_argument(node) if OVER in node.meta else (node.target, node.args)
     args, kwargs = fx.map_arg(given, argument), fx.map_arg(node.kwargs, argument)
     tensors = [t for value in made.values() for t in tensors_of(value)] or tensors_of(node.meta.get("val"))
     device = tensors[0].device if tensors else torch.device("cpu")

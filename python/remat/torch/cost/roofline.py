@@ -18,7 +18,7 @@ import remat
 
 from ..base.nodes import tensors_of
 from ..base.private import OpOverload, schema
-from ..trace.gradients import measured_as, takes_gradient
+from ..trace.gradients import takes_gradient, touched
 from .cost import Cost
 
 # Elementwise work by element of the largest operand, by the start of the op's name; first match counts.
@@ -117,7 +117,7 @@ def _by_name(node: fx.Node) -> dict[str, Any]:
 def byte_count(node: fx.Node) -> int:
     """Bytes of the distinct tensors that an op reads, and of those it writes."""
     written = sum(_bytes(t) for t in tensors_of(node.meta.get("val")))
-    reads = list(measured_as(node)[1] if takes_gradient(node) else node.all_input_nodes)
+    reads = list(touched(node) if takes_gradient(node) else node.all_input_nodes)
     read = _bytes(reads[0].meta["val"]) if takes_gradient(node) else 0  # what it writes
     if _name(node) in _LOOKUPS and reads:
         read, reads = written, reads[1:]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import OrderedDict, defaultdict
 from typing import Any
 
 import torch
@@ -11,7 +10,8 @@ from torch.utils._pytree import tree_leaves
 import remat
 
 from ..base.nodes import storage_bytes
-from ..base.private import OPTIMIZER_HOOKS, FakeTensorMode
+from ..base.optimizers import is_of_pytorch, step_of, without_parameters
+from ..base.private import FakeTensorMode
 from ..base.units import format_bytes
 
 # Free memory changes a little from start to start; plans that are stored should not.
@@ -89,37 +89,17 @@ def _fake_step(
             continue
         with mode:
             fakes = [_fake_parameter(p) for p in parameters]
-        double = _double(optimizer)
+        double = without_parameters(optimizer)
         double.param_groups = [{**{k: settings.get(k, v) for k, v in group.items()}, "params": fakes}]
         try:
             with mode:
-                _step_of(type(optimizer))(double)
+                step_of(type(optimizer))(double)
         except Exception:
             # PyTorch's own make all state before they compute, which on fake tensors some cannot.
-            if not _is_of_pytorch(optimizer) or not all(double.state.get(p) for p in fakes):
+            if not is_of_pytorch(optimizer) or not all(double.state.get(p) for p in fakes):
                 raise
         made += [t for t in tree_leaves(dict(double.state)) if isinstance(t, torch.Tensor)]
     return made
-
-
-def _is_of_pytorch(optimizer: torch.optim.Optimizer) -> bool:
-    return type(optimizer).__module__.split(".")[:2] == ["torch", "optim"]
-
-
-def _double(optimizer: torch.optim.Optimizer) -> Any:
-    """The optimizer without parameters, state and hooks."""
-    double: Any = object.__new__(type(optimizer))
-    # A scheduler leaves its own `step` on the instance, bound to the real optimizer.
-    double.__dict__.update({k: v for k, v in optimizer.__dict__.items() if k != "step"})
-    for hooks in OPTIMIZER_HOOKS:
-        double.__dict__[hooks] = OrderedDict()
-    double.state = defaultdict(dict)
-    return double
-
-
-def _step_of(kind: Any) -> Any:
-    step = kind.step
-    return step.__wrapped__ if getattr(step, "hooked", False) else step
 
 
 def _fake_parameter(parameter: torch.Tensor) -> torch.nn.Parameter:

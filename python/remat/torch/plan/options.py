@@ -14,6 +14,7 @@ import remat
 from remat._core import parse_gap
 from remat.planning import Effort
 
+from ..base.optimizers import is_of_pytorch
 from ..cost.source import Costs
 from .store import Store
 
@@ -27,6 +28,7 @@ class FitOptions(TypedDict, total=False):
 
     reserve: int | str
     optimizer: torch.optim.Optimizer | None
+    step: Literal["backward"] | None
     accumulate: bool | None
     outputs: Literal["held", "dropped"] | None
     calls: int
@@ -90,6 +92,8 @@ class Options:
         reserve: bytes of the budget for what is not part of the step.
         optimizer: its state on the model's device is taken from the budget, whether it exists already or is
             made by its first step.
+        step: "backward": the optimizer steps inside the backward, for each parameter as soon as its gradient
+            is there, which then ends. Of `fit`, and of what captures a step.
         accumulate: whether gradients exist already when a step starts. None looks at each call, and plans
             once for each of the two cases.
         outputs: whether the outputs and their gradients are still referenced while the backward runs:
@@ -130,6 +134,7 @@ class Options:
     budget: int | str
     reserve: int | str = 0
     optimizer: torch.optim.Optimizer | None = None
+    step: Literal["backward"] | None = None
     accumulate: bool | None = None
     outputs: Literal["held", "dropped"] | None = None
     calls: int = 1
@@ -211,10 +216,34 @@ class Options:
             raise remat.UsageError('remat: device belongs to costs="roofline"')
         if self.device is not None:
             remat.parse_device(self.device)
+        if self.step is not None:
+            self._check_step()
         if self.optimizer is not None and not isinstance(self.optimizer, torch.optim.Optimizer):
             raise remat.UsageError(
                 f"remat: optimizer must be a torch.optim.Optimizer, not {type(self.optimizer).__name__}"
             )
+
+    def _check_step(self) -> None:
+        """Raises UsageError where the optimizer cannot step for one parameter after the other."""
+        if self.step != "backward":
+            raise remat.UsageError(f'remat: step must be "backward" or None, not {self.step!r}')
+        optimizer = self.optimizer
+        if optimizer is None:
+            raise remat.UsageError('remat: step="backward" needs optimizer=: what is to step')
+        kind = type(optimizer).__name__
+        if not is_of_pytorch(optimizer):
+            raise remat.UsageError(
+                f'remat: step="backward": {kind} is not of torch.optim: its step may look at all parameters '
+                "at once"
+            )
+        if isinstance(optimizer, torch.optim.LBFGS):
+            raise remat.UsageError(f'remat: step="backward": {kind} looks at all parameters at once')
+        if isinstance(optimizer, torch.optim.SparseAdam):
+            raise remat.UsageError(f'remat: step="backward": {kind} needs sparse gradients')
+        if any(group.get("differentiable") for group in optimizer.param_groups):
+            raise remat.UsageError('remat: step="backward": the optimizer is differentiable')
+        if self.executor != "boxed":
+            raise remat.UsageError('remat: step="backward" needs executor="boxed", which keeps to the plan')
 
     def cost_source(self, store: Store | None, runs: bool) -> Costs:
         """runs: the step is to run here, not only to be captured."""

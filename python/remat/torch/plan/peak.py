@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import remat
 
 from ..base.units import format_bytes
-from ..trace.gradients import KIND as ADDITION
+from ..trace.gradients import KINDS
 from ..trace.origins import EXISTING_GRADIENTS, category_of_input
 
 _ORDER = (
@@ -50,6 +50,7 @@ class PeakReport:
         phase: of that op.
         module: of that op.
         rows: by module and category; no row is empty.
+        adding: the same of a step that adds to existing gradients, where it is another one.
     """
 
     peak: int
@@ -60,6 +61,7 @@ class PeakReport:
     phase: str
     module: str
     rows: list[PeakRow]
+    adding: PeakReport | None = None
 
     def by_category(self) -> dict[str, int]:
         """Bytes by category."""
@@ -88,6 +90,8 @@ class PeakReport:
                 "module", {name or "(model)": size for name, size in self.by_module().items()}, self.peak
             ),
         ]
+        if self.adding is not None:
+            lines += ["", "steps that add to existing gradients:", str(self.adding)]
         return "\n".join(lines)
 
 
@@ -171,7 +175,7 @@ def _origins(graph: remat.Graph, steps: Sequence[int]) -> dict[int, tuple[str, s
         origin[value] = module, category
     kept, ran = set(graph.outputs), set()
     for index in range(graph.num_ops):
-        if graph.op(index).kind == ADDITION:
+        if graph.op(index).kind in KINDS:
             kept.update(graph.op_inputs(index))
     for step in steps:
         op = graph.op(step)

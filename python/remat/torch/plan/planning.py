@@ -149,5 +149,6 @@ def _report_of(problem: Problem, plan: remat.Plan, beside: int = 0) -> PlanRepor
         duration_lower_bound=graph.base_duration,
         ops=len(problem.step.ops),
         recomputed_steps=len(steps) - len(problem.step.ops),
+        fixed=problem.fixed,
         rise=peak - problem.reserve - graph.resident,
     )

@@ -9,9 +9,13 @@ from typing import Any
 
 import remat
 from remat import _core
+from remat.planning import Effort
 
 from ..base.errors import log
 from ..base.units import format_bytes
+
+# Seconds of a search for the least budget, for messages.
+_LEAST_S = 2.0
 
 
 @dataclass
@@ -22,6 +26,7 @@ class PlanReport:
         predicted_peak: of the whole step, resident tensors and `reserve` included; comparable with `budget`.
         keep_all_peak: the same without recomputation.
         overhead: extra time by the measured durations, as a fraction.
+        fixed: the reserve, and what saved generator states need at the most.
         rise: the part of the predicted peak above what is in memory when the step begins.
         exceeded: bytes by which a measured peak was above the predicted one, if that was noticed.
         stored: whether the plan came from `cache_dir`.
@@ -45,6 +50,7 @@ class PlanReport:
     recomputed_steps: int
     distinct_ops: int = 0
     existing_gradients: int = 0
+    fixed: int = 0
     rise: int = 0
     exceeded: int = 0
     stored: bool = False
@@ -68,6 +74,14 @@ class PlanReport:
     def measure(self, peak: int) -> None:
         """The first training step was measured."""
         self.measured_peak = peak
+
+    def least_known(self) -> int:
+        """The least budget that a short search finds to work for this graph alone."""
+        effort: Effort = {"time_limit": _LEAST_S}
+        found = remat.plan(self.graph, objective="peak", **effort).plan
+        if found is None or found.peak is None:
+            return self.predicted_peak
+        return min(self.predicted_peak, self.fixed + found.peak)
 
     def summary(self) -> str:
         """One line."""
@@ -124,14 +138,23 @@ class ModelReport:
         self.parts.clear()
 
     def largest(self) -> PlanReport:
-        """The part with the highest predicted peak. Raises RuntimeError before anything was planned."""
+        """The part with the highest predicted peak, of those that make their gradients if there are any.
+        Raises RuntimeError before anything was planned.
+        """
         if not self.parts:
             raise RuntimeError("nothing was planned yet: run a training step first")
-        return max(self.parts, key=lambda part: part.predicted_peak)
+        return self.largest_of_each()[0]
+
+    def largest_of_each(self) -> list[PlanReport]:
+        """The part with the highest predicted peak of those that make their gradients, and of those that add
+        to existing ones.
+        """
+        kinds = [[p for p in self.parts if bool(p.existing_gradients) == adds] for adds in (False, True)]
+        return [max(parts, key=lambda part: part.predicted_peak) for parts in kinds if parts]
 
     @property
     def predicted_peak(self) -> int:
-        """Highest predicted peak of any part, in bytes."""
+        """Predicted peak of the largest part, in bytes."""
         return self.largest().predicted_peak
 
     @property

@@ -17,6 +17,8 @@ from typing import Any
 import torch
 from torch import fx
 
+import remat
+
 from ..base.errors import UnsupportedModelError
 from ..base.nodes import RNG_STATE_BYTES, output_node, storage_bytes, tensors_of
 from ..base.private import (
@@ -27,7 +29,7 @@ from ..base.private import (
     rng_prims,
 )
 from ..base.step import Op, StepGraph
-from ..trace.gradients import takes_gradient
+from ..trace.gradients import end_of, takes_gradient, touched
 from ..trace.inplace import MARK, write_over_dying
 from ..trace.kernels import kernel_of
 from .generators import run_and_save_rng, run_with_rng
@@ -111,8 +113,21 @@ class _Rewriter:
             if n.meta.get("saved_tensor_with_no_vc_check", False) and n in step.value_of
         }
 
+    def _check_reads(self) -> None:
+        """Nothing reads a parameter that an optimizer has written to in the same step."""
+        written: set[int] = set()
+        for position, index in enumerate(self.steps):
+            op = self.step.ops[index]
+            if not written.isdisjoint(op.inputs):
+                raise remat.PlanError(
+                    f"step {position} of the plan ({op.name}) reads a parameter after its optimizer's step"
+                )
+            if op.node is not None and takes_gradient(op.node) and end_of(op.node).writes:
+                written.add(self.step.value_of[touched(op.node)[1]])
+
     def run(self) -> Halves:
         step = self.step
+        self._check_reads()
         cut = self.steps.index(step.loss)
         placeholders = step.gm.graph.find_nodes(op="placeholder")
         tangents = [n for n in placeholders if is_tangent(n)]

@@ -1,4 +1,5 @@
-"""Gradients that a planned backward adds to the existing ones by itself, where autograd would do just that.
+"""Gradients that a planned backward adds to the existing ones by itself, where autograd would do just that,
+and those with which it lets an optimizer step.
 
 Autograd sums all that reaches a parameter in one backward before it adds the sum to the existing gradient. So
 a backward adds by itself only where it is the only one of the autograd graph to reach the parameter, and
@@ -32,8 +33,11 @@ def may_be_added(leaf: torch.Tensor, grad: torch.Tensor | None) -> bool:
     """Is adding to this gradient all that autograd does with the next one of the leaf? None: one like it."""
     if has_hooks(leaf) or local_part(leaf) is not leaf:
         return False
-    if grad is None:
-        return leaf.layout is torch.strided
+    return leaf.layout is torch.strided if grad is None else is_like(leaf, grad)
+
+
+def is_like(leaf: torch.Tensor, grad: torch.Tensor) -> bool:
+    """Is it a gradient that differs from its leaf in nothing but values?"""
     return (
         grad.layout is torch.strided
         and not grad.requires_grad
@@ -45,15 +49,27 @@ def may_be_added(leaf: torch.Tensor, grad: torch.Tensor | None) -> bool:
     )
 
 
-class Additions:
-    """Of one call: decides when its backward is due which gradients that adds by itself.
+# Lets a parameter step, and drops its gradient.
+Step = Callable[[torch.Tensor], None]
 
-    left: told which of the leaves have a gradient to which autograd has to add, by position.
+
+class Ends:
+    """Of one call: decides when its backward is due which gradients end there.
+
+    step_of: says of a leaf what lets it step, if it is to.
+    left: told which of the leaves have gradients that leave it after all, though that needs more memory, by
+    position.
     """
 
-    def __init__(self, node: Any, leaves: Sequence[torch.Tensor], left: Callable[[set[int]], None]) -> None:
+    def __init__(
+        self,
+        node: Any,
+        leaves: Sequence[torch.Tensor],
+        step_of: Callable[[torch.Tensor], Step | None],
+        left: Callable[[set[int]], None],
+    ) -> None:
         """node: of the autograd graph that the call made."""
-        self._leaves, self._left = leaves, left
+        self._leaves, self._step_of, self._left = leaves, step_of, left
         self._node = weakref.ref(node)
         node.register_prehook(self._due)
 
@@ -65,16 +81,19 @@ class Additions:
         left = {
             position
             for position, (leaf, taker) in enumerate(zip(self._leaves, takers, strict=True))
-            if taker is None and leaf.grad is not None
+            if taker is None and (leaf.grad is not None or self._step_of(leaf) is not None)
         }
         if left:
             self._left(left)
 
     def _taker(self, leaf: torch.Tensor, accumulating: dict[int, Any]) -> Taker | None:
         node, grad = accumulating.get(id(leaf)), leaf.grad
-        if node is None or grad is None or not may_be_added(leaf, grad) or not _accumulates(node):
+        if node is None or not _accumulates(node):
             return None
-        return _adding_to(grad)
+        step = self._step_of(leaf)
+        if step is not None:
+            return _stepping(leaf, step) if grad is None or is_like(leaf, grad) else None
+        return _adding_to(grad) if grad is not None and may_be_added(leaf, grad) else None
 
 
 def _adding_to(existing: torch.Tensor) -> Taker:
@@ -83,6 +102,20 @@ def _adding_to(existing: torch.Tensor) -> Taker:
         return True
 
     return add
+
+
+def _stepping(leaf: torch.Tensor, step: Step) -> Taker:
+    def take(gradient: torch.Tensor) -> bool:
+        if leaf.grad is not None:
+            leaf.grad.add_(gradient)
+        elif gradient.stride() == leaf.stride():
+            leaf.grad = gradient
+        else:  # autograd makes a copy with the strides of the leaf
+            return False
+        step(leaf)
+        return True
+
+    return take
 
 
 def _accumulates(node: Any) -> bool:

@@ -46,34 +46,50 @@ def captured_step(
     loss: Callable[[Any], torch.Tensor] | None,
     options: Mapping[str, Any],
 ) -> CapturedStep:
+    """The first of `captured_steps`."""
+    return captured_steps(model, sample_inputs, loss, options, both=False)[0]
+
+
+def captured_steps(
+    model: torch.nn.Module,
+    sample_inputs: Any,
+    loss: Callable[[Any], torch.Tensor] | None,
+    options: Mapping[str, Any],
+    both: bool = True,
+) -> list[CapturedStep]:
     """A training step of a model; of a model without memory, that of its fake copy.
+
+    both: also one that adds to existing gradients, where the options leave open which it is.
 
     Raises UnsupportedModelError where the model is broken into several graphs, or needs no gradient.
     """
     with one_at_a_time(), progress_line() as progress:
         progress.tracing()
-        return _captured_step(model, sample_inputs, loss, options)
+        return _captured_steps(model, sample_inputs, loss, options, both)
 
 
-def _captured_step(
+def _captured_steps(
     model: torch.nn.Module,
     sample_inputs: Any,
     loss: Callable[[Any], torch.Tensor] | None,
     options: Mapping[str, Any],
-) -> CapturedStep:
+    both: bool,
+) -> list[CapturedStep]:
     if has_no_memory(model):
         model, sample_inputs = with_fake_tensors(model, sample_inputs)
     session = Session(Options.from_mapping({"budget": "100%", **options}), model, only_capture=True)
-    Preparation(session, model, compiled(model, session), sample_inputs, loss).capture()
+    Preparation(session, model, compiled(model, session), sample_inputs, loss).capture(both)
     pipeline = session.shared.pipeline
     found = pipeline.captured or []
     if not found:
         raise_nothing_planned(model, session.unplanned.where())
-    if len(found) > 1:
+    graphs = len({each.call.number for each in found})
+    if graphs > 1:
         raise UnsupportedModelError(
-            f"capture: the model is broken into {len(found)} graphs (TORCH_LOGS=graph_breaks says where); "
+            f"capture: the model is broken into {graphs} graphs (TORCH_LOGS=graph_breaks says where); "
             "only a model in one piece is one graph"
         )
+    device = next(model.parameters()).device
+    distinct = {each.call.existing: each for each in found}.values()
     with progress_line() as progress:
-        graph = pipeline.cost(found[0], progress).graph
-    return CapturedStep(found[0], graph, pipeline, next(model.parameters()).device)
+        return [CapturedStep(c, pipeline.cost(c, progress).graph, pipeline, device) for c in distinct]

@@ -129,7 +129,7 @@ class Pipeline:
             loss_workspace=around.loss_workspace,
             loss_bytes=around.loss_bytes,
             existing_gradients=call.existing.bytes,
-            taken=call.existing.added,
+            ends=around.ends(call.args, call.existing),
             outside=around.outside(call.args),
             never_recompute=options.patterns("never_recompute"),
             always_keep=options.patterns("always_keep"),
@@ -157,7 +157,7 @@ class Pipeline:
             report = count_saved(report, step, halves.saved)
             report = replace(
                 report,
-                rise=report.rise + self.surroundings.rise(call.args),
+                rise=report.rise + self.surroundings.rise(call.args, bool(call.existing.stepped)),
                 distinct_ops=costed.measured,
                 existing_gradients=call.existing.bytes,
                 seconds={

@@ -2,23 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import Any, NoReturn
 
 import torch
 from torch.utils._pytree import tree_map
 
+import remat
+
 from ..base.allocator import trace_allocations
 from ..base.errors import UnsupportedModelError
 from ..base.nodes import storage_bytes
+from ..base.units import exact_bytes
 from .fitted import call_with
 from .measure import measure_peak
 from .session import Session
 from .untouched import Snapshot, untouched
 
 Loss = Callable[[Any], torch.Tensor]
+
+# Of planning, until what is in flight together is known.
+_ROUNDS = 3
 
 
 @dataclass(frozen=True)
@@ -31,12 +37,14 @@ class Preparation:
     sample_inputs: Any
     loss: Loss | None = None
 
-    def capture(self) -> None:
-        """One call without a plan."""
+    def capture(self, both: bool = False) -> None:
+        """One call without a plan; another one of a step that adds to gradients if both are asked for."""
         with self.session.shared.preparing():
             self._look_at_loss()
-            with self._untouched():
-                self._forward()
+            with self._untouched() as snapshot:
+                for adds in self._kinds() if both else (False,):
+                    self._forward_of(adds)
+                    snapshot.restore()
 
     def plan(self) -> None:
         """Call the model until its plans hold for all that is in flight together.
@@ -52,18 +60,67 @@ class Preparation:
 
     def _plan(self) -> None:
         with self._untouched() as snapshot:
-            self._forward()
-            snapshot.restore()
-            # There are several graphs: now that all are known, plan them together.
-            self._forward_if_stale()
-            snapshot.restore()
+            self._plan_steps(snapshot)
             if not self.session.shared.report.parts:
                 raise_nothing_planned(self.model, self.session.unplanned.where())
             if self.session.shared.options.executor == "inductor":
                 return  # what its halves hand over is its own affair; the first step is measured whole
             self.session.count_unplanned(self._forward, next(self.model.parameters()).device)
             snapshot.restore()
-            self._forward_if_stale()
+            self.session.agree()
+            if self.session.shared.flight.stale:
+                self._plan_steps(snapshot)
+
+    def _plan_steps(self, snapshot: Snapshot) -> None:
+        """Plan what training will meet: steps without gradients that exist, and steps that add to those.
+
+        Where there are several graphs, all are known after one round, and planned together in the next.
+        """
+        flight = self.session.shared.flight
+        for _ in range(_ROUNDS):
+            missed: dict[bool, remat.NoPlanError] = {}
+            for adds in self._kinds():
+                try:
+                    self._forward_of(adds)
+                except remat.NoPlanError as error:
+                    missed[adds] = error
+                snapshot.restore()
+            if missed:
+                raise self._no_plans(missed)
+            self.session.agree()
+            if not flight.stale:
+                break
+
+    def _kinds(self) -> tuple[bool, ...]:
+        """Of steps, by whether they add to existing gradients."""
+        options = self.session.shared.options
+        both = options.accumulate is None and options.plan is None and options.executor == "boxed"
+        return (False, True) if both else (False,)
+
+    def _forward_of(self, adds: bool) -> None:
+        with self.session.shared.surroundings.accumulating() if adds else nullcontext():
+            self._forward()
+
+    def _no_plans(self, missed: Mapping[bool, remat.NoPlanError]) -> remat.NoPlanError:
+        """What to say where the budget does not do for every kind of step."""
+        if len(self._kinds()) == 1:
+            return missed[False]
+        named = {False: "a step without existing gradients", True: "a step that adds to existing gradients"}
+        least = {}
+        for adds in self._kinds():
+            if adds not in missed:
+                least[adds] = max(p.least_known() for p in self.session.shared.report.parts)
+            else:
+                least[adds] = missed[adds].smallest_known
+        worst = missed.get(False) or missed[True]
+        which = named[False not in missed]
+        amounts = "; ".join(f"{named[adds]}: {exact_bytes(size)}" for adds, size in least.items())
+        return type(worst)(
+            f"{which}: {worst} (smallest budgets known to work: {amounts}; accumulate=False or True plans "
+            "for one of them alone)",
+            floor=max(error.floor for error in missed.values()),
+            smallest_known=max(least.values()),
+        )
 
     def prove(self) -> None:
         """Compare a step with the same in eager mode. Raises VerificationError."""
@@ -72,11 +129,6 @@ class Preparation:
 
     def _untouched(self) -> AbstractContextManager[Snapshot]:
         return untouched(self.fitted, only_buffers=self.session.sharding is not None)
-
-    def _forward_if_stale(self) -> None:
-        self.session.agree()
-        if self.session.shared.flight.stale:
-            self._forward()
 
     def _forward(self) -> Any:
         try:

@@ -15,8 +15,9 @@ from weakref import WeakSet
 import torch
 from torch import fx
 
+from ..base.errors import UnsupportedModelError
 from ..base.nodes import SMALL, outputs_of
-from ..base.private import _disable_current_modes, functorch_config, write_count
+from ..base.private import _disable_current_modes, functorch_config, in_data_parallel, write_count
 from ..base.progress import progress_line
 from ..base.step import OutputUse
 from ..base.storages import has_data
@@ -33,7 +34,7 @@ from ..trace.kernels import eager_kernels
 from ..trace.masks import Masks
 from ..trace.origins import describe_input
 from ..trace.strides import EagerStrides
-from .accumulation import Additions
+from .accumulation import Ends
 from .pipeline import Call, CapturedOnlyError, Planned, device_of
 from .proof import Step, traced_alone
 from .shared import Shared
@@ -58,12 +59,12 @@ class Key(NamedTuple):
 class Variant:
     """A compiled graph, and what it takes for granted of its outputs; planned if it is to be trained.
 
-    added: by argument, the gradients that its backward adds to the existing ones by itself.
+    existing: gradients that it adds to, and what becomes of those that it makes.
     """
 
     gm: fx.GraphModule
     use: OutputUse
-    added: Sequence[int] = ()
+    existing: Existing = field(default_factory=Existing)
     run: Callable[..., Any] | None = None
     planned: Planned | None = None
     instead: Instead = field(default_factory=Instead)
@@ -120,9 +121,8 @@ class Region:
 
     def _existing(self, args: Sequence[Any], training: bool) -> Existing:
         if not training:
-            return Existing(0, frozenset())
-        existing = self.shared.surroundings.existing_gradients(args, self._graded)
-        return existing._replace(added=existing.added - self._left)
+            return Existing()
+        return self.shared.surroundings.existing_gradients(args, self._graded).without(self._left)
 
     def knows(self, key: Key) -> bool:
         return key in self.variants
@@ -197,6 +197,11 @@ class Region:
     def _train(self, variant: Variant, args: Sequence[Any]) -> Any:
         """A call with gradients; nothing was planned if its results need none."""
         planned, device, replay = variant.planned, device_of(args), None
+        if variant.existing.stepped and in_data_parallel():
+            raise UnsupportedModelError(
+                'step="backward": DistributedDataParallel averages gradients after the backward of the '
+                "model, when its parameters would have stepped already"
+            )
         if planned is not None:
             self.shared.watch.forward(planned.report, device)
             self._held += planned.held
@@ -211,8 +216,10 @@ class Region:
         else:
             results = first.forward(lambda: self._run(variant.run, args, counted))
         node = self._note_call(results, variant)
-        if node is not None and variant.added:
-            Additions(node, [args[i] for i in variant.added], lambda left: self._note_left(left, variant))
+        ended = variant.existing.ended
+        if node is not None and ended:
+            step_of = self.shared.surroundings.stepping.step_of
+            Ends(node, [args[i] for i in ended], step_of, lambda left: self._note_left(left, ended))
         if node is not None and self.shared.options.executor == "inductor":
             self._follow_backward(node, variant, first, device)
         return results if replay is None else replay.wrap(results, variant.use.cut, node, variant.instead)
@@ -284,14 +291,14 @@ class Region:
         if any(outputs.get(i, 0) > SMALL for i in surprises & variant.use.dropped):
             self._surprise(f"outputs {sorted(surprises)} of graph {self.number} are held during the backward")
 
-    def _note_left(self, positions: set[int], variant: Variant) -> None:
-        """Gradients that a plan adds by itself leave the backward, as autograd does something else."""
-        left = {variant.added[position] for position in positions} - self._left
+    def _note_left(self, positions: set[int], ended: Sequence[int]) -> None:
+        """Gradients that were to end in the step leave it, as autograd does something else with them."""
+        left = {ended[position] for position in positions} - self._left
         if self.shared.is_proving or not left:
             return
         self._left |= left
         self._surprise(
-            f"{len(left)} gradients of graph {self.number} leave its backward although others exist "
+            f"{len(left)} gradients of graph {self.number} that were to end in its backward leave it "
             "(torch.autograd.grad, or parameters that are used elsewhere too)"
         )
 
@@ -328,15 +335,15 @@ class Region:
         """The variant for a key, kept unless steps are only captured."""
         use = self.usage.granted()
         use = use if key.training else replace(use, cut=frozenset())
-        variant = Variant(self._masks.graph(key.left_out), use, sorted(key.existing.added))
+        variant = Variant(self._masks.graph(key.left_out), use, key.existing)
         call = Call(self.number, variant.gm, args, use, key.existing)
         device, calls = call.device, [call]
 
         def partition(joint: fx.GraphModule, num_forward_outputs: int) -> Any:
+            self._note_graded(outputs_of(joint)[num_forward_outputs:], len(args))
             with _disable_current_modes():  # once: PyTorch up to 2.12 keeps this function, not the arguments
                 planned, halves = self.shared.pipeline(joint, num_forward_outputs, calls.pop())
             variant.accept(planned)
-            self._note_graded(outputs_of(halves.backward), len(args))
             self._announce(planned.report)
             return halves.forward, halves.backward
 

@@ -11,6 +11,8 @@ from typing import Any
 import torch
 from torch import fx
 
+import remat
+
 from ..base.allocator import bytes_left
 from ..base.errors import errors_stand_alone
 from ..base.private import _dynamo
@@ -153,6 +155,17 @@ class Session:
         for region in self.regions:
             region.take_held()
         return bytes_left(forward, device) - sum(region.take_held() for region in self.regions)
+
+    def step_inside(self, model: torch.nn.Module) -> None:
+        """Let the optimizer step in the backward. Raises UsageError where it cannot."""
+        hook = self.shared.surroundings.stepping.hook
+        if self.sharding is not None:
+            raise remat.UsageError(
+                'fit: step="backward": FSDP2 reduces gradients between ranks after the backward of each block'
+            )
+        if hook is None or all(hook.group(p) is None for p in model.parameters()):
+            raise remat.UsageError('fit: step="backward": the optimizer has no parameter of the model')
+        hook.install()
 
     def agree(self) -> None:
         """Ranks that share a plan agree on what they know."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections import Counter
-from collections.abc import Container, Iterator, Mapping, Sequence
+from collections.abc import Container, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any, NamedTuple
@@ -17,8 +17,10 @@ from ..base.storages import tensor_storages
 from ..base.units import exact_bytes
 from ..plan.budget import auto_budget, optimizer_state_bytes
 from ..plan.options import Options
+from ..trace.gradients import ADDED, End
 from .accumulation import may_be_added
 from .sharding import Sharding
+from .stepping import Stepping
 
 log = logging.getLogger("remat.torch")
 
@@ -32,10 +34,23 @@ def _tensors(args: Sequence[Any]) -> list[torch.Tensor]:
 
 
 class Existing(NamedTuple):
-    """Gradients that a step will add to: their bytes, and by argument those that it adds to by itself."""
+    """Gradients that a step will add to: their bytes, and by argument those that it adds to by itself.
 
-    bytes: int
-    added: frozenset[int]
+    stepped: by argument, the parameters for which an optimizer steps inside.
+    """
+
+    bytes: int = 0
+    added: frozenset[int] = frozenset()
+    stepped: frozenset[int] = frozenset()
+
+    @property
+    def ended(self) -> list[int]:
+        """The arguments whose gradients end in the step."""
+        return sorted(self.added | self.stepped)
+
+    def without(self, left: frozenset[int]) -> Existing:
+        """The gradients of these leave it."""
+        return self._replace(added=self.added - left, stepped=self.stepped - left)
 
 
 class Surroundings:
@@ -44,17 +59,19 @@ class Surroundings:
     model: if known, its tensors that a graph does not read are resident all the same.
     sharding: the model's parameters are split between ranks.
     unplanned: what eager code between the graphs leaves in memory for the backward.
+    state_to_come: of optimizers, once the budget is settled: what their first step will make.
     loss_workspace, loss_bytes: of a loss outside the model while it is computed, and to the end.
     """
 
     def __init__(self, options: Options, model: torch.nn.Module | None, sharding: Sharding | None) -> None:
         self.options, self.model, self.sharding = options, model, sharding
-        self.unplanned = 0
+        self.unplanned = self.state_to_come = 0
         self.loss_workspace, self.loss_bytes = options.size("loss_workspace"), 0
         self._seen: dict[int, int] = {}
         self._auto_budget: int | None = None
         self._reserve: int | None = None
         self._accumulates = options.accumulate
+        self.stepping = Stepping(options.optimizer if options.step is not None else None)
 
     def count_loss(self, workspace: int, held: int) -> None:
         self.loss_workspace, self.loss_bytes = workspace, held
@@ -74,12 +91,14 @@ class Surroundings:
             known = self._seen
         return self.unplanned + sum(size for address, size in known.items() if address not in inside)
 
-    def rise(self, args: Sequence[Any]) -> int:
+    def rise(self, args: Sequence[Any], steps: bool) -> int:
         """Of all this, what comes only while the step runs. (What eager code leaves counts as resident in
         the plan.)
+
+        steps: does an optimizer step inside?
         """
         if self.sharding is None:
-            return self.unplanned
+            return self.unplanned + (self.state_to_come if steps else 0)
         return self.unplanned + self.sharding.rise(tensor_storages(_tensors(args)))
 
     @contextmanager
@@ -100,34 +119,44 @@ class Surroundings:
         if self.sharding is not None:
             # Gradients of the others are added to shards, which are counted.
             leaves = {i: leaf for i, leaf in leaves.items() if not self.sharding.manages(leaf)}
-        if self._accumulates is False:
-            return Existing(0, frozenset())
+        times = Counter(map(id, leaves.values()))
+        once = [i for i, leaf in leaves.items() if times[id(leaf)] == 1] if self._takes_gradients() else []
+        stepped = frozenset(i for i in once if self.stepping.step_of(leaves[i]) is not None)
         if self._accumulates is None:
             leaves = {i: leaf for i, leaf in leaves.items() if leaf.grad is not None}
             # Buckets of DDP are the storages of many.
-            storages = {storage_id(leaf.grad): storage_bytes(leaf.grad) for leaf in leaves.values()}
-            size = sum(storages.values())
-        else:
-            if self.options.accumulate is None and graded is not None:
-                leaves = {i: leaf for i, leaf in leaves.items() if i in graded}
+            size = sum({storage_id(a.grad): storage_bytes(a.grad) for a in leaves.values()}.values())
+        elif self._accumulates:
+            known = graded if graded is not None and self.options.accumulate is None else leaves
+            leaves = {i: leaf for i, leaf in leaves.items() if i in known and i not in stepped}
             size = sum(dense_bytes(leaf) for leaf in leaves.values())
-        return Existing(size, self._added(leaves))
+        else:
+            leaves, size = {}, 0
+        mine = leaves.keys() & set(once) - stepped if not self._is_given() else ()
+        return Existing(size, frozenset(i for i in mine if may_be_added(leaves[i], leaves[i].grad)), stepped)
 
-    def _added(self, leaves: Mapping[int, torch.Tensor]) -> frozenset[int]:
-        options = self.options
-        # A plan that was made for a step without such ops has none for them.
-        given = options.plan is not None and options.accumulate is None
-        if options.executor != "boxed" or given:
-            return frozenset()
-        times = Counter(map(id, leaves.values()))
-        return frozenset(i for i, a in leaves.items() if times[id(a)] == 1 and may_be_added(a, a.grad))
+    def _takes_gradients(self) -> bool:
+        return self.options.executor == "boxed"
+
+    def _is_given(self) -> bool:
+        """A plan that was made for a step without existing gradients has no ops that add to them."""
+        return self.options.plan is not None and self.options.accumulate is None
+
+    def ends(self, args: Sequence[Any], existing: Existing) -> dict[int, End]:
+        """By argument, what becomes of the gradients that end in a step."""
+        ends = dict.fromkeys(existing.added, ADDED)
+        return ends | {i: self.stepping.end_of(args[i]) for i in existing.stepped}
 
     def settle(self, args: Sequence[Any], device: torch.device) -> Options:
         """The options with the budget in bytes where it was "auto", and all that is reserved in `reserve`."""
         if self._reserve is None:
             optimizer = self.options.optimizer
             self._reserve = self.options.size("reserve")
-            self._reserve += optimizer_state_bytes(optimizer, device) if optimizer is not None else 0
+            inside = () if self.model is None else self.stepping.optimizers(self.model.parameters())
+            for each in {id(o): o for o in (optimizer, *inside) if o is not None}.values():
+                state = optimizer_state_bytes(each, device)
+                self._reserve += state
+                self.state_to_come += state - sum(tensor_storages(each, device.type).values())
         budget = self.options.budget
         if budget == "auto":
             if self._auto_budget is None:

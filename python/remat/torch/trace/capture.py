@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
@@ -14,10 +14,11 @@ from ..base.nodes import tensors_of
 from ..base.step import OutputUse, StepGraph
 from .choices import apply_choices
 from .contract import contract
-from .gradients import take_gradients
+from .gradients import End, take_gradients
 from .inplace import mark_last_readers
 from .kernels import correct_sizes
 from .origins import EXISTING_GRADIENTS, name_inputs
+from .schedule import tainted_by_tangents
 from .tidy import tidy
 
 
@@ -28,7 +29,7 @@ class Circumstances:
     use: what is taken for granted of its outputs.
     loss_workspace, loss_bytes: of the caller's loss while it is computed, and to the end.
     existing_gradients: those that the step adds to; outside: what is in memory and not read.
-    taken: by argument of the graph, whose gradients end in the step.
+    ends: by argument of the graph, what becomes of its gradient in the step.
     never_recompute, always_keep: patterns, see `apply_choices`.
     for_compiler: another compiler runs the step, which orders ops by itself and writes over nothing.
     """
@@ -39,7 +40,7 @@ class Circumstances:
     loss_bytes: int = 0
     existing_gradients: int = 0
     outside: int = 0
-    taken: frozenset[int] = frozenset()
+    ends: Mapping[int, End] = field(default_factory=dict)
     never_recompute: Sequence[str] = ()
     always_keep: Sequence[str] = ()
     for_compiler: bool = False
@@ -63,16 +64,28 @@ def capture_step(
     if not given.for_compiler:
         tidy(joint)
     correct_sizes(joint, run)
-    take_gradients(joint, num_forward_outputs, given.taken)
+    take_gradients(joint, num_forward_outputs, given.ends)
     step = contract(joint, num_forward_outputs, given.name, given.use)
     step.set_loss(given.loss_workspace, given.loss_bytes)
     name_inputs(step, *traced)
     if not given.for_compiler:
         mark_last_readers(step)
+    if any(end.writes for end in given.ends.values()):
+        _run_backward_once(step)
     apply_choices(step, given.never_recompute, given.always_keep)
     step.add_resident(EXISTING_GRADIENTS, given.existing_gradients)
     step.add_resident("outside the graph", given.outside)
     return step
+
+
+def _run_backward_once(step: StepGraph) -> None:
+    """What reads a parameter must not run again once an optimizer has written to it; what could make that
+    necessary is known of the forward (`take_gradients`), not of the backward.
+    """
+    tainted = tainted_by_tangents(step.gm.graph.nodes)
+    for op in step.ops:
+        if op.node in tainted:
+            step.run_once(op)
 
 
 def _require_dense(joint: fx.GraphModule) -> None:

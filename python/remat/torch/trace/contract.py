@@ -31,7 +31,7 @@ from ..base.nodes import (
 )
 from ..base.private import storage_id
 from ..base.step import Op, OutputUse, StepGraph
-from .gradients import KIND, takes_gradient
+from .gradients import end_of, takes_gradient
 from .schedule import placeholders, schedule
 
 
@@ -187,7 +187,7 @@ class _Contraction:
             Op(
                 node.name,
                 node,
-                KIND if takes_gradient(node) else str(node.target),
+                end_of(node).kind if takes_gradient(node) else str(node.target),
                 phase,
                 inputs,
                 self._outputs_of(node, val),

@@ -17,7 +17,7 @@ from torch import fx
 from ..base.nodes import BUILTIN_NAMESPACES
 from ..base.private import OpOverload, builtin, schema
 from ..base.step import StepGraph
-from .gradients import KIND
+from .gradients import KINDS
 from .kernels import is_own
 
 aten = torch.ops.aten
@@ -135,7 +135,7 @@ def mark_last_readers(step: StepGraph) -> None:
     last = {value: index for index, op in enumerate(step.ops) for value in op.inputs}
     made_by = {value: index for index, op in enumerate(step.ops) for value in op.outputs}
     # Gradients that may leave after all are like those that are kept.
-    taken = {value for op in step.ops if op.kind == KIND for value in op.inputs}
+    taken = {value for op in step.ops if op.kind in KINDS for value in op.inputs}
     lasting = {*step.inputs, *step.kept, *taken}
 
     def dies_in_its_half(value: int, index: int) -> bool:
