@@ -39,19 +39,19 @@ def test_a_number_without_its_unit_is_asked_about_before_anything_is_traced(budg
 
 def test_percent_is_answered_in_percent_that_works_and_in_bytes() -> None:
     model, inputs = case("mlp").build()
-    error = caught_from(lambda: remat.torch.fit(model, inputs, "10%", time_limit=2.0))
+    error = caught_from(lambda: remat.torch.fit(model, inputs, "10%", accumulate=False))
     assert isinstance(error, remat.InfeasibleError)
     text = str(error)
     assert re.match(r"the budget of 10% \([0-9.]+ [KM]iB, \d+ bytes\) is impossible for this step: ", text)
     known = re.search(r"known to work: ([0-9.]+%) \([0-9.]+ [KM]iB, (\d+) bytes\)$", text)
     assert known is not None
     assert int(known[2]) == error.smallest_known
-    assert remat.torch.fit(model, inputs, known[1], time_limit=2.0).remat.plan.steps
+    assert remat.torch.fit(model, inputs, known[1], accumulate=False).remat.plan.steps
 
 
 def test_bytes_are_answered_in_units_and_bytes_with_the_reserve() -> None:
     model, inputs = case("mlp").build()
-    error = caught_from(lambda: remat.torch.fit(model, inputs, "2KiB", reserve="1KiB", time_limit=2.0))
+    error = caught_from(lambda: remat.torch.fit(model, inputs, "2KiB", reserve="1KiB", accumulate=False))
     assert str(error).startswith("the budget of 2.00 KiB (2048 bytes) is impossible for this step: ")
     assert "1.00 KiB (1024 bytes) of them reserved" in str(error)
     assert f"({error.floor} bytes)" in str(error)

@@ -197,9 +197,9 @@ def accumulate_hooks(tensor: torch.Tensor) -> list[Callable[..., Any]]:
     return list(hooks.values()) if hooks else []
 
 
-def has_hooks(tensor: torch.Tensor) -> bool:
-    """Does autograd call anything with the gradient of a leaf, or after it? `_backward_hooks` of tensors."""
-    return bool(tensor._backward_hooks) or bool(tensor._post_accumulate_grad_hooks)
+def has_tensor_hooks(tensor: torch.Tensor) -> bool:
+    """Does autograd call anything with the gradient of a leaf? `_backward_hooks` of tensors."""
+    return bool(tensor._backward_hooks)
 
 
 def optimizers_in_backward(parameter: torch.Tensor) -> list[torch.optim.Optimizer]:
@@ -358,7 +358,7 @@ __all__ = [
     "get_compilation_metrics",
     "graph_break_reasons",
     "graph_task",
-    "has_hooks",
+    "has_tensor_hooks",
     "in_data_parallel",
     "inductor",
     "innermost_backend",

@@ -19,9 +19,10 @@ import torch
 
 from ..base.private import (
     BackwardCFunction,
+    accumulate_hooks,
     accumulated_leaf,
     graph_task,
-    has_hooks,
+    has_tensor_hooks,
     local_part,
     running_backwards,
     will_execute,
@@ -31,7 +32,7 @@ from ..trace.gradients import Taker, hand_over
 
 def may_be_added(leaf: torch.Tensor, grad: torch.Tensor | None) -> bool:
     """Is adding to this gradient all that autograd does with the next one of the leaf? None: one like it."""
-    if has_hooks(leaf) or local_part(leaf) is not leaf:
+    if has_tensor_hooks(leaf) or accumulate_hooks(leaf) or local_part(leaf) is not leaf:
         return False
     return leaf.layout is torch.strided if grad is None else is_like(leaf, grad)
 

@@ -105,7 +105,7 @@ class Preparation:
         """What to say where the budget does not do for every kind of step."""
         if len(self._kinds()) == 1:
             return missed[False]
-        named = {False: "a step without existing gradients", True: "a step that adds to existing gradients"}
+        named = {False: "a step that makes its gradients", True: "a step that adds to existing gradients"}
         least = {}
         for adds in self._kinds():
             if adds not in missed:
@@ -116,8 +116,8 @@ class Preparation:
         which = named[False not in missed]
         amounts = "; ".join(f"{named[adds]}: {exact_bytes(size)}" for adds, size in least.items())
         return type(worst)(
-            f"{which}: {worst} (smallest budgets known to work: {amounts}; accumulate=False or True plans "
-            "for one of them alone)",
+            f"{worst} (this is {which}; smallest budgets known to work for {amounts}; accumulate=False or "
+            "True plans for one of them alone)",
             floor=max(error.floor for error in missed.values()),
             smallest_known=max(least.values()),
         )

@@ -17,7 +17,7 @@ import torch
 import remat
 
 from ..base.optimizers import step_alone
-from ..base.private import accumulate_hooks, optimizers_in_backward, refuse_clipping
+from ..base.private import accumulate_hooks, has_tensor_hooks, optimizers_in_backward, refuse_clipping
 from ..trace.gradients import STEPPED_KIND, End
 
 _Group = Mapping[str, Any]
@@ -86,7 +86,7 @@ class Stepping:
     def step_of(self, leaf: torch.Tensor) -> Callable[[torch.Tensor], None] | None:
         """What lets a parameter step and drops its gradient, where nothing else is to be done with it."""
         hooks = [hook for hook in accumulate_hooks(leaf) if not isinstance(hook, StepHook)]
-        if leaf._backward_hooks or hooks or leaf.untyped_storage().nbytes() != leaf.nbytes:
+        if has_tensor_hooks(leaf) or hooks or leaf.untyped_storage().nbytes() != leaf.nbytes:
             return None
         if self.hook is not None and self.hook.group(leaf) is not None:
             return self.hook.step
