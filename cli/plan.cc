@@ -1,8 +1,10 @@
 // remat plan: one problem, one planner, one plan.
 #include <iostream>
 
+#include "chart.h"
 #include "commands.h"
 #include "common.h"
+#include "people.h"
 #include "remat/arena.h"
 #include "remat/bounds.h"
 #include "remat/error.h"
@@ -168,6 +170,11 @@ int PlanCommand::run() {
     for (const auto& [name, count] : result.counters) said["counter." + name] = count;
   }
   print(said, json, {.time_unit = std::string(loaded.graph.time_unit)});
+  if (has_plan(result) && !json) {
+    const std::string chart =
+        memory_chart(loaded.graph, *result.plan, keep_all_peak, terminal_columns(), wants_colours());
+    if (!chart.empty()) std::cout << "\nmemory by step, up to the keep-all peak:\n" << chart;
+  }
   if (code != kOk) std::cerr << "remat: " << one_line(message) << "\n";
   return code;
 }
