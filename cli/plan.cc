@@ -1,4 +1,6 @@
 // remat plan: one problem, one planner, one plan.
+#include <unistd.h>
+
 #include <iostream>
 
 #include "chart.h"
@@ -170,7 +172,7 @@ int PlanCommand::run() {
     for (const auto& [name, count] : result.counters) said["counter." + name] = count;
   }
   print(said, json, {.time_unit = std::string(loaded.graph.time_unit)});
-  if (has_plan(result) && !json) {
+  if (has_plan(result) && !json && ::isatty(STDOUT_FILENO) == 1) {
     const std::string chart =
         memory_chart(loaded.graph, *result.plan, keep_all_peak, terminal_columns(), wants_colours());
     if (!chart.empty()) std::cout << "\nmemory by step, up to the keep-all peak:\n" << chart;
