@@ -178,6 +178,31 @@ def test_a_late_gradient_does_not_update_running_statistics_twice() -> None:
     assert equal(list(expected.buffers()), list(fitted.buffers()))
 
 
+class Apart(nn.Module):
+    """Two graphs; the first has a gradient only where its result is used aside."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.body, self.head = nn.Sequential(nn.Linear(8, 32), nn.Dropout(0.5)), nn.Linear(32, 4)
+
+    def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        hidden = self.body(x)
+        torch._dynamo.graph_break()
+        return self.head(hidden.detach()).square().sum(), hidden
+
+
+def test_a_late_gradient_of_a_graph_that_had_none_knows_its_random_numbers() -> None:
+    torch.manual_seed(0)
+    model, x = Apart(), torch.randn(16, 8)
+    expected = copy.deepcopy(model)
+    fitted = fit(model, x, "100%", loss=lambda outputs: outputs[0])
+    for m in (expected, fitted):
+        torch.manual_seed(5)
+        loss, aside = m(x)
+        (loss + aside.square().sum()).backward()
+    assert equal(gradients(expected), gradients(fitted))
+
+
 def test_a_late_gradient_counts_in_the_first_call_for_other_shapes() -> None:
     model, tokens = build()
     expected = copy.deepcopy(model)

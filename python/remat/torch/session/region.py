@@ -206,7 +206,8 @@ class Region:
             self.shared.watch.forward(planned.report, device)
             self._held += planned.held
         if variant.use.cut and not self.shared.is_preparing:
-            random = planned is not None and planned.is_random
+            # Of a graph of which no result had a gradient nothing is known.
+            random = planned is None or planned.is_random
             overwritten = self._overwritten if self._overwritten is not None else _may_be_overwritten(args)
             replay = Replay(variant.gm, args, overwritten, random, self._note_late_gradient)
         first = self._first_step(planned, device)
