@@ -17,6 +17,7 @@ Options read_options(const PlanOptions& given) {
   OptionReader reader(given, "auto");
   constexpr double kLeast = 1e-3;  // of a share
   reader.number("retention", o.retention, kLeast, 1)
+      .number("large_retention", o.large_retention, kLeast, 1)
       .number("chain_gap", o.chain_gap, 0, 1e9)
       .number("chain", o.chain, kLeast, 1)
       .number("first_chain", o.first_chain, kLeast, 1)
@@ -67,7 +68,7 @@ class Schedule {
 
  private:
   void first_plans() {
-    plan_with("retention", own_.retention);
+    plan_with("retention", num_ops() < own_.large_ops ? own_.retention : own_.large_retention);
     // Chains at low budgets; the search from these plans costs more the larger the graph is.
     if (!has_plan(best_)) {
       plan_with("rotor", own_.first_chain, {{"first", "on"}});

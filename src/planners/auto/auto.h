@@ -11,9 +11,10 @@ namespace remat::automatic {
 /// measured to be worth stands in docs/planners/auto.md; bench/quality/settings.py measures it again.
 struct Options {
   double retention = 0.2;
-  double chain_gap = 0.01;   ///< rotor also where there is a plan this far above the bound
-  double chain = 0.2;        ///< rotor then, all its views
-  double first_chain = 0.5;  ///< rotor without a plan, until its first one
+  double large_retention = 0.6;  ///< of large graphs, where all others take far longer
+  double chain_gap = 0.01;       ///< rotor also where there is a plan this far above the bound
+  double chain = 0.2;            ///< rotor then, all its views
+  double first_chain = 0.5;      ///< rotor without a plan, until its first one
   double greedy = 0.05;
   double tree_gap = 0.3;  ///< tw_remat also where there is a plan this far above the bound
   double tree = 0.6;

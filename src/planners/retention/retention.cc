@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <functional>
 #include <utility>
 
 #include "exact/retention_cut.h"
@@ -62,6 +63,66 @@ Graph unrolled(const Graph& graph, const Plan& plan) {
   return builder.build();
 }
 
+/// Forbids reruns that hold memory at the step and live on, the longest first, of so many bytes. There they
+/// are as much in the way as if they had been kept. False where there are none.
+bool rule_out_reruns(Graph& graph, OpId at, const Plan& plan, StepId step, Bytes amount) {
+  std::vector<InstanceLife> held;
+  for (const InstanceLife& life : instance_lives(graph, plan)) {
+    const OpId maker = graph.producer[life.value];
+    const bool is_rerun = maker < at && life.first.index() > at.index();
+    if (is_rerun && life.first <= step && step < life.end && graph.recomputable[maker]) held.push_back(life);
+  }
+  std::stable_sort(held.begin(), held.end(),
+                   [](const InstanceLife& a, const InstanceLife& b) { return a.end > b.end; });
+  for (const InstanceLife& life : held) {
+    if (amount <= Bytes()) break;
+    graph.recomputable[graph.producer[life.value]] = false;
+    amount -= graph.bytes[life.value];
+  }
+  return !held.empty();
+}
+
+/// Plans by choices at the moment of the keep-all peak, each of a smaller peak. Where one is over the budget
+/// later on, because what ran again for one op is held for others, such reruns are ruled out and the choice
+/// is made again: as many bytes as the step is over the budget, times two, and less where that was too much.
+/// Where no ruling helps, the moment gets less memory.
+std::vector<Plan> first_moment_plans(const Graph& graph, Bytes budget, Limits& limits) {
+  std::vector<Plan> plans;
+  Simulation least = simulate(graph, keep_all_plan(graph));
+  const OpId at(least.peak_step.index());
+  Graph ruled = graph;
+  IndexVector<OpId, bool> before = graph.recomputable;  // the last ruling
+  Bytes room = budget;
+  std::int64_t share = 4;  // halves of the excess
+  for (int round = 0; round < kMostMoments && least.peak > budget && !limits.reached(); ++round) {
+    const RetentionResult found = solve_retention(ruled, at, room, OrderMode::kFixed, kMostTicks, &limits);
+    limits.spend(1 + found.ticks / kTicksPerUnit);
+    bool helped = false;
+    if (found.choice) {
+      Plan plan = polish::without_unread_steps(graph, plan_of(ruled, *found.choice));
+      const Simulation cost = simulate(graph, plan);
+      helped = cost.peak < least.peak;
+      if (helped) {
+        least = cost;
+        plans.push_back(std::move(plan));
+        before = ruled.recomputable;
+      }
+    }
+    const Bytes excess = least.peak - budget;
+    if (plans.empty() || (!helped && share == 0)) break;
+    if (!helped) {
+      ruled.recomputable = before;
+      share /= 2;
+    }
+    const Bytes amount(excess.count() / 2 * share);
+    if (amount == Bytes() || !rule_out_reruns(ruled, at, plans.back(), least.peak_step, amount)) {
+      share = 0;
+      room -= excess;
+    }
+  }
+  return plans;
+}
+
 /// The plan with the best choice at its dearest step, or the plan itself.
 Plan relieved(const Graph& graph, const Plan& plan, StepId dearest, Bytes budget, Limits& limits) {
   if (!can_unroll(graph, plan)) return plan;
@@ -76,26 +137,8 @@ Plan relieved(const Graph& graph, const Plan& plan, StepId dearest, Bytes budget
   return polish::without_unread_steps(graph, next);
 }
 
-PlanResult run(const Problem& problem, const PlanOptions& given, Limits& limits) {
-  bool buy_back = true;
-  OptionReader(given, "retention").flag("buy_back", buy_back).finish();
-  const Graph& graph = *problem.graph;
-  Incumbent best(problem, "retention", limits);
-  best.offer(keep_all_plan(graph));
-  std::int64_t moments = 0;
-  for (Plan& plan : candidate_plans(graph, problem.budget, limits)) {
-    ++moments;
-    if (buy_back && !limits.reached()) plan = polish::buy_back(graph, plan, problem.budget, limits);
-    best.offer(std::move(plan));
-  }
-  return best.result({{"moments", moments}});
-}
-
-}  // namespace
-
-std::vector<Plan> candidate_plans(const Graph& graph, Bytes budget, Limits& limits) {
-  std::vector<Plan> plans;
-  Plan plan = keep_all_plan(graph);
+/// Goes on from the plan moment by moment, and adds the plans on the way.
+void relieve(const Graph& graph, Plan plan, Bytes budget, Limits& limits, std::vector<Plan>& plans) {
   Bytes least;
   int without_gain = 0;
   for (int moment = 0; moment < kMostMoments && !limits.reached(); ++moment) {
@@ -111,6 +154,36 @@ std::vector<Plan> candidate_plans(const Graph& graph, Bytes budget, Limits& limi
     plan = std::move(next);
     plans.push_back(plan);
   }
+}
+
+PlanResult run(const Problem& problem, const PlanOptions& given, Limits& limits) {
+  bool buy_back = true;
+  OptionReader(given, "retention").flag("buy_back", buy_back).finish();
+  const Graph& graph = *problem.graph;
+  Incumbent best(problem, "retention", limits);
+  best.offer(keep_all_plan(graph));
+  std::vector<Plan> plans = candidate_plans(graph, problem.budget, limits);
+  const std::int64_t moments = std::ssize(plans);
+  // Where some fit, the others were steps on the way.
+  const auto fits = [&](const Plan& plan) { return simulate(graph, plan).peak <= problem.budget; };
+  if (std::ranges::any_of(plans, fits)) std::erase_if(plans, std::not_fn(fits));
+  for (Plan& plan : plans) {
+    if (buy_back && !limits.reached()) plan = polish::buy_back(graph, plan, problem.budget, limits);
+    best.offer(std::move(plan));
+  }
+  return best.result({{"moments", moments}});
+}
+
+}  // namespace
+
+std::vector<Plan> candidate_plans(const Graph& graph, Bytes budget, Limits& limits) {
+  std::vector<Plan> plans = first_moment_plans(graph, budget, limits);
+  if (plans.empty()) return plans;
+  const Plan first = plans.front();
+  relieve(graph, Plan(plans.back()), budget, limits, plans);
+  // Where the first moment is not all, either way may come to the better plan.
+  Limits part(limits, 0.5);
+  if (plans.size() > 1) relieve(graph, first, budget, part, plans);
   return plans;
 }
 
