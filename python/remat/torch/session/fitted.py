@@ -10,6 +10,7 @@ import torch
 
 from ..base.errors import errors_stand_alone
 from ..base.private import COMPILED_CALL, compiled_apart, eager_call
+from ..plan.report import PlanReport
 from ..run.generators import generator_states
 from .proof import Step, copies, traced_alone
 from .session import Session
@@ -50,22 +51,22 @@ def _compiled_call(call: Callable[..., Any], session: Session) -> Callable[..., 
 
 
 def _proved(traced: Callable[..., Any], model: torch.nn.Module, session: Session) -> Callable[..., Any]:
-    """Calls that compare a step with the same in eager mode wherever a new plan came up.
+    """Calls that compare a step with the same in eager mode the first time that its plans run.
 
     traced: calls of the model through the session's backend.
     """
     shared, call = session.shared, eager_call(model)
-    known = 0
+    proved: list[PlanReport] = []
 
     @errors_stand_alone
     def run(*args: Any, **kwargs: Any) -> Any:
-        nonlocal known
         if shared.is_preparing or not torch.is_grad_enabled() or session.in_flight():
             return traced(*args, **kwargs)
         arguments = copies((args, kwargs))
         snapshot, states = Snapshot(model), generator_states()
         results = traced(*args, **kwargs)
-        if shared.plans == known:
+        used = list(shared.watch.open.reports) if shared.watch.open is not None else []
+        if all(any(report is known for known in proved) for report in used):
             return results
         del results
         step = Step(
@@ -80,7 +81,7 @@ def _proved(traced: Callable[..., Any], model: torch.nn.Module, session: Session
         )
         with shared.proving():
             step.prove(states)
-        known = shared.plans
+        proved.extend(used)
         return traced(*args, **kwargs)
 
     return run

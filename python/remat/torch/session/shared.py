@@ -18,7 +18,6 @@ class Shared:
     """Options, what is in memory beside the graphs, what is in flight together, the way to plans, reports.
 
     is_preparing: calls are those of `fit` itself. is_proving: they are compared with eager mode.
-    plans: how many were made so far.
     bookkeeping: held by a thread while it notes its call.
     backward_starts: called when the backward of a graph does.
     """
@@ -37,13 +36,11 @@ class Shared:
         self.watch = StepWatch()
         self.report = ModelReport()
         self.is_preparing = self.is_proving = False
-        self.plans = 0
         self.bookkeeping = threading.RLock()
         self.backward_starts = backward_starts
 
     def note_plan(self, report: PlanReport) -> None:
         self.report.add(report)
-        self.plans += 1
 
     @contextmanager
     def proving(self) -> Iterator[None]:
