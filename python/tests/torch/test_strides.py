@@ -82,3 +82,22 @@ def test_the_group_norm_of_a_channels_last_image_is_one() -> None:
     image = torch.randn(2, 3, 6, 6).to(memory_format=torch.channels_last)
     found = remat.torch.verify(model, image, steps=1, costs="roofline", time_limit=0.1)
     assert found.differences == ()
+
+
+class NormedSequence(nn.Module):
+    """A batch norm over the features of a sequence, which stand in the middle for that."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.norm = nn.Linear(8, 8), nn.BatchNorm1d(8)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return F.dropout(self.norm(self.first(x).transpose(1, 2)).transpose(1, 2), 0.2, True).tanh().sum()
+
+
+def test_the_batch_norm_of_a_transposed_sequence_is_contiguous_before_it_is_turned_back() -> None:
+    torch.manual_seed(0)
+    found = remat.torch.verify(
+        NormedSequence(), torch.randn(2, 5, 8), steps=1, costs="roofline", time_limit=0.1
+    )
+    assert found.differences == ()

@@ -33,6 +33,7 @@ from torch._C._profiler import (
     _ExperimentalConfig,
     _ExtraFields_Allocation as AllocationFields,
 )
+from torch._decomp import decomposition_table
 from torch._dynamo import convert_frame, symbolic_convert, utils as dynamo_utils
 from torch._dynamo.utils import get_compilation_metrics, graph_break_reasons
 from torch._functorch import config as functorch_config, partitioners
@@ -350,6 +351,7 @@ __all__ = [
     "builtin",
     "compiled_apart",
     "convert_frame",
+    "decomposition_table",
     "detect_fake_mode",
     "eager_call",
     "forget_kernels",

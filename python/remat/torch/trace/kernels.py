@@ -5,6 +5,7 @@ from __future__ import annotations
 import operator
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
+from functools import wraps
 from typing import Any
 
 import torch
@@ -14,6 +15,7 @@ from ..base.private import (
     DispatchKey,
     _AutoDispatchBelowAutograd,
     _dispatch_get_all_op_names,
+    decomposition_table,
     detect_fake_mode,
     forget_kernels,
     storage_id,
@@ -22,7 +24,18 @@ from ..base.private import (
 
 _LSTM: Any = torch.ops.aten.mkldnn_rnn_layer.default
 _LSTM_BACKWARD: Any = torch.ops.aten.mkldnn_rnn_layer_backward.default
-_GROUP_NORM: Any = torch.ops.aten.native_group_norm.default
+_aten: Any = torch.ops.aten
+# By op: which argument has the memory format of the first result; None if that is always contiguous.
+_NORMS: dict[Any, int | None] = {
+    _aten.native_group_norm.default: 0,
+    _aten.native_group_norm_backward.default: 1,
+    _aten.native_batch_norm.default: 0,
+    _aten.native_batch_norm_backward.default: 1,
+    _aten._native_batch_norm_legit.default: 0,
+    _aten._native_batch_norm_legit.no_stats: 0,
+    _aten._native_batch_norm_legit_functional.default: 0,
+    _aten.native_layer_norm_backward.default: None,
+}
 _DROPOUT: Any = torch.ops.aten.native_dropout.default
 _DROPOUT_BACKWARD: Any = torch.ops.aten.native_dropout_backward.default
 _RECURRENT = {"lstm", "gru", "rnn_tanh", "rnn_relu"}
@@ -42,33 +55,44 @@ def _decomposed_ops() -> list[Any]:
 
 @contextmanager
 def eager_kernels(device: torch.device) -> Iterator[None]:
-    """Trace interpolation, recurrent layers and group norms as the ops that eager mode runs on the device.
+    """Trace interpolation, recurrent layers and norms as the ops that eager mode runs on the device.
 
     PyTorch replaces the first two while tracing by arithmetic in Python, whose results differ from eager's in
-    the last bits. 2.14 takes group norms of channels-last images for contiguous, which they are not on a CPU.
+    the last bits. It traces batch norms of transposed tensors as transposed (on a CPU they are contiguous),
+    the gradients of norms with the strides of what comes back, and in 2.14 group norms of channels-last images
+    as contiguous (they are channels-last).
     """
-    with _replaced_kernels(), _group_norm_strides() if device.type == "cpu" else nullcontext():
+    with _replaced_kernels(), _strides_of_norms() if device.type == "cpu" else nullcontext():
         yield
 
 
 @contextmanager
-def _group_norm_strides() -> Iterator[None]:
-    meta = _GROUP_NORM.py_kernels.get(DispatchKey.Meta)
-    if meta is None:
-        yield
-        return
-
-    def as_on_the_cpu(x: torch.Tensor, *args: Any) -> tuple[torch.Tensor, ...]:
-        result, *statistics = meta(x, *args)
-        return (result.contiguous(memory_format=suggest_memory_format(x)), *statistics)
-
-    _GROUP_NORM.py_kernels[DispatchKey.Meta] = as_on_the_cpu
-    forget_kernels(_GROUP_NORM)
+def _strides_of_norms() -> Iterator[None]:
+    """What tells the strides of norms says what they are on a CPU."""
+    tables: list[tuple[Any, Any, Any]] = [(op, op.py_kernels, DispatchKey.Meta) for op in _NORMS]
+    tables += [(op, decomposition_table, op) for op in _NORMS]
+    traced = [(op, table, key, table[key]) for op, table, key in tables if key in table]
+    for op, table, key, kernel in traced:
+        table[key] = _as_on_the_cpu(kernel, _NORMS[op])
+        forget_kernels(op)
     try:
         yield
     finally:
-        _GROUP_NORM.py_kernels[DispatchKey.Meta] = meta
-        forget_kernels(_GROUP_NORM)
+        for op, table, key, kernel in traced:
+            table[key] = kernel
+            forget_kernels(op)
+
+
+def _as_on_the_cpu(kernel: Callable[..., Any], like: int | None) -> Callable[..., Any]:
+    @wraps(kernel)
+    def traced(*args: Any, **kwargs: Any) -> Any:
+        result, *others = kernel(*args, **kwargs)
+        if result is not None:
+            memory = torch.contiguous_format if like is None else suggest_memory_format(args[like])
+            result = result.contiguous(memory_format=memory)
+        return (result, *others)
+
+    return traced
 
 
 @contextmanager
