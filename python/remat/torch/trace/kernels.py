@@ -59,8 +59,8 @@ def eager_kernels(device: torch.device) -> Iterator[None]:
 
     PyTorch replaces the first two while tracing by arithmetic in Python, whose results differ from eager's in
     the last bits. It traces batch norms of transposed tensors as transposed (on a CPU they are contiguous),
-    the gradients of norms with the strides of what comes back, and in 2.14 group norms of channels-last images
-    as contiguous (they are channels-last).
+    the gradients of norms with the strides of what comes back, and in 2.14 group norms of channels-last
+    images as contiguous (they are channels-last).
     """
     with _replaced_kernels(), _strides_of_norms() if device.type == "cpu" else nullcontext():
         yield
