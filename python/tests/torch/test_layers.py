@@ -246,7 +246,7 @@ def test_only_public_names_are_shown() -> None:
     assert all(getattr(remat.torch, name).__doc__ for name in dir(remat.torch))
     for module in (remat, remat.torch):
         assert not [n for n in dir(module) if n.startswith("_") or inspect.ismodule(getattr(module, n))]
-        assert len(pydoc.render_doc(module).splitlines()) < 100
+        assert len(pydoc.render_doc(module).splitlines()) < 110
 
 
 def test_nothing_beside_the_front_end_imports_torch() -> None:

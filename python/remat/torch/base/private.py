@@ -57,6 +57,12 @@ _partitioners: Any = partitioners
 SavedForBackwardsNoVcCheckAOTOutput: Any = getattr(
     descriptors, "SavedForBackwardsNoVcCheckAOTOutput", SavedForBackwardsAOTOutput
 )
+# Batch norms are traced as one of them.
+TRACED_BATCH_NORMS: Sequence[Any] = (
+    torch.ops.aten._native_batch_norm_legit.default,
+    torch.ops.aten._native_batch_norm_legit.no_stats,
+    torch.ops.aten._native_batch_norm_legit_functional.default,
+)
 # In 2.10 it takes methods of loggers alone, which are all that it is used for.
 IGNORED_LOGGING = next(
     name for name in ("ignore_logging_functions", "ignore_logger_methods") if hasattr(_dynamo.config, name)
@@ -228,13 +234,13 @@ def in_data_parallel() -> bool:
     return kind._get_active_ddp_module() is not None
 
 
+@functools.cache
 def refuse_clipping(check: Callable[[Sequence[torch.Tensor]], None]) -> None:
     """From here on this is asked of parameters before their gradients are clipped by a common norm.
-    `_clip_grads_with_norm_` of `torch.nn.utils.clip_grad`.
+    `_clip_grads_with_norm_` of `torch.nn.utils.clip_grad`, which has no hook.
     """
-    plain = clip_grad._clip_grads_with_norm_
-    if hasattr(plain, "remat_check"):
-        return
+    name = "_clip_grads_with_norm_"
+    plain = getattr(clip_grad, name)
 
     @functools.wraps(plain)
     def checked(parameters: Any, *args: Any, **kwargs: Any) -> Any:
@@ -242,8 +248,7 @@ def refuse_clipping(check: Callable[[Sequence[torch.Tensor]], None]) -> None:
         check(parameters)
         return plain(parameters, *args, **kwargs)
 
-    checked.remat_check = check  # type: ignore[attr-defined]
-    clip_grad._clip_grads_with_norm_ = checked  # type: ignore[assignment]
+    setattr(clip_grad, name, checked)
 
 
 def accumulated_leaf(node: Any) -> torch.Tensor | None:
@@ -325,6 +330,7 @@ __all__ = [
     "COMPILED_CALL",
     "IGNORED_LOGGING",
     "OPTIMIZER_HOOKS",
+    "TRACED_BATCH_NORMS",
     "AllocationFields",
     "BackwardCFunction",
     "CompileContext",

@@ -12,6 +12,7 @@ import torch
 from torch import fx
 
 from ..base.private import (
+    TRACED_BATCH_NORMS,
     DispatchKey,
     _AutoDispatchBelowAutograd,
     _dispatch_get_all_op_names,
@@ -31,9 +32,7 @@ _NORMS: dict[Any, int | None] = {
     _aten.native_group_norm_backward.default: 1,
     _aten.native_batch_norm.default: 0,
     _aten.native_batch_norm_backward.default: 1,
-    _aten._native_batch_norm_legit.default: 0,
-    _aten._native_batch_norm_legit.no_stats: 0,
-    _aten._native_batch_norm_legit_functional.default: 0,
+    **dict.fromkeys(TRACED_BATCH_NORMS, 0),
     _aten.native_layer_norm_backward.default: None,
 }
 _DROPOUT: Any = torch.ops.aten.native_dropout.default
