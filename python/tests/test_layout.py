@@ -42,7 +42,8 @@ def test_a_plan_s_layout_keeps_apart_what_lives_at_once(d: GraphDict, alignment:
     assert all(b.offset % alignment == 0 for b in layout.buffers)
     assert layout.arena == result.arena == result.best_arena == layout.resident + layout.pool
     assert result.arena >= result.arena_lower_bound >= result.live_peak >= plan.peak
-    if alignment == 1:
+    # In a layout an output has a place of its own, where in a plan it may take that of an input.
+    if alignment == 1 and not any("over" in op for op in d["ops"]):
         assert result.live_peak == plan.peak
     remat.check_layout(graph, plan, layout)
 

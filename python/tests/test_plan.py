@@ -18,10 +18,13 @@ def memory_by_definition(graph: remat.Graph, steps: list[int]) -> list[int]:
     births: list[tuple[int, int]] = []  # (value, step)
     newest: dict[int, int] = {}  # value -> instance
     last: list[int] = []
+    over: list[tuple[int, int, int]] = []  # (step, instance, bytes)
     for step, op in enumerate(steps):
         for value in graph.op_inputs(op):
             if graph.producers[value] >= 0:
                 last[newest[value]] = step
+        for value, output in graph.op(op).over:
+            over.append((step, newest[value], min(int(graph.bytes[value]), int(graph.bytes[output]))))
         for value in graph.op_outputs(op):
             newest[value] = len(births)
             births.append((value, step))
@@ -29,10 +32,14 @@ def memory_by_definition(graph: remat.Graph, steps: list[int]) -> list[int]:
     for value in graph.outputs:
         if value in newest:
             last[newest[value]] = len(steps) - 1
+    kept = {newest[value] for value in graph.outputs if value in newest}
     memory = [graph.resident + int(graph.workspaces[op]) for op in steps]
     for (value, birth), end in zip(births, last, strict=True):
         for step in range(birth, end + 1):
             memory[step] += int(graph.bytes[value])
+    for step, instance, both in over:
+        if last[instance] == step and instance not in kept:
+            memory[step] -= both
     return memory
 
 

@@ -15,6 +15,7 @@ from remat.planning import Effort
 from .base.errors import errors_stand_alone
 from .base.progress import ProgressLine, progress_line
 from .base.units import format_bytes
+from .cost.cost import Cost
 from .cost.files import write_costs
 from .cost.source import forget_measured
 from .plan.count import keep_all_peak_of, peak_of
@@ -214,8 +215,11 @@ def measure_costs(
         UsageError: the file cannot be written.
     """
     forget_measured()
-    captured = captured_step(model, sample_inputs, loss, options)
-    known = captured.pipeline.costs.of(captured.step)
+    known: dict[str, Cost] = {}
+    # `fit` plans steps that add to gradients, too.
+    for accumulate in (False, True):
+        captured = captured_step(model, sample_inputs, loss, {**options, "accumulate": accumulate})
+        known |= captured.pipeline.costs.of(captured.step)
     try:
         write_costs(path, known)
     except OSError as error:

@@ -97,6 +97,6 @@ def test_many_models_of_a_class_and_many_shapes_all_have_plans(
                 x = torch.randn(size, 32)
                 planned = trained(fitted, x)
                 assert all(a.equal(b) for a, b in zip(planned, trained(model, x), strict=True))
-            assert len(fitted.remat.parts) == 3
+            assert len([part for part in fitted.remat.parts if part.existing_gradients == 0]) == 3
     assert len({id(each.__code__) for each in compiled}) == (0 if isolated else 3)
     assert not caplog.records
