@@ -82,7 +82,7 @@ void check_report(const ReportContent& content);
 /// costs; UsageError for more plans than the format takes. A plan may be over its budget.
 std::string format_report(const ReportContent& content, ReportFormat format);
 
-/// A cell of a notebook: facts and a picture (SVG) in a <div>, without a script. Of a graph: memory by step
+/// A cell of a notebook: facts and a picture (SVG) in one block, without a script. Of a graph: memory by step
 /// when everything is kept.
 std::string notebook_html(const Graph& graph);
 /// Of a plan: what its record says.
