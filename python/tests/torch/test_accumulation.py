@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import copy
+import gc
 import logging
+import weakref
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -77,6 +79,21 @@ def test_a_second_step_holds_one_set_of_gradients_and_the_one_that_is_being_adde
     assert adding is not None
     filled = adding.by_category()
     assert 0 < filled.get("gradients of parameters", 0) <= 2 * largest
+
+
+def test_nothing_of_a_step_waits_for_the_garbage_collector() -> None:
+    _, fitted, x = fitted_pair()
+    fitted(x).backward()  # makes the plan that adds
+    given = torch.ones(())
+    dies = weakref.ref(given)
+    gc.collect()
+    gc.disable()
+    try:
+        fitted(x).backward(given)
+        del given
+        assert dies() is None
+    finally:
+        gc.enable()
 
 
 def test_gradients_that_are_asked_for_by_name_leave_and_existing_ones_stay(

@@ -9,6 +9,7 @@ import functools
 import inspect
 import os
 import sys
+import threading
 import types
 import warnings
 from collections.abc import Callable, Sequence
@@ -267,7 +268,10 @@ def running_backwards() -> list[Sequence[Any]]:
     """
     code = graph._engine_run_backward.__code__
     found = []
-    for top in sys._current_frames().values():
+    tops = sys._current_frames()
+    # This frame would hold itself, and with it all that its callers hold, until garbage is collected.
+    tops[threading.get_ident()] = sys._getframe(1)
+    for top in tops.values():
         frame: types.FrameType | None = top
         while frame is not None:
             if frame.f_code is code:
