@@ -26,6 +26,7 @@ FOREIGN = {
     "args", "grad", "meta", "param_groups", "state", "target",
     "ctx.index", "ctx.replay", "_boxed_call", "py_kernels", "linecache.cache", "__dict__",
     "convert_frame.catch_errors_wrapper", "_symbolic_trace.is_fx_symbolic_tracing",
+    "graph_compile.aot_dispatch_autograd_graph", "meta.memory_format",
     "symbolic_convert.format_loop_skip_frame_message", "dynamo_utils._get_dynamo_config_for_logging",
 }  # fmt: skip
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable
 
 import pytest
@@ -101,3 +102,84 @@ def test_the_batch_norm_of_a_transposed_sequence_is_contiguous_before_it_is_turn
         NormedSequence(), torch.randn(2, 5, 8), steps=1, costs="roofline", time_limit=0.1
     )
     assert found.differences == ()
+
+
+class Scaled(nn.Module):
+    """Returns an image, or a sequence that was turned, or a view of one: the loss is another's business."""
+
+    def __init__(self, kind: str) -> None:
+        super().__init__()
+        self.kind = kind
+        self.linear, self.norm = nn.Linear(16, 16), nn.BatchNorm1d(16)
+        self.conv, self.scale = nn.Conv2d(3, 16, 3, padding=1), nn.Parameter(torch.randn(16))
+        if kind == "image":
+            self.to(memory_format=torch.channels_last)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        if self.kind == "image":
+            return self.conv(x) * self.scale[:, None, None]
+        x = self.norm(self.linear(x).transpose(1, 2) * self.scale[:, None])
+        return x.transpose(1, 2) if self.kind == "view" else x.transpose(1, 2) * self.scale
+
+    def sample(self) -> torch.Tensor:
+        if self.kind == "image":
+            return torch.randn(4, 3, 32, 32).to(memory_format=torch.channels_last)
+        return torch.randn(8, 24, 16)
+
+
+LOSSES: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
+    "mean": lambda y: y.mean(),
+    "square": lambda y: y.square().mean(),
+    "cross entropy": lambda y: F.cross_entropy(
+        y, torch.zeros(y.shape[0], *y.shape[2:], dtype=torch.long).fill_(3)
+    ),
+    "rows": lambda y: y.reshape(-1, y.shape[-1]).log_softmax(1)[:, 0].sum(),
+    "part": lambda y: y[:, 1:].tanh().sum(),
+}
+
+
+def _gradients(
+    model: nn.Module, x: torch.Tensor, loss: Callable[[torch.Tensor], torch.Tensor]
+) -> list[torch.Tensor]:
+    model.zero_grad()
+    loss(model(x)).backward()
+    return [p.grad.clone() for p in model.parameters() if p.grad is not None]
+
+
+def _equal(a: list[torch.Tensor], b: list[torch.Tensor]) -> bool:
+    return all(x.equal(y) for x, y in zip(a, b, strict=True))
+
+
+@pytest.mark.parametrize("name", LOSSES)
+@pytest.mark.parametrize("kind", ["image", "turned", "view"])
+def test_gradients_of_outputs_have_the_strides_that_the_loss_gives_them(
+    kind: str, name: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    torch.manual_seed(0)
+    model, loss = Scaled(kind), LOSSES[name]
+    x = model.sample()
+    fitted = remat.torch.fit(copy.deepcopy(model), x, "120%", loss=loss, costs="roofline", time_limit=1.0)
+    for _ in range(2):
+        assert _equal(_gradients(fitted, x, loss), _gradients(model, x, loss))
+    assert "strides" not in caplog.text
+
+
+def test_strides_of_gradients_that_are_not_known_are_noticed(caplog: pytest.LogCaptureFixture) -> None:
+    torch.manual_seed(0)
+    model, loss = Scaled("image"), LOSSES["square"]
+    x = model.sample()
+    options = {"budget": "64MiB", "costs": "roofline", "time_limit": 1.0}
+    planned = torch.compile(copy.deepcopy(model), backend="remat", options=options)
+    for a, b in zip(_gradients(planned, x, loss), _gradients(model, x, loss), strict=True):
+        torch.testing.assert_close(a, b)
+    assert caplog.text.count("gradients of output[0] of graph 0 come with other strides") == 1
+    for _ in range(2):
+        assert _equal(_gradients(planned, x, loss), _gradients(model, x, loss))
+    # Those of another loss are copied.
+    for a, b in zip(
+        _gradients(planned, x, lambda y: y.tanh().sum()),
+        _gradients(model, x, lambda y: y.tanh().sum()),
+        strict=True,
+    ):
+        torch.testing.assert_close(a, b)
+    assert caplog.text.count("come with other strides") == 1

@@ -12,8 +12,9 @@ import sys
 import threading
 import types
 import warnings
-from collections.abc import Callable, Sequence
-from typing import Any
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any, cast
 
 import torch
 from torch import _dynamo
@@ -38,8 +39,14 @@ from torch._decomp import decomposition_table
 from torch._dynamo import convert_frame, symbolic_convert, utils as dynamo_utils
 from torch._dynamo.utils import get_compilation_metrics, graph_break_reasons
 from torch._functorch import config as functorch_config, partitioners
-from torch._functorch._aot_autograd import descriptors
-from torch._functorch._aot_autograd.descriptors import PlainAOTOutput, SavedForBackwardsAOTOutput
+from torch._functorch._aot_autograd import descriptors, graph_compile
+from torch._functorch._aot_autograd.descriptors import (
+    IntermediateBaseAOTOutput,
+    PlainAOTOutput,
+    SavedForBackwardsAOTOutput,
+    TangentAOTInput,
+)
+from torch._functorch._aot_autograd.schemas import MemoryFormatMeta, PlainTensorMeta
 from torch._functorch.aot_autograd import aot_module_simplified
 from torch._guards import CompileContext, detect_fake_mode
 from torch._inductor.custom_graph_pass import CustomPartitionerFn
@@ -155,6 +162,57 @@ def is_primal(node: torch.fx.Node) -> bool:
 def is_tangent(node: torch.fx.Node) -> bool:
     """Is it the gradient of an output? `_is_tangent` of partitioners."""
     return bool(_partitioners._is_tangent(node))
+
+
+def tangent_output(node: torch.fx.Node) -> Any:
+    """AOTAutograd's description of the output whose gradient a placeholder of a joint graph is, or None."""
+    described = node.meta.get("desc")
+    return described.output if isinstance(described, TangentAOTInput) else None
+
+
+def base_of(output: Any) -> PlainAOTOutput | None:
+    """The output that is a view of what is described, if any."""
+    shown = output.base_of if isinstance(output, IntermediateBaseAOTOutput) else None
+    return shown if isinstance(shown, PlainAOTOutput) else None
+
+
+class _Any:
+    def __eq__(self, other: object) -> bool:
+        return True
+
+    __hash__ = None  # type: ignore[assignment]
+
+
+@contextmanager
+def tangents_as_they_come(
+    strides: Callable[[Any, torch.Tensor], Sequence[int] | None],
+) -> Iterator[None]:
+    """While it lasts, AOTAutograd traces gradients of outputs with these strides, and what it compiles takes
+    them without a copy of those that have others. `aot_dispatch_autograd_graph`.
+
+    strides: from the description of an output and its gradient as it would be traced; None: like that.
+    """
+    original: Any = graph_compile.aot_dispatch_autograd_graph
+
+    def restrided(*args: Any, fw_metadata: Any, **kwargs: Any) -> Any:
+        tangents = fw_metadata.traced_tangents
+        metas, descriptions = fw_metadata.subclass_tangent_meta, fw_metadata.traced_tangents_descs
+        if len(metas) == len(tangents):
+            for i, (tangent, meta, described) in enumerate(zip(tangents, metas, descriptions, strict=True)):
+                if not isinstance(meta, PlainTensorMeta) or not isinstance(tangent, torch.Tensor):
+                    continue
+                wanted = strides(described.output, tangent)
+                if wanted is not None:
+                    tangents[i] = tangent.new_empty_strided(tangent.shape, wanted)
+                # Compared with the gradients that come.
+                meta.memory_format = MemoryFormatMeta(size=cast(Any, _Any()), stride=cast(Any, _Any()))
+        return original(*args, fw_metadata=fw_metadata, **kwargs)
+
+    graph_compile.aot_dispatch_autograd_graph = restrided
+    try:
+        yield
+    finally:
+        graph_compile.aot_dispatch_autograd_graph = original
 
 
 def storage_id(tensor: torch.Tensor) -> int:
@@ -358,6 +416,7 @@ __all__ = [
     "accumulate_hooks",
     "accumulated_leaf",
     "aot_module_simplified",
+    "base_of",
     "builtin",
     "compiled_apart",
     "convert_frame",
@@ -393,6 +452,8 @@ __all__ = [
     "storage_id",
     "suggest_memory_format",
     "takes_a_list",
+    "tangent_output",
+    "tangents_as_they_come",
     "will_execute",
     "write_count",
 ]

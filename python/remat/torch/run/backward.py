@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -13,6 +14,7 @@ from torch.multiprocessing.reductions import StorageWeakRef
 from ..base.nodes import SMALL
 from ..base.private import is_tangent, storage_id, takes_a_list
 from ..trace.gradients import handed_over
+from ..trace.tangents import Strides, same_strides, strides_to_trace
 
 
 class Watch:
@@ -62,18 +64,32 @@ def _adding(target: set[int], index: int) -> Callable[[Any], None]:
     return add
 
 
+@dataclass
+class Tangents:
+    """The gradients of outputs that a backward takes, in its order.
+
+    names: of the outputs. note_strides: told what strides they have, by name, where a trace with those would
+    differ. note_held: told at the end whether somebody still holds one.
+    """
+
+    note_strides: Callable[[dict[str, Strides]], None]
+    note_held: Callable[[bool], None]
+    names: Sequence[str] = ()
+
+    def note_names(self, names: Sequence[str]) -> None:
+        self.names = names
+
+
 def watch_tangents(
-    run: Callable[[list[Any]], Any],
-    gm: fx.GraphModule,
-    note: Callable[[bool], None],
-    instead: Callable[[], Any],
+    run: Callable[[list[Any]], Any], gm: fx.GraphModule, tangents: Tangents, instead: Callable[[], Any]
 ) -> Callable[[list[Any]], Any]:
-    """The backward half, which tells at its end whether somebody still holds a gradient of an output.
+    """The backward half, which sees what gradients of outputs come.
 
     instead: what it returns in place of its own results, or None.
     """
     placeholders = gm.graph.find_nodes(op="placeholder")
-    positions = [i for i, node in enumerate(placeholders) if is_tangent(node)]
+    traced = {i: node.meta["val"] for i, node in enumerate(placeholders) if is_tangent(node)}
+    names = dict(zip(traced, tangents.names, strict=True))
 
     def watched(args: list[Any]) -> Any:
         with handed_over():
@@ -84,12 +100,27 @@ def watch_tangents(
         if given is not None:
             args.clear()
             return given
-        storages = [args[i].untyped_storage() for i in positions]
+        as_traced(args)
+        storages = [args[i].untyped_storage() for i in traced]
         refs = [StorageWeakRef(storage) for storage in storages if storage.nbytes() > SMALL]
         del storages
         results = run(args)
         own = {storage_id(t) for t in results if isinstance(t, torch.Tensor)}
-        note(any(not ref.expired() and ref.cdata not in own for ref in refs))
+        tangents.note_held(any(not ref.expired() and ref.cdata not in own for ref in refs))
         return results
+
+    def as_traced(args: list[Any]) -> None:
+        """Copies gradients that have other strides."""
+        seen: dict[str, Strides] = {}
+        for i, like in traced.items():
+            if same_strides(like.shape, args[i].stride(), like.stride()):
+                continue
+            strides = strides_to_trace(args[i])
+            if strides is not None:
+                seen[names[i]] = strides
+            copy = torch.empty_strided(like.shape, like.stride(), dtype=like.dtype, device=args[i].device)
+            args[i] = copy.copy_(args[i])
+        if seen:
+            tangents.note_strides(seen)
 
     return takes_a_list(watched)

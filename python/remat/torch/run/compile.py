@@ -8,8 +8,9 @@ from typing import Any
 from torch import fx
 
 from ..base.nodes import outputs_of
-from ..base.private import aot_module_simplified
-from .backward import watch_tangents
+from ..base.private import aot_module_simplified, tangents_as_they_come
+from ..trace.tangents import TangentStrides, names_of_tangents
+from .backward import Tangents, watch_tangents
 from .codegen import boxed
 from .inductor import Partition
 from .record import recordable
@@ -20,14 +21,15 @@ def compile_in_order(
     gm: fx.GraphModule,
     args: Sequence[Any],
     partition: Partition,
-    done: Callable[[bool], None],
+    strides: TangentStrides,
+    tangents: Tangents,
     instead: Instead,
     verify: bool = False,
 ) -> Callable[..., Any]:
     """A graph of Dynamo, compiled for these inputs.
 
     partition: from the joint graph and the number of its forward outputs to the two halves.
-    done: called at the end of each backward, with whether somebody still holds a gradient of an output.
+    strides: of the gradients that the backward takes; tangents: told about those that come.
     instead: gradients that a backward returns in place of its own.
     verify: it may be asked what each op makes.
     """
@@ -39,20 +41,22 @@ def compile_in_order(
         return write_out(half)
 
     def compile_backward(half: fx.GraphModule, _: Sequence[Any]) -> Callable[[list[Any]], Any]:
-        return watch_tangents(write_out(half), half, done, instead.take)
+        return watch_tangents(write_out(half), half, tangents, instead.take)
 
     def split(joint: fx.GraphModule, _: Any, *, num_fwd_outputs: int, **__: Any) -> Any:
+        tangents.note_names(names_of_tangents(joint))
         halves = partition(joint, num_fwd_outputs)
         instead.note_results(len(outputs_of(halves[1])), num_inputs)
         return halves
 
-    run: Callable[..., Any] = aot_module_simplified(
-        gm,
-        list(args),
-        fw_compiler=compile_forward,
-        bw_compiler=compile_backward,
-        inference_compiler=compile_forward,
-        partition_fn=split,
-        keep_inference_input_mutations=True,
-    )
+    with tangents_as_they_come(strides.of):
+        run: Callable[..., Any] = aot_module_simplified(
+            gm,
+            list(args),
+            fw_compiler=compile_forward,
+            bw_compiler=compile_backward,
+            inference_compiler=compile_forward,
+            partition_fn=split,
+            keep_inference_input_mutations=True,
+        )
     return run

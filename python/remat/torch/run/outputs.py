@@ -10,7 +10,7 @@ the same (replay.py), and it is planned for from the next step on, for good.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
@@ -19,6 +19,7 @@ from torch import fx
 from ..base.nodes import output_node, outputs_of
 from ..base.private import BACKWARD_HOLDS_ARGUMENTS
 from ..base.step import OutputUse
+from ..trace.tangents import Strides, name_of_output
 
 
 @dataclass
@@ -28,6 +29,7 @@ class Usage:
     count: how many there are; differentiable: those that require a gradient.
     graded, held: outputs that got a gradient, and that were alive when a backward started; None before the
         first backward. tangents_held: was a gradient of an output alive after the backward?
+    strides: of gradients of outputs, by name (trace/tangents.py), where they are not as traced.
     """
 
     count: int
@@ -35,6 +37,7 @@ class Usage:
     graded: frozenset[int] | None = None
     held: frozenset[int] | None = None
     tangents_held: bool | None = None
+    strides: dict[str, Strides] = field(default_factory=dict)
 
     @classmethod
     def of(cls, gm: fx.GraphModule, stated: str | None) -> Usage:
@@ -60,9 +63,18 @@ class Usage:
     def without_gradient(self) -> frozenset[int]:
         return frozenset() if self.graded is None else self.differentiable - self.graded
 
-    def note_loss(self, graded: Iterable[int]) -> None:
-        """The outputs that got a gradient from the caller's loss, before any step."""
-        self.graded = frozenset(graded)
+    def note_loss(self, gradients: Iterable[Gradient | None]) -> None:
+        """What the caller's loss gave to the outputs, before any step; None: to more than an output."""
+        given = dict(enumerate(gradients))
+        self.graded = frozenset(i for i, gradient in given.items() if gradient is None or gradient.exists)
+        strides = {i: gradient.strides for i, gradient in given.items() if gradient is not None}
+        self.strides |= {name_of_output(i): each for i, each in strides.items() if each is not None}
+
+    def note_strides(self, seen: Mapping[str, Strides]) -> bool:
+        """Of gradients that came otherwise than they were traced. Were some of them not known?"""
+        new = {name: strides for name, strides in seen.items() if name not in self.strides}
+        self.strides |= new
+        return bool(new)
 
     def note(self, graded: set[int], held: set[int]) -> frozenset[int]:
         """Add what a backward shows; returns which outputs are held for the first time: all, at first."""
@@ -81,6 +93,14 @@ class Usage:
         spare = sum(output_bytes.get(i, 0) for i in now.cut - use.cut)
         spare += sum(output_bytes.get(i, 0) for i in now.dropped - use.dropped)
         return spare + tangent_bytes * (use.tangents_held and not now.tangents_held)
+
+
+@dataclass(frozen=True)
+class Gradient:
+    """What the caller's loss gives to an output. strides: None where they do not matter."""
+
+    exists: bool
+    strides: Strides | None
 
 
 def cut_off(gm: fx.GraphModule, outputs: frozenset[int]) -> fx.GraphModule:

@@ -16,6 +16,8 @@ from ..base.allocator import trace_allocations
 from ..base.errors import UnsupportedModelError
 from ..base.nodes import storage_bytes
 from ..base.units import exact_bytes
+from ..run.outputs import Gradient
+from ..trace.tangents import Strides, strides_to_trace
 from .fitted import call_with
 from .measure import measure_peak
 from .session import Session
@@ -147,8 +149,8 @@ class Preparation:
             self.session.note_loss(*_measured_loss(self.loss, outputs))
 
 
-def _measured_loss(loss: Loss, outputs: Any) -> tuple[int, int, dict[int, torch.Tensor]]:
-    """Bytes of the loss while it is computed and to the end, and leaves in place of the outputs, by address.
+def _measured_loss(loss: Loss, outputs: Any) -> tuple[int, int, dict[int, Gradient]]:
+    """Bytes of the loss while it is computed and to the end, and what it gives to the outputs, by address.
 
     Its workspace is what it and its backward need at their peak, on top of the outputs and their gradients.
     """
@@ -160,6 +162,11 @@ def _measured_loss(loss: Loss, outputs: Any) -> tuple[int, int, dict[int, torch.
 
     leaves_only = tree_map(as_leaf, outputs)
     leaves = [t for t in leaf_of.values() if isinstance(t, torch.Tensor) and t.requires_grad]
+    strides: dict[int, Strides | None] = {}
+    for key, leaf in leaf_of.items():
+        if isinstance(leaf, torch.Tensor) and leaf.requires_grad:
+            # What autograd accumulates into a leaf has the strides of the leaf.
+            leaf.register_hook(lambda gradient, key=key: strides.update({key: strides_to_trace(gradient)}))
     values: list[torch.Tensor] = []
 
     def run() -> None:
@@ -171,8 +178,12 @@ def _measured_loss(loss: Loss, outputs: Any) -> tuple[int, int, dict[int, torch.
     # The caller holds the loss (whose storage can be larger than it), and autograd its gradient.
     held = storage_bytes(values[0]) + values[0].nbytes
     gradients = sum(storage_bytes(t.grad) for t in leaves if t.grad is not None)
-    tensors = {key: leaf for key, leaf in leaf_of.items() if isinstance(leaf, torch.Tensor)}
-    return max(0, top - gradients - held), held, tensors
+    gradient_of = {
+        key: Gradient(leaf.grad is not None, strides.get(key))
+        for key, leaf in leaf_of.items()
+        if isinstance(leaf, torch.Tensor)
+    }
+    return max(0, top - gradients - held), held, gradient_of
 
 
 def _rise_of(run: Callable[[], None], devices: list[torch.device]) -> int:

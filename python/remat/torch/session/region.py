@@ -7,7 +7,7 @@ known which gradients exist already and which shapes come. Each combination of t
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Hashable, Iterable, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 from weakref import WeakSet
@@ -23,17 +23,18 @@ from ..base.step import OutputUse
 from ..base.storages import has_data
 from ..base.turns import one_at_a_time
 from ..plan.report import PlanReport
-from ..run.backward import Watch
+from ..run.backward import Tangents, Watch
 from ..run.compile import compile_in_order
 from ..run.generators import generator_states
 from ..run.inductor import FirstStep, compile_with_inductor
-from ..run.outputs import Usage, cut_off
+from ..run.outputs import Gradient, Usage, cut_off
 from ..run.replay import Instead, Replay
 from ..trace.fake import without_keeping
 from ..trace.kernels import eager_kernels
 from ..trace.masks import Masks
 from ..trace.origins import describe_input
 from ..trace.strides import EagerStrides
+from ..trace.tangents import Strides, TangentStrides
 from .accumulation import Ends
 from .pipeline import Call, CapturedOnlyError, Planned, device_of
 from .proof import Step, traced_alone
@@ -107,7 +108,7 @@ class Region:
         """
         for other in others:
             if other.usage.is_like(self.usage):
-                self.usage = replace(other.usage)
+                self.usage = replace(other.usage, strides=dict(other.usage.strides))
                 self._left = other._left
                 return
 
@@ -151,12 +152,9 @@ class Region:
         self._returned = self._run(lambda *args: without_keeping(self.gm, args), args)
         return self._returned
 
-    def note_loss(self, leaf_of: dict[int, torch.Tensor]) -> None:
-        """Learn which outputs got a gradient from the loss: leaf_of maps the address of an output to a leaf
-        that took its place.
-        """
-        leaves = [leaf_of.get(id(item)) for item in self._returned]
-        self.usage.note_loss(i for i, leaf in enumerate(leaves) if leaf is None or leaf.grad is not None)
+    def note_loss(self, gradient_of: Mapping[int, Gradient]) -> None:
+        """Learn what the loss gave to the outputs of the last call, by their address."""
+        self.usage.note_loss(gradient_of.get(id(item)) for item in self._returned)
         self._returned = []
 
     def in_flight(self) -> int:
@@ -307,6 +305,19 @@ class Region:
         self.usage.note({index}, set())
         self._surprise(f"output {index} of graph {self.number} gets a gradient; the graph ran again for it")
 
+    def _note_strides(self, seen: dict[str, Strides]) -> None:
+        """Gradients of outputs come with other strides than those that were traced."""
+        if self.shared.is_proving or not self.usage.note_strides(seen):
+            return
+        log.warning(
+            "gradients of %s of graph %d come with other strides than were taken for granted: in this step "
+            "the last bits of gradients can differ from eager mode, from the next step on they do not "
+            "(`fit` knows it before the first step if it is given the loss)",
+            ", ".join(sorted(seen)),
+            self.number,
+        )
+        self.shared.flight.plan_anew()
+
     def _note_backward(self, held: bool, variant: Variant, device: torch.device) -> None:
         """A backward ends: plan anew if the plan took for granted more than is needed.
 
@@ -361,8 +372,10 @@ class Region:
             ):
                 progress.tracing()
                 if in_order:
+                    strides = TangentStrides(gm, self.usage.strides)
+                    tangents = Tangents(self._note_strides, done)
                     verify = self.shared.options.verify
-                    run = compile_in_order(gm, args, partition, done, variant.instead, verify)
+                    run = compile_in_order(gm, args, partition, strides, tangents, variant.instead, verify)
                 else:
                     run = compile_with_inductor(gm, args, partition)
                 variant.compiled(run)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Hashable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
@@ -19,6 +19,7 @@ from ..base.private import _dynamo
 from ..base.units import format_bytes
 from ..plan.options import Options
 from ..plan.ranks import of_all_ranks
+from ..run.outputs import Gradient
 from ..trace.conversion import Spot, watch_conversions
 from .flight import InFlight
 from .region import Region
@@ -121,13 +122,13 @@ class Session:
         finally:
             self._probing = False
 
-    def note_loss(self, workspace: int, held: int, leaf_of: dict[int, torch.Tensor]) -> None:
-        """What the caller's loss takes while it is computed and to the end, and which outputs of the probed
-        calls it gives a gradient: leaf_of maps the address of an output to a leaf that took its place.
+    def note_loss(self, workspace: int, held: int, gradient_of: Mapping[int, Gradient]) -> None:
+        """What the caller's loss takes while it is computed and to the end, and what it gives to the outputs
+        of the probed calls, by their address.
         """
         self.shared.surroundings.count_loss(workspace, held)
         for region in self.regions:
-            region.note_loss(leaf_of)
+            region.note_loss(gradient_of)
 
     def count_unplanned(self, forward: Callable[[], Any], device: torch.device) -> None:
         """Notice what a forward leaves in memory that no plan accounts for, and plan anew with that much

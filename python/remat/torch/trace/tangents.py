@@ -1,0 +1,73 @@
+"""Strides of the gradients that the caller's loss hands to a backward.
+
+AOTAutograd traces a backward as if they had the strides of the outputs, and copies those that have not. Eager
+mode takes them as they are, and the kernels that read them, and sum over them, come to other last bits. What
+strides they have is known from the loss, or from the first backward, and traced from then on.
+
+Expanded gradients (of a sum) are traced like the outputs: a kernel that reads memory as the trace saw it could
+not be given any other gradient later.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import torch
+from torch import fx
+
+from ..base.nodes import outputs_of
+from ..base.private import PlainAOTOutput, base_of, is_tangent, tangent_output
+
+Strides = tuple[int, ...]
+
+
+def strides_to_trace(gradient: torch.Tensor) -> Strides | None:
+    """Of a gradient; None where they are not dense."""
+    if gradient.layout is not torch.strided or not torch.ops.aten.is_non_overlapping_and_dense(gradient):
+        return None
+    return gradient.stride()
+
+
+def same_strides(size: Sequence[int], a: Sequence[int], b: Sequence[int]) -> bool:
+    """As far as they say where an element stands."""
+    return all(n < 2 or x == y for n, x, y in zip(size, a, b, strict=True))
+
+
+def name_of_output(index: int) -> str:
+    """Under which the strides of its gradient are kept."""
+    return str(PlainAOTOutput(index).expr())
+
+
+def names_of_tangents(joint: fx.GraphModule) -> list[str]:
+    """Of the outputs whose gradients the backward takes, in the order in which it does."""
+    tangents = [node for node in joint.graph.find_nodes(op="placeholder") if is_tangent(node)]
+    outputs = [(node.name, tangent_output(node)) for node in tangents]
+    return [name if output is None else str(output.expr()) for name, output in outputs]
+
+
+class TangentStrides:
+    """What gradients of the outputs of a graph are traced with: what was seen, by name of the output."""
+
+    def __init__(self, gm: fx.GraphModule, seen: Mapping[str, Strides]) -> None:
+        self._gm, self._seen = gm, seen
+
+    def of(self, output: Any, tangent: torch.Tensor) -> Strides | None:
+        """output: its description by AOTAutograd; tangent: as that would trace it."""
+        seen = self._seen.get(output.expr())
+        if seen is None and (shown := base_of(output)) is not None:
+            seen = self._of_base(shown.idx, tangent)
+        return seen if seen is not None and len(seen) == tangent.dim() else None
+
+    def _of_base(self, index: int, base: torch.Tensor) -> Strides | None:
+        """Of what is returned is a view: autograd views its gradient alike."""
+        seen = self._seen.get(name_of_output(index))
+        item = outputs_of(self._gm)[index]
+        view = item.meta.get("example_value") if isinstance(item, fx.Node) else None
+        if seen is None or not isinstance(view, torch.Tensor) or view.numel() != base.numel():
+            return None
+        shown = {(n, s): at for n, s, at in zip(view.shape, view.stride(), seen, strict=True) if n > 1}
+        places = list(zip(base.shape, base.stride(), strict=True))
+        if any(n > 1 and (n, s) not in shown for n, s in places):
+            return None
+        return tuple(shown[n, s] if n > 1 else 1 for n, s in places)
