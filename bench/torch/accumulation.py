@@ -38,14 +38,13 @@ STATED: dict[str, Any] = {"outputs": "dropped"}
 STEPS, MICRO_BATCHES = 10, 4
 
 
-def least(model: nn.Module, inputs: Any, seconds: float, **options: Any) -> int:
-    """Bytes of the least peak found for a step."""
+def least(model: nn.Module, inputs: Any, seconds: float, **options: Any) -> tuple[int, int]:
+    """Bytes of the least peak found for a step, and those below which none is proved to go."""
     torch._dynamo.reset()
     graph = remat.torch.capture(model, inputs, **STATED, **options)
-    found = remat.plan(graph, objective="peak", time_limit=seconds).plan
-    assert found is not None
-    assert found.peak is not None
-    return found.peak
+    result = remat.plan(graph, objective="peak", time_limit=seconds)
+    assert result.peak is not None
+    return result.peak, result.peak_lower_bound
 
 
 def peaks(subject: Subject) -> tuple[int, int]:
@@ -83,11 +82,12 @@ def measured(name: str, size: str, seconds: float) -> Row:
     model, inputs = Setting(size=size).build(z)
     own: dict[str, Any] = {"loss": z.loss}
     row: Row = {"model": name}
-    row["first"] = least(copied(model), inputs, seconds, accumulate=False, **own)
-    row["second"] = least(copied(model), inputs, seconds, accumulate=True, **own)
+    row["first"], row["first_bound"] = least(copied(model), inputs, seconds, accumulate=False, **own)
+    row["second"], row["second_bound"] = least(copied(model), inputs, seconds, accumulate=True, **own)
     stepped = copied(model)
     sgd = torch.optim.SGD(stepped.parameters(), 1e-3)
-    row["inside"] = least(stepped, inputs, seconds, accumulate=False, optimizer=sgd, step="backward", **own)
+    inside = {"accumulate": False, "optimizer": sgd, "step": "backward"}
+    row["inside"], row["inside_bound"] = least(stepped, inputs, seconds, **inside, **own)
     eager = Subject(z, copied(model), inputs)
     row["eager_first"], row["eager_second"] = peaks(eager)
     gradients = [p.grad.nbytes for p in eager.model.parameters() if p.grad is not None]
@@ -113,8 +113,9 @@ def _mb(size: int) -> str:
 
 
 HEAD = (
-    "model|gradients MB|largest|least first|least second|above first|SGD inside|below, of gradients"
-    "|eager first / second|planned first / second|second beside eager|error of the predicted|time|equal"
+    "model|gradients MB|largest|least first|least second|proved|above first|SGD inside|proved"
+    "|below, of gradients|eager first / second|planned first / second|second beside eager"
+    "|error of the predicted|time|equal"
 )
 
 
@@ -129,8 +130,10 @@ def table(rows: list[Row]) -> str:
             _mb(r["largest"]),
             _mb(r["first"]),
             _mb(r["second"]),
+            _mb(r["second_bound"]),
             f"{(r['second'] - r['first']) / 1e6:+.2f}",
             _mb(r["inside"]),
+            _mb(r["inside_bound"]),
             f"{(r['first'] - r['inside']) / r['gradients']:.2f}",
             f"{_mb(r['eager_first'])} / {_mb(r['eager_second'])}",
             f"{_mb(r['planned_first'])} / {_mb(r['planned_second'])}",

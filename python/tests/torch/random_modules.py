@@ -10,7 +10,9 @@ import copy
 import logging
 import random
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
 from types import SimpleNamespace
 from typing import Any
 
@@ -285,7 +287,11 @@ IMAGE_RULES: list[Callable[[random.Random, int], Layer]] = [
 class RandomModule(nn.Module):
     """Layers with and without residual connections, a second input in the middle, and a loss alone or with
     another output; sequences, or images, most of them channels-last.
+
+    outside: is the loss made of what a call returns, by another?
     """
+
+    outside = False
 
     def __init__(self, draw: random.Random) -> None:
         super().__init__()
@@ -319,19 +325,33 @@ class RandomModule(nn.Module):
                 x = x * other.tanh()
             if i == self.late:
                 aside = x.tanh()
-        if self.form == "log_softmax":
-            loss = -x.log_softmax(-1)[..., 0].mean()
-        else:
-            loss = x.square().mean() if self.form == "mean" else x.sin().sum()
-        return loss if aside is None else (loss, aside)
+        result = x if self.outside else loss_by(self.form, x)
+        return result if aside is None else (result, aside)
 
 
-def loss_of(outputs: Any) -> torch.Tensor:
-    return outputs[0] if isinstance(outputs, tuple) else outputs
+def loss_by(form: str, x: torch.Tensor) -> torch.Tensor:
+    if form == "log_softmax":
+        return -x.log_softmax(-1)[..., 0].mean()
+    return x.square().mean() if form == "mean" else x.sin().sum()
 
 
-def loss_of_all(outputs: Any) -> torch.Tensor:
-    return outputs[0] + outputs[1].sum() if isinstance(outputs, tuple) else outputs
+@dataclass(frozen=True)
+class Loss:
+    """From what a call returns. form: of a loss that the model leaves to others; all: of the other output
+    too, if there is one?
+    """
+
+    form: str | None
+    all: bool = False
+
+    @classmethod
+    def of(cls, model: RandomModule) -> Loss:
+        return cls(model.form if model.outside else None)
+
+    def __call__(self, outputs: Any) -> torch.Tensor:
+        first, *others = outputs if isinstance(outputs, tuple) else (outputs,)
+        loss = first if self.form is None else loss_by(self.form, first)
+        return loss + others[0].sum() if self.all and others else loss
 
 
 def state(model: nn.Module) -> dict[str, Any]:
@@ -340,11 +360,13 @@ def state(model: nn.Module) -> dict[str, Any]:
     return {**{n: b.clone() for n, b in model.named_buffers()}, **numbers}
 
 
-def train(model: nn.Module, inputs: tuple[torch.Tensor, ...], accumulate: bool) -> dict[str, Any]:
+def train(
+    model: nn.Module, inputs: tuple[torch.Tensor, ...], loss_of: Loss, accumulate: bool
+) -> dict[str, Any]:
     """What three steps leave: in the last one all outputs get a gradient."""
     left: dict[str, Any] = {}
     torch.manual_seed(1)
-    for step, loss in enumerate((loss_of, loss_of, loss_of_all)):
+    for step, loss in enumerate((loss_of, loss_of, replace(loss_of, all=True))):
         if not accumulate:
             model.zero_grad()
         value = loss(model(*inputs))
@@ -367,6 +389,26 @@ def differences(a: dict[str, Any], b: dict[str, Any]) -> list[str]:
     return [n for n in {**a, **b} if n not in a or n not in b or bits(a[n]) != bits(b[n])]
 
 
+def close(a: Any, b: Any) -> bool:
+    """Equal but for rounding?"""
+    return torch.allclose(torch.as_tensor(a), torch.as_tensor(b), 1e-3, 1e-4, equal_nan=True)
+
+
+@contextmanager
+def warnings_of_strides() -> Iterator[list[str]]:
+    """That gradients of outputs come with other strides than were traced; nothing else is shown."""
+    said: list[str] = []
+    log, handler = logging.getLogger("remat.torch"), logging.Handler()
+    handler.emit = lambda record: said.append(record.getMessage())  # type: ignore[method-assign]
+    handler.addFilter(lambda record: "come with other strides" in record.getMessage())
+    before = log.handlers, log.propagate
+    log.handlers, log.propagate = [handler], False
+    try:
+        yield said
+    finally:
+        log.handlers, log.propagate = before
+
+
 def check(number: int) -> str | None:
     """What is wrong with a random module, in one line; a budget for which no plan is found is not."""
     torch._dynamo.reset()
@@ -381,20 +423,31 @@ def check(number: int) -> str | None:
     costs = draw.choice(["measured", "roofline", "roofline", "roofline"])
     # An output that the caller drops makes the measured peak lower than the prediction.
     outputs = "held" if costs == "measured" else draw.choice(["held", None])
+    model.outside = draw.random() < 0.3
+    loss = Loss.of(model)
     name = f"module {number}, {budget}, {[type(layer).__name__ for layer in model.layers]}"
     eager = copy.deepcopy(model)
     before = state(model)
+    options: Any = {"costs": costs, "work_limit": 20000, "time_limit": 5.0, "outputs": outputs}
+    once = is_compiled_once(model)
     try:
-        options: Any = {"costs": costs, "work_limit": 20000, "time_limit": 5.0, "outputs": outputs}
-        fitted = remat.torch.fit(model, inputs, budget, loss=loss_of, **options)
-        if found := differences(before, state(model)):
-            return f"{name}: fit changed {found}"
-        found = differences(train(eager, inputs, accumulate), train(fitted, inputs, accumulate))
+        with warnings_of_strides() as said:
+            fitted = remat.torch.fit(model, inputs, budget, loss=loss, **options)
+            if found := differences(before, state(model)):
+                return f"{name}: fit changed {found}"
+            expected, trained = (train(each, inputs, loss, accumulate) for each in (eager, fitted))
+        found = differences(expected, trained)
+        if said and not once:
+            # What comes from other graphs is not known in the first step.
+            rounded = [n for n in found if accumulate or n.startswith("step 0")]
+            found = [n for n in found if n not in rounded or not close(expected[n], trained[n])]
         if found:
             return f"{name}: {len(found)} differ: {found[:4]}"
-        return within(fitted, inputs, name) if costs == "measured" and is_compiled_once(model) else None
+        return within(fitted, inputs, loss, name) if costs == "measured" and once else None
     except remat.NoPlanError:
         return None
+    except remat.torch.UnsupportedModelError as error:
+        return None if not once and "compiled nothing" in str(error) else f"{name}: {error}"
 
 
 def is_compiled_once(model: nn.Module) -> bool:
@@ -407,7 +460,7 @@ def is_compiled_once(model: nn.Module) -> bool:
     )
 
 
-def within(fitted: nn.Module, inputs: tuple[torch.Tensor, ...], name: str) -> str | None:
+def within(fitted: nn.Module, inputs: tuple[torch.Tensor, ...], loss_of: Loss, name: str) -> str | None:
     """Does a step keep its budget, and the prediction?"""
     last: list[Any] = []
 
@@ -433,7 +486,6 @@ def main() -> int:
     parser.add_argument("--modules", type=int, default=100)
     asked = parser.parse_args()
     torch.set_num_threads(1)
-    logging.getLogger("remat.torch").setLevel(logging.ERROR)
     wrong = 0
     for number in range(asked.first, asked.first + asked.modules):
         try:

@@ -4,8 +4,8 @@ AOTAutograd traces a backward as if they had the strides of the outputs, and cop
 mode takes them as they are, and the kernels that read them, and sum over them, come to other last bits. What
 strides they have is known from the loss, or from the first backward, and traced from then on.
 
-Expanded gradients (of a sum) are traced like the outputs: a kernel that reads memory as the trace saw it could
-not be given any other gradient later.
+Expanded gradients (of a sum) are traced like the outputs: a kernel that reads memory as the trace saw it
+could not be given any other gradient later.
 """
 
 from __future__ import annotations
