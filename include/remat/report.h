@@ -49,6 +49,7 @@ IndexVector<StepId, KindSums> memory_by_kind(const Graph& graph, const Plan& pla
 struct ReportPlan {
   std::string title;
   PlanRecord record;
+  std::vector<Bytes> measured = {};  ///< the most at each step when it really ran; empty where it did not
 };
 
 /// A curve of overhead against memory under the name of its planner.
@@ -74,7 +75,7 @@ std::string_view to_string(ReportFormat format);
 ReportFormat parse_report_format(std::string_view name);
 
 /// Throws InputError, naming the plan, for one that is not of this graph, breaks a rule or misstates its
-/// costs. Asked before a long run; a plan may be over its budget.
+/// costs, or was measured at another number of steps. Asked before a long run; a plan may be over its budget.
 void check_report(const ReportContent& content);
 
 /// The whole file. Csv and MemoryViz show the first plan (keep-all where there is none) and take no second

@@ -35,6 +35,11 @@ export interface ChartOptions {
 const POWERS = Array.from({ length: 62 }, (_, i) => 2 ** i);
 const FONT = "12px system-ui, sans-serif";
 
+/** Without a limit on how many there are. */
+export function most(amounts: Float64Array): number {
+  return amounts.reduce((a, b) => Math.max(a, b), 0);
+}
+
 export class Chart {
   private plot: UPlot;
   private readonly stack: Stack;
@@ -145,7 +150,9 @@ export class Chart {
     const length = this.to - this.from;
     const count = Math.min(length, Math.max(300, Math.min(1600, this.into.clientWidth)));
     const groups = this.stack.length;
-    const columns = Array.from({ length: groups + 1 }, () => new Float64Array(count + 1));
+    const { measured } = plan;
+    const series = groups + (measured ? 1 : 0);
+    const columns = Array.from({ length: series + 1 }, () => new Float64Array(count + 1));
     this.shown = [];
     for (let bucket = 0; bucket < count; bucket++) {
       const begin = this.from + Math.floor((bucket * length) / count);
@@ -159,9 +166,10 @@ export class Chart {
         sum += this.stack[group][step];
         columns[groups - group][bucket] = sum;
       }
+      if (measured) columns[series][bucket] = most(measured.subarray(begin, end));
     }
     columns[0][count] = this.position(this.to);
-    for (let group = 1; group <= groups; group++) columns[group][count] = columns[group][count - 1];
+    for (let one = 1; one <= series; one++) columns[one][count] = columns[one][count - 1];
     return columns;
   }
 
@@ -205,6 +213,17 @@ export class Chart {
             points: { show: false },
             paths: stepped,
           })),
+        ...(options.plan.measured
+          ? [
+              {
+                label: "measured",
+                stroke: colour("measured"),
+                width: 2,
+                points: { show: false },
+                paths: stepped,
+              },
+            ]
+          : []),
       ],
       cursor: { y: false, points: { show: false }, drag: { x: true, y: false, setScale: false } },
       hooks: {

@@ -171,6 +171,8 @@ export class Plan {
   readonly again: Uint8Array;
   readonly byKind: Stack;
   readonly memory: Float64Array;
+  /** What was measured when the plan ran. */
+  readonly measured: Float64Array | null;
   private stepsOfOp: Rows | null = null;
   private livesOfValue: Rows | null = null;
 
@@ -179,6 +181,7 @@ export class Plan {
     readonly data: PlanData,
   ) {
     this.steps = unpackDifferences(data.steps);
+    this.measured = data.measured === undefined ? null : unpack(data.measured);
     this.lifeValue = unpackDifferences(data.lives.value);
     this.lifeFirst = unpackDifferences(data.lives.first);
     const length = unpackDifferences(

@@ -42,12 +42,25 @@ export function stepHeading(plan: Plan, step: number, named: boolean, pinned: bo
       h("b", {}, bytes(plan.memory[step])),
       " in memory",
     ),
+    plan.measured &&
+      h(
+        "p",
+        { class: "measured", "data-bytes": plan.measured[step] },
+        h("b", {}, bytes(plan.measured[step])),
+        ` measured, ${difference(plan.measured[step] - plan.memory[step])}`,
+      ),
     h(
       "p",
       { class: "aside" },
       pinned ? "held; Esc or a click on the chart lets go" : "click to hold this step",
     ),
   );
+}
+
+function difference(more: number): string {
+  return more === 0
+    ? "as predicted"
+    : `${bytes(Math.abs(more))} ${more > 0 ? "more" : "less"} than predicted`;
 }
 
 const empty = new WeakMap<Float64Array, boolean>();

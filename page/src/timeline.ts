@@ -1,5 +1,5 @@
 // Memory by step: one chart for each plan that is shown, and what is in memory where one points.
-import { type Axis, Chart, type Line, type Span } from "./chart";
+import { type Axis, Chart, type Line, most, type Span } from "./chart";
 import { button, byId, choice, h, replace } from "./dom";
 import { bytes, count, exactBytes } from "./format";
 import { byKind, byModule, depths, type Grouping } from "./groups";
@@ -57,9 +57,11 @@ export class Timeline {
     const charts = byId("charts");
     charts.classList.toggle("two", this.shown.length > 1);
     replace(charts);
-    const most = Math.max(...this.shown.flatMap((p) => [p.data.peak, p.data.budget ?? 0]));
+    const highest = Math.max(
+      ...this.shown.flatMap((p) => [p.data.peak, p.data.budget ?? 0, p.measured ? most(p.measured) : 0]),
+    );
     const keepAll = this.graph.data.graph.keep_all_peak;
-    const top = 1.1 * Math.max(most, keepAll < 3 * most ? keepAll : 0, 1);
+    const top = 1.1 * Math.max(highest, keepAll < 3 * highest ? keepAll : 0, 1);
     this.panes = this.shown.map((shown, i) => this.pane(shown, i, top, charts));
     this.update();
   }
@@ -78,6 +80,7 @@ export class Timeline {
         focus: () => this.point(index, this.active === index ? this.step : plan.data.peak_step, false),
       },
       h("h3", {}, plan.title),
+      plan.measured && h("p", { class: "key" }, h("i", { "aria-hidden": "true" }), "measured when it ran"),
       holder,
     );
     const from = h("p", { class: "range" });

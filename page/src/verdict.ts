@@ -1,4 +1,5 @@
 // What was asked, what was found, what is proved: the cards at the top and the details at the end.
+import { most } from "./chart";
 import { byId, h, replace } from "./dom";
 import { bytes, duration, exactBytes, percent } from "./format";
 import type { Plan } from "./model";
@@ -48,7 +49,8 @@ export function showSummary(plan: Plan): void {
     data.planner === "keep_all" && data.overhead === 0
       ? `Keeping everything needs ${bytes(data.peak)} and takes ${duration(data.duration, time_unit)}.`
       : `${data.title} needs ${bytes(data.peak)} where keeping everything needs ${bytes(keep_all_peak)} (${percent(less)} less), for ${percent(data.overhead)} more time.`;
-  replace(byId("sentence"), sentence);
+  // An amount and its unit stay on one line.
+  replace(byId("sentence"), sentence.replace(/(\d) (?=%|[KMGTPE]?i?B\b)/g, "$1\u00a0"));
   const budget = data.budget === null ? "none stated" : bytes(data.budget);
   const room =
     data.budget === null
@@ -87,6 +89,20 @@ function quoted(text: string): string {
   return /^[\w./:%+-]+$/.test(text) ? text : `'${text}'`;
 }
 
+function measuredLine(plan: Plan): Node[] {
+  const { measured } = plan;
+  if (!measured) return [];
+  const peak = most(measured);
+  const more = measured.reduce((far, amount, step) => Math.max(far, amount - plan.memory[step]), -peak);
+  return line(
+    "Measured peak",
+    exactBytes(peak),
+    more > 0
+      ? `, at no step more than ${exactBytes(more)} above the predicted memory`
+      : ", no step above the predicted memory",
+  );
+}
+
 /** How the plan can be made again, as far as its file says. */
 function recipe(plan: Plan): string {
   const { data } = plan;
@@ -112,6 +128,7 @@ export function showVerdicts(plans: Plan[]): void {
         {},
         ...line("Status", status(plans[i])),
         ...line("Peak", exactBytes(data.peak), `, at step ${data.peak_step} of ${plans[i].steps.length}`),
+        ...measuredLine(plans[i]),
         ...line(
           "No plan is below",
           exactBytes(data.peak_bound.bytes),

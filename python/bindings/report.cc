@@ -2,6 +2,9 @@
 #include "remat/report.h"
 
 #include <nanobind/stl/filesystem.h>
+#include <nanobind/stl/map.h>
+
+#include <algorithm>
 
 #include "bindings.h"
 #include "errors.h"
@@ -16,11 +19,30 @@ struct BoundReport {
   std::string content;
 };
 
-BoundReport report(const Graph& graph, const std::vector<std::pair<std::string, BoundPlan>>& plans,
-                   const std::vector<BoundSweep*>& sweeps, const std::string& format) {
+using Titled = std::vector<std::pair<std::string, BoundPlan>>;
+/// By title; a mapping of Python.
+using Measured = std::map<std::string, std::vector<std::int64_t>>;
+
+ReportContent content_of(const Graph& graph, const Titled& plans, const Measured& measured) {
   ReportContent content;
   content.graph = &graph;
   for (const auto& [title, plan] : plans) content.plans.push_back({title, plan.record});
+  for (const auto& [title, amounts] : measured) {
+    const auto plan =
+        std::find_if(content.plans.begin(), content.plans.end(),
+                     [&title = title](const ReportPlan& shown) { return shown.title == title; });
+    if (plan == content.plans.end()) throw UsageError("no plan is named '" + title + "', which was measured");
+    for (std::int64_t bytes : amounts) {
+      if (bytes < 0) throw InputError(title + ": a measured amount is negative: " + std::to_string(bytes));
+      plan->measured.emplace_back(bytes);
+    }
+  }
+  return content;
+}
+
+BoundReport report(const Graph& graph, const Titled& plans, const std::vector<BoundSweep*>& sweeps,
+                   const std::string& format, const Measured& measured) {
+  ReportContent content = content_of(graph, plans, measured);
   for (const BoundSweep* sweep : sweeps) {
     content.curves.push_back({sweep->planner, sweep->order, sweep->result});
   }
@@ -32,10 +54,8 @@ BoundReport report(const Graph& graph, const std::vector<std::pair<std::string, 
   });
 }
 
-void check(const Graph& graph, const std::vector<std::pair<std::string, BoundPlan>>& plans) {
-  ReportContent content;
-  content.graph = &graph;
-  for (const auto& [title, plan] : plans) content.plans.push_back({title, plan.record});
+void check(const Graph& graph, const Titled& plans, const Measured& measured) {
+  const ReportContent content = content_of(graph, plans, measured);
   with_fault<PlanFault>([&] { check_report(content); });
 }
 
@@ -77,11 +97,14 @@ void bind_report(nb::module_& m) {
             .format(std::string(to_string(r.format)), r.content.size());
       });
   m.def("report", report, nb::arg("graph"), nb::arg("plans"), nb::arg("sweeps"), nb::arg("format"),
+        nb::arg("measured"),
         nb::sig("def report(graph: Graph, plans: collections.abc.Sequence[tuple[str, Plan]], sweeps: "
-                "collections.abc.Sequence[SweepResult], format: str) -> Report"),
+                "collections.abc.Sequence[SweepResult], format: str, measured: dict[str, list[int]]) -> "
+                "Report"),
         "See remat.report.");
-  m.def("check_report", check, nb::arg("graph"), nb::arg("plans"),
-        nb::sig("def check_report(graph: Graph, plans: collections.abc.Sequence[tuple[str, Plan]]) -> None"),
+  m.def("check_report", check, nb::arg("graph"), nb::arg("plans"), nb::arg("measured"),
+        nb::sig("def check_report(graph: Graph, plans: collections.abc.Sequence[tuple[str, Plan]], measured: "
+                "dict[str, list[int]]) -> None"),
         "Raises PlanError for a plan that `report` would refuse. Asked before a long run.");
   m.def(
       "plan_html",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Literal
 
 from remat import _core
@@ -26,6 +26,7 @@ def report(
     *,
     format: Format = "html",
     sweeps: SweepResult | Iterable[SweepResult] = (),
+    measured: Mapping[str, Sequence[int]] | None = None,
     points: int = 12,
     planner: str = "auto",
     planners: Iterable[str] = (),
@@ -43,6 +44,8 @@ def report(
         format: ``"html"``; ``"json"``: the same numbers; ``"csv"``: a row for each step; ``"perfetto"``: for
             ui.perfetto.dev; ``"memory_viz"``: a snapshot for PyTorch's viewer of memory.
         sweeps: curves that are known already: the first is drawn with its bound, the others beside it.
+        measured: by the title of a plan, the most bytes that were in memory at each of its steps when it ran:
+            drawn beside what was predicted. :func:`remat.torch.record` measures.
         points: budgets of the curve that is made where no `sweeps` are given, 0 for none.
         planner: what makes it.
         planners: others to draw beside it.
@@ -50,12 +53,14 @@ def report(
     The others are those of :func:`sweep`; without a limit a curve takes five seconds.
 
     Raises:
-        PlanError: a plan that is not of this graph, breaks a rule or misstates its costs.
+        PlanError: a plan that is not of this graph, breaks a rule or misstates its costs; one that was
+            measured at another number of steps.
         UsageError: more plans than the format takes, a result without a plan, an unknown format or planner.
     """
     titled = _titled(plans)
     known = [sweeps] if isinstance(sweeps, SweepResult) else list(sweeps)
-    _core.check_report(graph, titled)
+    amounts = {str(title): [int(each) for each in column] for title, column in (measured or {}).items()}
+    _core.check_report(graph, titled, amounts)
     if not known and points > 0 and format in ("html", "json"):
         if effort.get("time_limit") is None and effort.get("work_limit") is None:
             effort["time_limit"] = _CURVE_S
@@ -64,7 +69,7 @@ def report(
         for name in (planner, *planners):
             question, limits, progress = asked("report", graph, None, effort)
             known.append(_core.sweep(question, points, name, limits, progress))
-    return _core.report(graph, titled, known, format)
+    return _core.report(graph, titled, known, format, amounts)
 
 
 def _titled(plans: Shown | Iterable[Shown] | Mapping[str, Shown]) -> list[tuple[str, Plan]]:

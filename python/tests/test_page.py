@@ -191,6 +191,37 @@ def test_the_pointer_shows_the_step_below_it_and_a_click_holds_it(opened: Opened
     assert opened.step() > held
 
 
+def test_what_was_measured_is_drawn_and_said(browser: Any, written: Written, tmp_path: Path) -> None:
+    plan = written.plans["tight"]
+    predicted = plan.memory(written.graph)
+    measured = predicted.copy()
+    measured[3] += 4096
+    remat.report(written.graph, {"tight": plan}, measured={"tight": measured.tolist()}, points=0).save(
+        tmp_path / "r.html"
+    )
+    opened = Opened(browser, tmp_path / "r.html")
+    opened.page.locator(".pane").focus()
+    opened.page.keyboard.press("Home")
+    for step in range(5):
+        assert opened.step() == step
+        assert opened.bytes_of("#panel .measured") == [measured[step]]
+        said = "4 KiB more than predicted" if step == 3 else "as predicted"
+        assert said in opened.text("#panel .measured")
+        opened.page.keyboard.press("ArrowRight")
+    assert "measured" in opened.text(".key")
+    assert "4 KiB" in opened.text("#verdict-body")
+    # The line is drawn: without it the canvas is another one.
+    canvas = "document.querySelector('#charts canvas').toDataURL()"
+    with_line = opened.page.evaluate(canvas)
+    remat.report(written.graph, {"tight": plan}, points=0).save(tmp_path / "plain.html")
+    plain = Opened(browser, tmp_path / "plain.html")
+    assert plain.page.locator(".key").count() == 0
+    assert plain.page.evaluate(canvas) != with_line
+    for each in (opened, plain):
+        assert each.complaints == []
+        each.context.close()
+
+
 def test_zooming_and_the_keys_of_the_chart(opened: Opened, written: Written) -> None:
     plan = written.plans["tight"]
 

@@ -108,6 +108,32 @@ def test_csv_has_a_row_for_each_step() -> None:
     assert [int(row["memory"]) for row in rows] == plan.memory(graph).tolist()
 
 
+def test_what_was_measured_stands_beside_what_was_predicted() -> None:
+    graph = chain(12)
+    plan = planned(graph).plan
+    assert plan is not None
+    amounts = [1000 + i for i in range(len(plan))]
+    measured = {"a": amounts}
+    first, keep_all = shown(graph, {"a": plan}, measured=measured)["plans"]
+    assert first["measured"] == amounts
+    assert "measured" not in keep_all
+    rows = list(
+        csv.DictReader(
+            io.StringIO(remat.report(graph, {"a": plan}, format="csv", measured=measured).content.decode())
+        )
+    )
+    assert [int(row["measured"]) for row in rows] == amounts
+    trace = json.loads(remat.report(graph, {"a": plan}, format="perfetto", measured=measured).content)
+    counters = [e["args"]["bytes"] for e in trace["traceEvents"] if e["name"] == "measured memory"]
+    assert counters == [*amounts, 0]
+    with pytest.raises(remat.PlanError, match=f"a: 3 steps were measured of {len(plan)}"):
+        remat.report(graph, {"a": plan}, measured={"a": [1, 2, 3]})
+    with pytest.raises(remat.UsageError, match="no plan is named 'b', which was measured"):
+        remat.report(graph, {"a": plan}, measured={"b": amounts})
+    with pytest.raises(remat.RematError, match="a measured amount is negative: -1"):
+        remat.report(graph, {"a": plan}, measured={"a": [-1] * len(plan)})
+
+
 def test_the_trace_event_file_keeps_to_its_format() -> None:
     """Of "Trace Event Format": what Perfetto's importer asks of complete events, counters and metadata."""
     graph = chain(12)

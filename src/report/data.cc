@@ -174,6 +174,11 @@ Json Writer::plan(const Shown& shown) const {
     kind.push_back(narrow<std::int64_t>(at(one.kind)));
   }
   plan["steps"] = rising(record.steps);
+  if (!shown.measured.empty()) {
+    Numbers measured;
+    for (Bytes bytes : shown.measured) measured.push_back(bytes.count());
+    plan["measured"] = column(measured);
+  }
   plan["lives"] = {{"value", rising(value)},
                    {"first", rising(first)},
                    {"length", rising(length, contexts)},

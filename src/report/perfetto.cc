@@ -31,11 +31,13 @@ class Trace {
     for (StepId step : shown.plan.steps.ids()) {
       const OpId op = shown.plan.steps[step];
       add_counter(time, memory[step]);
+      if (!shown.measured.empty()) add_measured(time, shown.measured[at(step)]);
       add_slice(time, step, op, ran[op] ? 2 : 1);
       ran[op] = true;
       time += graph_.duration[op].count();
     }
     add_counter(time, KindSums{});
+    if (!shown.measured.empty()) add_measured(time, Bytes());
   }
   std::string finish() { return text_ + "\n],\"displayTimeUnit\":\"ms\"}\n"; }
 
@@ -55,6 +57,10 @@ class Trace {
                "\":" + std::to_string(sums[kind].count());
     }
     text_ += "}}";
+  }
+  void add_measured(std::int64_t time, Bytes bytes) {
+    begin() += "\"ph\":\"C\",\"name\":\"measured memory\"," + process_ + ",\"ts\":" + at_time(time) +
+               ",\"args\":{\"bytes\":" + std::to_string(bytes.count()) + "}}";
   }
   void add_slice(std::int64_t time, StepId step, OpId op, int thread) {
     begin() += "\"ph\":\"X\"," + process_ + ",\"tid\":" + std::to_string(thread) +

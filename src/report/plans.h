@@ -1,6 +1,7 @@
 // Plans of a report, checked: what all formats are written from.
 #pragma once
 
+#include <span>
 #include <vector>
 
 #include "remat/report.h"
@@ -11,6 +12,7 @@ namespace remat::report {
 struct Shown {
   std::string title;
   const PlanRecord* record = nullptr;
+  std::span<const Bytes> measured;  ///< as of `ReportPlan`
   Plan plan;
   Simulation cost;
   PeakBound peak_bound;
@@ -27,7 +29,8 @@ class ShownPlans {
   const Shown& only(ReportFormat format) const;
 
  private:
-  void add(const Graph& graph, const std::string& title, const PlanRecord& record);
+  void add(const Graph& graph, const std::string& title, const PlanRecord& record,
+           std::span<const Bytes> measured);
 
   PlanRecord keep_all_;
   std::vector<Shown> plans_;  ///< keep-all last

@@ -34,15 +34,23 @@ namespace report {
 
 ShownPlans::ShownPlans(const ReportContent& content) : keep_all_(keep_all_record(*content.graph)) {
   plans_.reserve(content.plans.size() + 1);
-  for (const ReportPlan& plan : content.plans) add(*content.graph, plan.title, plan.record);
-  add(*content.graph, "keep all", keep_all_);
+  for (const ReportPlan& plan : content.plans) {
+    add(*content.graph, plan.title, plan.record, plan.measured);
+  }
+  add(*content.graph, "keep all", keep_all_, {});
 }
 
-void ShownPlans::add(const Graph& graph, const std::string& title, const PlanRecord& record) {
+void ShownPlans::add(const Graph& graph, const std::string& title, const PlanRecord& record,
+                     std::span<const Bytes> measured) {
   if (const auto difference = first_difference(graph, record)) throw InputError(title + ": " + *difference);
+  if (!measured.empty() && measured.size() != record.steps.size()) {
+    throw InputError(title + ": " + std::to_string(measured.size()) + " steps were measured of " +
+                     std::to_string(record.steps.size()));
+  }
   Shown shown;
   shown.title = title;
   shown.record = &record;
+  shown.measured = measured;
   shown.plan.steps.reserve(record.steps.size());
   for (std::int64_t op : record.steps) shown.plan.steps.push_back(OpId(op));
   shown.cost = simulate(graph, shown.plan);

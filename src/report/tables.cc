@@ -20,6 +20,7 @@ std::string csv_text(const Graph& graph, const Shown& shown) {
   for (std::size_t kind = 0; kind < kMemoryKinds; ++kind) {
     text += "," + std::string(to_string(static_cast<MemoryKind>(kind)));
   }
+  if (!shown.measured.empty()) text += ",measured";
   text += "\n";
   const auto memory = memory_by_kind(graph, shown.plan);
   IndexVector<OpId, bool> ran(graph.num_ops());
@@ -34,6 +35,9 @@ std::string csv_text(const Graph& graph, const Shown& shown) {
             std::to_string(start) + "," + std::to_string(graph.duration[op].count()) + "," +
             std::to_string(sum.count());
     for (Bytes bytes : memory[step]) text += "," + std::to_string(bytes.count());
+    if (!shown.measured.empty()) {
+      text += "," + std::to_string(shown.measured[at(step)].count());
+    }
     text += "\n";
     ran[op] = true;
     start += graph.duration[op].count();

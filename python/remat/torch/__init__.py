@@ -4,7 +4,7 @@
   ``torch.compile(model, backend="remat", options={"budget": "6GiB"})`` does the same in one line
 - options of both: `Options`; for annotations `FitOptions` and `CompileOptions`
 - ask before training: `sweep` (`Sweep`, `SweepRow`), `report` (`PeakReport`, `PeakRow`)
-- measure: `measure_peak`, `measure_costs`
+- measure: `measure_peak`, `measure_costs`; `record` (`Recording`), a real step beside its plan
 - prove: `verify` (`Verification`), planned steps beside those of eager mode; `python -m remat.torch.doctor`
 - plan elsewhere: `capture`
 - errors: those of `remat`, `UnsupportedModelError`, `VerificationError`
@@ -47,6 +47,10 @@ from .plan.peak import (
 from .plan.report import (
     ModelReport as ModelReport,
     PlanReport as PlanReport,
+)
+from .record import (
+    Recording as Recording,
+    record as record,
 )
 from .session.measure import (
     measure_peak as measure_peak,

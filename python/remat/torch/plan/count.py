@@ -17,8 +17,15 @@ def keep_all_peak_of(step: StepGraph, graph: remat.Graph) -> int:
 def peak_of(
     step: StepGraph, graph: remat.Graph, steps: Sequence[int], saved: Mapping[int, int] | None = None
 ) -> int:
-    """Peak of a plan, with the generator states of the random ops that run again: each is held from the first
-    run to the last, and every further run holds the state of the moment besides.
+    """Peak of a plan: the most of `memory_of`."""
+    return max(memory_of(step, graph, steps, saved))
+
+
+def memory_of(
+    step: StepGraph, graph: remat.Graph, steps: Sequence[int], saved: Mapping[int, int] | None = None
+) -> list[int]:
+    """Bytes at each step of a plan, with the generator states of the random ops that run again: each is held
+    from the first run to the last, and every further run holds the state of the moment besides.
 
     saved: by position, bytes that a step needs less than the simulator says.
     """
@@ -35,4 +42,4 @@ def peak_of(
             memory[again] += size
         for position in range(positions[0], positions[-1] + 1) if len(positions) > 1 else ():
             memory[position] += size
-    return max(memory)
+    return memory

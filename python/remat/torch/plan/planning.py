@@ -13,7 +13,7 @@ from ..base.step import StepGraph
 from ..base.units import exact_bytes
 from .alone import plan_alone
 from .cache import PlanCache
-from .count import peak_of
+from .count import memory_of, peak_of
 from .problem import Found, Problem
 from .ranks import of_first_rank
 from .report import PlanReport
@@ -58,11 +58,12 @@ def count_saved(report: PlanReport, step: StepGraph, saved: Mapping[int, int]) -
     saved: bytes by position in the plan.
     """
     steps = list(report.plan.steps)
-    peak = report.predicted_peak
-    peak -= peak_of(step, report.graph, steps) - peak_of(step, report.graph, steps, saved)
+    memory = [each + report.reserve for each in memory_of(step, report.graph, steps, saved)]
+    peak = max(memory)
     return replace(
         report,
         written_over=dict(saved),
+        memory=memory,
         predicted_peak=peak,
         rise=report.rise + peak - report.predicted_peak,
         peak_lower_bound=min(report.peak_lower_bound, peak),

@@ -32,6 +32,7 @@ class PlanReport:
         stored: whether the plan came from `cache_dir`.
         measured_peak: of the first training step, for an executor that does not keep to the plan's order.
         written_over: by position in the plan, bytes of a result that is written over an argument.
+        memory: by position in the plan, what it is predicted to need; the most is `predicted_peak`.
     """
 
     name: str
@@ -56,6 +57,7 @@ class PlanReport:
     stored: bool = False
     measured_peak: int | None = None
     written_over: dict[int, int] = field(default_factory=dict)
+    memory: list[int] = field(default_factory=list, repr=False, compare=False)
     seconds: dict[str, float] = field(default_factory=dict)
 
     def save(self, path: str | os.PathLike[str], **options: Any) -> None:

@@ -11,6 +11,7 @@ import linecache
 import math
 import operator
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -18,6 +19,8 @@ from torch import fx
 
 from ..base.nodes import output_node
 from ..base.private import OpOverload, TensorBase, _VariableFunctions, builtin, takes_a_list
+from ..plan.report import PlanReport
+from .follow import Mark, mark_of
 
 aten = torch.ops.aten
 _functions: Any = _VariableFunctions
@@ -63,13 +66,55 @@ def callee_of(target: Any) -> Callable[..., Any]:
     return builtin(target) if type(target) is OpOverload else target  # type: ignore[no-any-return]
 
 
-def boxed(gm: fx.GraphModule) -> Callable[[list[Any]], Any]:
-    """A callable that takes its arguments in a list, empties it, and frees every tensor at its last read."""
-    return takes_a_list(_Source(gm).compiled())
+def boxed(
+    gm: fx.GraphModule, plan: Callable[[], PlanReport | None] = lambda: None
+) -> Callable[[list[Any]], Any]:
+    """A callable that takes its arguments in a list, empties it, and frees every tensor at its last read.
+
+    plan: asked at each call; who follows the plan hears of its steps.
+    """
+    text = _Source(gm).text()
+    run = text.function()
+
+    def run_or_tell(args: list[Any]) -> Any:
+        mark = mark_of(plan)
+        return run(args) if mark is None else text.function(mark)(args)
+
+    return takes_a_list(run_or_tell)
+
+
+@dataclass(frozen=True)
+class _Text:
+    """Lines of a function, the step of the plan that each belongs to, if any, and what the lines name."""
+
+    lines: list[str]
+    positions: list[int | None]
+    names: dict[str, Any]
+
+    def function(self, mark: Mark | None = None) -> Any:
+        """mark: called before each step, and at the end."""
+        name = f"<remat graph {next(_numbers)}>"
+        lines = self.lines if mark is None else list(self._marked())
+        text = "def run(args):\n" + "".join(f"    {line}\n" for line in lines)
+        names = {**self.names, "mark": mark}
+        exec(compile(text, name, "exec"), names)
+        if mark is None:
+            linecache.cache[name] = (len(text), None, text.splitlines(keepends=True), name)
+        return names["run"]
+
+    def _marked(self) -> Iterator[str]:
+        last = None
+        for line, position in zip(self.lines, self.positions, strict=True):
+            if position is not None and position != last:
+                yield f"mark({position})"
+                last = position
+            if line.startswith("return "):
+                yield "mark(None)"
+            yield line
 
 
 class _Source:
-    """The text of a function, and the objects that it names.
+    """Writes the text of a function.
 
     Names: `a` and a number for arguments, `v` for results, `k` for what is called, `c` for constants.
     """
@@ -80,32 +125,30 @@ class _Source:
         self.globals: dict[str, Any] = {}
         self.known: dict[Any, str] = {}
         self.lines: list[str] = []
+        self.positions: list[int | None] = []
 
-    def compiled(self) -> Any:
+    def text(self) -> _Text:
         nodes = list(self.gm.graph.nodes)
         placeholders = [n for n in nodes if n.op == "placeholder"]
         for i, node in enumerate(placeholders):
             self.names[node] = f"a{i}"
         names = [self.names[n] for n in placeholders]
         if names:
-            self.lines.append(f"{', '.join(names)}, = args; args.clear()")
+            self._add(f"{', '.join(names)}, = args; args.clear()")
         for node, dead in _with_dead(nodes):
             line = self._line(node)
             released = [self.names[n] for n in dead if n in self.names and n is not node]
             released += [self.names[node]] if node in dead and node in self.names else []
             release = "; " + " = ".join(released) + " = None" if released else ""
             if line or released:
-                self.lines.append((line + release).removeprefix("; "))
+                self._add((line + release).removeprefix("; "), node.meta.get("remat_position"))
         returned: Any = output_node(self.gm).args[0]
-        self.lines.append(f"return {self._text(returned)}")
-        return self._function()
+        self._add(f"return {self._text(returned)}")
+        return _Text(self.lines, self.positions, self.globals)
 
-    def _function(self) -> Any:
-        name = f"<remat graph {next(_numbers)}>"
-        text = "def run(args):\n" + "".join(f"    {line}\n" for line in self.lines)
-        exec(compile(text, name, "exec"), self.globals)
-        linecache.cache[name] = (len(text), None, text.splitlines(keepends=True), name)
-        return self.globals["run"]
+    def _add(self, line: str, position: int | None = None) -> None:
+        self.lines.append(line)
+        self.positions.append(position)
 
     def _line(self, node: fx.Node) -> str:
         if node.op == "get_attr":

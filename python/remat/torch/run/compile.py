@@ -9,6 +9,7 @@ from torch import fx
 
 from ..base.nodes import outputs_of
 from ..base.private import aot_module_simplified, tangents_as_they_come
+from ..plan.report import PlanReport
 from ..trace.tangents import TangentStrides, names_of_tangents
 from .backward import Tangents, watch_tangents
 from .codegen import boxed
@@ -24,6 +25,7 @@ def compile_in_order(
     strides: TangentStrides,
     tangents: Tangents,
     instead: Instead,
+    plan: Callable[[], PlanReport | None],
     verify: bool = False,
 ) -> Callable[..., Any]:
     """A graph of Dynamo, compiled for these inputs.
@@ -31,6 +33,7 @@ def compile_in_order(
     partition: from the joint graph and the number of its forward outputs to the two halves.
     strides: of the gradients that the backward takes; tangents: told about those that come.
     instead: gradients that a backward returns in place of its own.
+    plan: what the halves carry out, for who follows it; nothing is planned where no gradients are asked for.
     verify: it may be asked what each op makes.
     """
     write_out = recordable if verify else boxed
@@ -38,10 +41,10 @@ def compile_in_order(
 
     # Up to PyTorch 2.12 these functions outlive the first forward: they must not hold its arguments.
     def compile_forward(half: fx.GraphModule, _: Sequence[Any]) -> Callable[[list[Any]], Any]:
-        return write_out(half)
+        return write_out(half, plan)
 
     def compile_backward(half: fx.GraphModule, _: Sequence[Any]) -> Callable[[list[Any]], Any]:
-        return watch_tangents(write_out(half), half, tangents, instead.take)
+        return watch_tangents(write_out(half, plan), half, tangents, instead.take)
 
     def split(joint: fx.GraphModule, _: Any, *, num_fwd_outputs: int, **__: Any) -> Any:
         tangents.note_names(names_of_tangents(joint))

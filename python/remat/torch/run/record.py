@@ -15,6 +15,7 @@ from torch.utils._pytree import tree_leaves
 
 from ..base.nodes import module_path
 from ..base.private import TorchDispatchMode, takes_a_list
+from ..plan.report import PlanReport
 from .codegen import boxed, callee_of
 
 Bits = frozenset[bytes]
@@ -118,9 +119,9 @@ def recorded_plans() -> Iterator[PlannedResults]:
         _recorded = None
 
 
-def recordable(half: fx.GraphModule) -> Callable[[list[Any]], Any]:
+def recordable(half: fx.GraphModule, plan: Callable[[], PlanReport | None]) -> Callable[[list[Any]], Any]:
     """`boxed`, or one op after the other where it is to be known what each makes."""
-    plain = boxed(half)
+    plain = boxed(half, plan)
 
     def run(args: list[Any]) -> Any:
         if _recorded is None:

@@ -12,6 +12,20 @@ from ..base.storages import live_storages, tensor_storages
 from .watch import compare_all, recorded_steps
 
 
+def device_to_measure(device: str | torch.device | None) -> torch.device:
+    """By default the CUDA device, if CUDA is in use, else the CPU."""
+    cuda: Any = torch.cuda
+    return torch.device(device or ("cuda" if cuda.is_available() and cuda.is_initialized() else "cpu"))
+
+
+def warm_up(fn: Callable[[], Any], calls: int) -> None:
+    """Calls before the one that is measured; on the CPU their blocks are known to the allocator's trace."""
+    if calls:
+        with trace_allocations():
+            for _ in range(calls):
+                fn()
+
+
 def measure_peak(
     fn: Callable[[], Any], *, device: str | torch.device | None = None, resident: Any = None, warmup: int = 0
 ) -> int:
@@ -31,8 +45,7 @@ def measure_peak(
             counts to the end even if `fn` frees it, since the allocator does not report that; after one
             warm-up call there is none.
     """
-    cuda: Any = torch.cuda
-    where = torch.device(device or ("cuda" if cuda.is_available() and cuda.is_initialized() else "cpu"))
+    where = device_to_measure(device)
     if where.type == "cuda":
         if resident is not None:
             raise ValueError(
@@ -47,10 +60,7 @@ def measure_peak(
         return torch.cuda.max_memory_allocated(where)
     if where.type != "cpu":
         raise ValueError(f"measure_peak: device {where} is neither CPU nor CUDA")
-    if warmup:
-        with trace_allocations():
-            for _ in range(warmup):
-                fn()
+    warm_up(fn, warmup)
     known = live_storages() if resident is None else tensor_storages(resident, "cpu")
     start = sum(known.values())
     with trace_allocations() as trace, recorded_steps() as windows:

@@ -359,6 +359,9 @@ class Region:
             self._announce(planned.report)
             return halves.forward, halves.backward
 
+        def plan() -> PlanReport | None:
+            return None if variant.planned is None else variant.planned.report
+
         def done(held: bool) -> None:  # outlives the call, and must not hold its arguments
             self._note_backward(held, variant, device)
 
@@ -375,7 +378,9 @@ class Region:
                     strides = TangentStrides(gm, self.usage.strides)
                     tangents = Tangents(self._note_strides, done)
                     verify = self.shared.options.verify
-                    run = compile_in_order(gm, args, partition, strides, tangents, variant.instead, verify)
+                    run = compile_in_order(
+                        gm, args, partition, strides, tangents, variant.instead, plan, verify
+                    )
                 else:
                     run = compile_with_inductor(gm, args, partition)
                 variant.compiled(run)

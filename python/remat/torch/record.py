@@ -1,0 +1,183 @@
+"""A real training step beside its plan: measured and predicted memory at every step of the plan."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+import torch
+
+import remat
+
+from .base.errors import UnsupportedModelError, errors_stand_alone
+from .base.storages import live_storages, tensor_storages
+from .base.units import format_bytes
+from .plan.report import PlanReport
+from .session.measure import device_to_measure, warm_up
+from .session.moments import Moment, moments_on_cpu, moments_on_cuda
+from .session.watch import recorded_steps
+
+
+@dataclass(frozen=True, eq=False)
+class Recording:
+    """What :func:`record` measured. Amounts are bytes, of the whole step: comparable with the budget.
+
+    Attributes:
+        report: of the plan that ran.
+        predicted: by step of the plan, an array of integers; the most is `report.predicted_peak`.
+        measured: by step of the plan, the most that was in memory while it ran.
+    """
+
+    report: PlanReport
+    predicted: np.ndarray[Any, Any] = field(repr=False)
+    measured: np.ndarray[Any, Any] = field(repr=False)
+
+    @property
+    def predicted_peak(self) -> int:
+        return self.report.predicted_peak
+
+    @property
+    def measured_peak(self) -> int:
+        """Of the planned step, from the first op of its forward to the last one of its backward."""
+        return int(self.measured.max())
+
+    @property
+    def excess(self) -> int:
+        """How much more than predicted was needed at the step where that is the most; negative where every
+        step needed less.
+        """
+        return int((self.measured - self.predicted).max())
+
+    def page(self, **options: Any) -> remat.Report:
+        """:func:`remat.report` of the plan with what was measured. Amounts are the graph's: both lines are
+        without `reserve` and saved generator states. options: those of `remat.report`.
+        """
+        graph, plan = self.report.graph, self.report.plan
+        title = f"{self.report.name}, planned"
+        of_graph = plan.memory(graph)
+        measured = np.maximum(self.measured - self.predicted + of_graph, 0)
+        for position, size in self.report.written_over.items():
+            measured[position] -= size
+        return remat.report(graph, {title: plan}, measured={title: measured.tolist()}, **options)
+
+    def save(self, path: str | os.PathLike[str], **options: Any) -> None:
+        """Write `page`: a page for the browser, unless `format` says otherwise."""
+        self.page(**options).save(path)
+
+    def _repr_html_(self) -> str | None:
+        page: Any = self.page(points=0)
+        html: str | None = page._repr_html_()
+        return html
+
+    def __str__(self) -> str:
+        at = int((self.measured - self.predicted).argmax())
+        return "\n".join(
+            [
+                f"graph = {self.report.name}",
+                f"steps = {len(self.measured)}",
+                f"predicted_peak = {format_bytes(self.predicted_peak)}",
+                f"measured_peak = {format_bytes(self.measured_peak)}",
+                f"most_above_prediction = {self.excess} bytes, at step {at}",
+            ]
+        )
+
+
+@errors_stand_alone
+def record(
+    step: Callable[[], Any],
+    *,
+    device: str | torch.device | None = None,
+    resident: Any = None,
+    warmup: int = 1,
+) -> Recording:
+    """Run a training step and measure memory at every step of its plan.
+
+    ``remat.torch.record(step).save("report.html")`` draws measured beside predicted memory on one axis.
+
+    Args:
+        step: calls a model from :func:`fit`, or one that `torch.compile` compiled with the backend "remat",
+            and the backward of its loss. Of several planned steps in it the one with the highest predicted
+            peak is taken, the last of these.
+        warmup: calls of `step` before the measured one; the first one of a compiled model makes its plan.
+
+    The others are those of :func:`measure_peak`, which see: what is in memory beside the model and its inputs
+    counts too, unless `resident` says what does.
+
+    Raises:
+        UsageError: no planned step ran, or not to its end.
+        UnsupportedModelError: a model in several graphs, several calls before a backward, or an executor that
+            does not run the plan's steps one by one.
+    """
+    where = device_to_measure(device)
+    if where.type not in ("cpu", "cuda"):
+        raise remat.UsageError(f"record: device {where} is neither CPU nor CUDA")
+    if where.type == "cuda" and resident is not None:
+        raise remat.UsageError("record: `resident` has no meaning on CUDA, whose allocator counts everything")
+    warm_up(step, warmup)
+    with recorded_steps() as windows:
+        if where.type == "cuda":
+            moments = moments_on_cuda(step, where)
+        else:
+            known = live_storages() if resident is None else tensor_storages(resident, "cpu")
+            moments = moments_on_cpu(step, known)
+    if windows and not moments:
+        raise UnsupportedModelError(
+            'record: executor="inductor" does not run the steps of its plan one by one, executor="boxed" does'
+        )
+    steps = _planned_steps(moments)
+    most = max(step[0].plan.predicted_peak for step in steps)
+    chosen = next(step for step in reversed(steps) if step[0].plan.predicted_peak == most)
+    report = chosen[0].plan
+    return Recording(
+        report, np.array(report.memory, dtype=np.int64), np.array(_by_step(chosen), dtype=np.int64)
+    )
+
+
+def _planned_steps(moments: Sequence[Moment]) -> list[list[Moment]]:
+    """From the first moment of each forward to the end of its backward."""
+    steps: list[list[Moment]] = []
+    ends = 2
+    last = -1
+    for moment in moments:
+        if ends == 2:
+            steps.append([])
+            ends, last = 0, -1
+        elif moment.plan is not steps[-1][0].plan or (moment.position is not None and moment.position < last):
+            raise UnsupportedModelError(
+                "record: several graphs are in flight together, or several calls of one: the model is broken "
+                "(TORCH_LOGS=graph_breaks says where), or called again before its backward; only one call of "
+                "a model in one piece can be drawn"
+            )
+        steps[-1].append(moment)
+        ends += moment.position is None
+        last = last if moment.position is None else moment.position
+    if ends != 2:
+        steps.pop()
+    if not steps:
+        raise remat.UsageError(
+            "record: no planned step ran from its forward to the end of its backward; `step` has to call a "
+            'model from remat.torch.fit (or one compiled with backend="remat") and the backward of its loss'
+        )
+    return steps
+
+
+def _by_step(moments: Sequence[Moment]) -> list[int]:
+    """The most that was in memory during each step of the plan that these moments are of."""
+    report = moments[0].plan
+    steps = list(report.plan.steps)
+    loss = next(i for i, op in enumerate(steps) if report.graph.op(op).phase == "loss")
+    measured: list[int | None] = [None] * len(steps)
+    for moment, after in pairwise(moments):
+        at = loss if moment.position is None else moment.position
+        measured[at] = max(measured[at] or 0, after.highest)
+    # Steps that run nothing have no moment. (Clones that no step reads, what is kept for a replay.)
+    level = moments[0].level
+    filled = []
+    for each in measured:
+        level = level if each is None else each
+        filled.append(level)
+    return filled

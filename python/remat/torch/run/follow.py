@@ -1,0 +1,33 @@
+"""Where a plan is while it runs: who follows it hears of every step before it begins."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+from ..plan.report import PlanReport
+
+# Called with the position of a step in the plan before the step runs, and with None behind the last one of a
+# half.
+Mark = Callable[["int | None"], None]
+
+_marks: Callable[[PlanReport], Mark] | None = None
+
+
+@contextmanager
+def followed(marks: Callable[[PlanReport], Mark]) -> Iterator[None]:
+    """Halves of plans that run while the block does call what `marks` gives for their plan."""
+    global _marks
+    before, _marks = _marks, marks
+    try:
+        yield
+    finally:
+        _marks = before
+
+
+def mark_of(plan: Callable[[], PlanReport | None]) -> Mark | None:
+    """What a half of a plan has to call, if anybody follows it."""
+    if _marks is None:
+        return None
+    known = plan()
+    return None if known is None else _marks(known)

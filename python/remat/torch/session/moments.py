@@ -1,0 +1,86 @@
+"""Memory at the moments at which a plan goes from one step to the next."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from ..base.allocator import AllocatorTrace, trace_allocations
+from ..plan.report import PlanReport
+from ..run.follow import Mark, followed
+
+# Of the block that is allocated at a moment, so that it can be found among the allocator's events: their
+# times are not exact enough to tell whether a block was freed before a step began. No tensor has such a size.
+_BYTES = 61
+
+
+@dataclass(frozen=True)
+class Moment:
+    """A step begins, or none does (`position` is None): the last one of a half is over.
+
+    level: bytes in memory. highest: the most since the moment before.
+    """
+
+    plan: PlanReport
+    position: int | None
+    level: int
+    highest: int
+
+
+def moments_on_cpu(step: Callable[[], Any], known: dict[int, int]) -> list[Moment]:
+    """Those of a call, by the allocator's own events. known: as in `AllocatorTrace.rise`, all counted."""
+    passed: list[tuple[PlanReport, int | None, int]] = []
+
+    def mark_of(plan: PlanReport) -> Mark:
+        def mark(position: int | None) -> None:
+            block = torch.empty(_BYTES, dtype=torch.uint8, device="cpu")
+            passed.append((plan, position, block.data_ptr()))
+
+        return mark
+
+    with trace_allocations() as trace, followed(mark_of):
+        step()
+    return list(_among_events(trace, passed, known))
+
+
+def _among_events(
+    trace: AllocatorTrace, passed: Sequence[tuple[PlanReport, int | None, int]], known: dict[int, int]
+) -> list[Moment]:
+    alive = dict(known)
+    level = highest = sum(known.values())
+    found: list[Moment] = []
+    for address, size in trace.events:
+        if len(found) < len(passed) and (address, size) == (passed[len(found)][2], _BYTES):
+            plan, position, _ = passed[len(found)]
+            found.append(Moment(plan, position, level, highest))
+            highest = level
+        elif size > 0:
+            alive[address] = size
+            level += size
+            highest = max(highest, level)
+        else:
+            level -= alive.pop(address, 0)
+    return found
+
+
+def moments_on_cuda(step: Callable[[], Any], device: torch.device) -> list[Moment]:
+    """Those of a call, by the allocator's counters, of which the highest mark is set back."""
+    cuda: Any = torch.cuda
+    found: list[Moment] = []
+
+    def mark_of(plan: PlanReport) -> Mark:
+        def mark(position: int | None) -> None:
+            level, highest = cuda.memory_allocated(device), cuda.max_memory_allocated(device)
+            found.append(Moment(plan, position, level, highest))
+            cuda.reset_peak_memory_stats(device)
+
+        return mark
+
+    cuda.reset_peak_memory_stats(device)
+    with followed(mark_of):
+        step()
+    cuda.synchronize(device)
+    return found
