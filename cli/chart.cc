@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <array>
 #include <cstdlib>
+#include <sstream>
 #include <string_view>
 #include <vector>
 
@@ -30,8 +31,17 @@ std::vector<std::int64_t> fullest(const IndexVector<StepId, Bytes>& memory, std:
   return most;
 }
 
-std::string right(const std::string& text, std::size_t width) {
-  return std::string(width - std::min(width, width_of(text)), ' ') + text;
+/// Characters that a line takes on a terminal, which shows no colours' codes.
+std::size_t shown_width(const std::string& line) {
+  std::string shown;
+  for (std::size_t at = 0; at < line.size(); ++at) {
+    if (line[at] == '\033') {
+      at = line.find('m', at);
+    } else {
+      shown += line[at];
+    }
+  }
+  return width_of(shown);
 }
 
 }  // namespace
@@ -54,7 +64,7 @@ std::string memory_chart(const Graph& graph, const Plan& plan, Bytes top, int co
   std::string text;
   for (std::size_t row = kRows; row-- > 0;) {
     const std::string label = row + 1 == kRows ? format_bytes(highest) : row == 0 ? "0" : "";
-    std::string line = right(label, kLabel) + " ";
+    std::string line = flush_right(label, kLabel) + " ";
     for (std::int64_t bytes : most) {
       const auto eighths =
           static_cast<long>(static_cast<double>(bytes) * unit + 0.5) - 8 * static_cast<long>(row);
@@ -65,7 +75,19 @@ std::string memory_chart(const Graph& graph, const Plan& plan, Bytes top, int co
     text += line.substr(0, line.find_last_not_of(' ') + 1) + "\n";
   }
   const std::string last = "step " + std::to_string(memory.size() - 1);
-  return text + right("", kLabel) + " 0" + right(last, std::max(wide, last.size() + 2) - 1) + "\n";
+  return text + flush_right("", kLabel) + " 0" + flush_right(last, std::max(wide, last.size() + 2) - 1) +
+         "\n";
+}
+
+std::string beside(const std::string& left, std::size_t width, const std::vector<std::string>& right) {
+  std::istringstream lines(left);
+  std::string text, line;
+  for (std::size_t row = 0; std::getline(lines, line) || row < right.size(); ++row, line.clear()) {
+    text += line;
+    if (row < right.size()) text += std::string(width - std::min(width, shown_width(line)), ' ') + right[row];
+    text += "\n";
+  }
+  return text;
 }
 
 }  // namespace remat::cli

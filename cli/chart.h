@@ -2,6 +2,7 @@
 #pragma once
 
 #include <string>
+#include <vector>
 
 #include "remat/graph.h"
 #include "remat/plan.h"
@@ -12,6 +13,9 @@ namespace remat::cli {
 /// no steps. Each character stands for some steps and shows their fullest, the scale ends at `top`. With
 /// colours: the peak apart from the rest.
 std::string memory_chart(const Graph& graph, const Plan& plan, Bytes top, int columns, bool colours);
+
+/// The lines of `left`, filled up to `width` characters, each with one of `right` behind it.
+std::string beside(const std::string& left, std::size_t width, const std::vector<std::string>& right);
 
 /// Standard output is a terminal, and nobody set NO_COLOR (https://no-color.org).
 bool wants_colours();

@@ -180,39 +180,4 @@ const std::atomic<bool>& catch_interrupts() {
   return interrupted;
 }
 
-ProgressLine::ProgressLine(const Graph& graph, Bytes keep_all_peak)
-    : graph_(&graph), keep_all_peak_(keep_all_peak), is_terminal_(::isatty(STDERR_FILENO) == 1) {}
-
-ProgressLine::~ProgressLine() {
-  if (is_shown_) std::fputs("\r\033[K", stderr);
-}
-
-void ProgressLine::attach(Limits& limits) {
-  if (is_terminal_) limits.set_progress([this](const Progress& progress) { show(progress); });
-}
-
-void ProgressLine::show(const Progress& progress) {
-  constexpr std::chrono::milliseconds kPause{50};
-  const std::scoped_lock lock(mutex_);
-  const auto now = std::chrono::steady_clock::now();
-  if (is_shown_ && now - last_ < kPause) return;
-  last_ = now;
-  is_shown_ = true;
-  std::string line = progress.planner;
-  if (progress.duration && progress.within_budget)
-    line += "  overhead " + percent(overhead(*graph_, *progress.duration));
-  if (progress.peak) {
-    line += "  peak " + format_bytes(*progress.peak);
-    if (keep_all_peak_.count() > 0) {
-      line +=
-          " (" +
-          percent(static_cast<double>(progress.peak->count()) / static_cast<double>(keep_all_peak_.count())) +
-          ")";
-    }
-    if (!progress.within_budget) line += " over the budget";
-  }
-  std::fprintf(stderr, "\r\033[K%s  %.1f s", line.c_str(), progress.seconds);
-  std::fflush(stderr);
-}
-
 }  // namespace remat::cli

@@ -145,24 +145,4 @@ OrderMode parse_order(const std::string& order);
 /// The first Ctrl-C (or SIGTERM) sets the flag, the second one kills.
 const std::atomic<bool>& catch_interrupts();
 
-/// A live line on standard error, only where that is a terminal.
-class ProgressLine {
- public:
-  ProgressLine(const Graph& graph, Bytes keep_all_peak);
-  ~ProgressLine();
-  ProgressLine(const ProgressLine&) = delete;
-  ProgressLine& operator=(const ProgressLine&) = delete;
-  void attach(Limits& limits);
-
- private:
-  void show(const Progress& progress);
-
-  const Graph* graph_;
-  Bytes keep_all_peak_;
-  bool is_terminal_;
-  bool is_shown_ = false;
-  std::chrono::steady_clock::time_point last_;
-  std::mutex mutex_;
-};
-
 }  // namespace remat::cli

@@ -5,6 +5,7 @@
 #include "commands.h"
 #include "common.h"
 #include "people.h"
+#include "progress.h"
 #include "remat/bounds.h"
 #include "remat/error.h"
 #include "remat/keep_all.h"
@@ -50,8 +51,9 @@ struct Row {
   }
 };
 
+/// which: "2 of 3".
 Row run_planner(const Problem& problem, const std::string& name, const EffortOptions& effort,
-                Bytes keep_all_peak) {
+                Bytes keep_all_peak, const std::string& which) {
   Row row{name, std::nullopt, ""};
   if (catch_interrupts()) {
     row.note = "interrupted before its turn";
@@ -64,7 +66,7 @@ Row run_planner(const Problem& problem, const std::string& name, const EffortOpt
   Limits limits;
   effort.apply(limits);
   limits.set_stop(&catch_interrupts());
-  ProgressLine progress(*problem.graph, keep_all_peak);
+  ProgressLine progress(problem.graph, keep_all_peak, which);
   progress.attach(limits);
   try {
     row.result = make_plan(problem, name, effort.plan, limits);
@@ -103,7 +105,8 @@ int CompareCommand::run() {
   Report rows = Report::array();
   bool found = false, proved_infeasible = false;
   for (const std::string& name : names) {
-    const Row row = run_planner(problem, name, effort, keep_all_peak);
+    const std::string which = std::to_string(rows.size() + 1) + " of " + std::to_string(names.size());
+    const Row row = run_planner(problem, name, effort, keep_all_peak, which);
     rows.push_back(row.report(problem, !json && terminal_columns() > 0));
     if (!row.result) continue;
     found |= has_plan(*row.result);

@@ -5,6 +5,7 @@
 
 #include "commands.h"
 #include "common.h"
+#include "progress.h"
 #include "remat/bounds.h"
 #include "remat/error.h"
 #include "remat/keep_all.h"
@@ -34,6 +35,8 @@ LayoutResult LayoutCommand::make(const LayoutProblem& problem, Limits& limits) c
   limits.set_stop(&catch_interrupts());
   LayoutOptions options;
   options.seed = effort.plan.seed;
+  ProgressLine progress(nullptr, Bytes());
+  progress.attach(limits);
   return of_file(input, [&] { return make_layout(problem, options, limits); });
 }
 

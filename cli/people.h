@@ -18,6 +18,8 @@ std::string for_people(const std::string& key, const Report& value, const std::s
 std::string head_for_people(const std::string& key);
 /// Characters that a text takes on a terminal.
 std::size_t width_of(const std::string& text);
+/// The text with spaces before it.
+std::string flush_right(const std::string& text, std::size_t width);
 /// The text in lines of at most `width`, broken at spaces where there are any.
 std::vector<std::string> wrapped(const std::string& text, std::size_t width);
 

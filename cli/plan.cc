@@ -6,7 +6,9 @@
 #include "chart.h"
 #include "commands.h"
 #include "common.h"
+#include "nearby.h"
 #include "people.h"
+#include "progress.h"
 #include "remat/arena.h"
 #include "remat/bounds.h"
 #include "remat/error.h"
@@ -34,6 +36,7 @@ struct PlanCommand {
   void save(const Problem& problem, const PlanResult& result, Report& report) const;
   int explain_failure(const Problem& problem, const PlanResult& result, Report& report, Limits& limits,
                       std::string& message) const;
+  void draw(const Problem& problem, const PlanResult& result, Bytes keep_all_peak) const;
 
   std::optional<ArenaPlan> arena_;  ///< of the plan; with a budget on the peak only where it is quickly had
 };
@@ -134,6 +137,31 @@ int PlanCommand::explain_failure(const Problem& problem, const PlanResult& resul
   return kNothingFound;
 }
 
+/// At a terminal: memory by step, and what other budgets would cost beside it, or below where it is narrow.
+void PlanCommand::draw(const Problem& problem, const PlanResult& result, Bytes keep_all_peak) const {
+  constexpr std::size_t kGap = 3;
+  const auto columns = static_cast<std::size_t>(terminal_columns());
+  const auto chart = [&](std::size_t room) {
+    return memory_chart(*problem.graph, *result.plan, keep_all_peak, static_cast<int>(room), wants_colours());
+  };
+  if (chart(columns).empty()) return;
+  std::cout << "\nmemory by step, up to the keep-all peak:\n" << std::flush;
+  std::vector<std::string> nearby;
+  if (!budget.empty() && !on_arena() && problem.objective == Objective::kTime) {
+    nearby = nearby_budgets(problem, result, keep_all_peak, effort.plan, catch_interrupts());
+  }
+  std::size_t wide = 0;
+  for (const std::string& line : nearby) wide = std::max(wide, width_of(line));
+  const std::size_t room = columns - std::min(columns, wide + kGap);
+  const std::string narrow = nearby.empty() ? "" : chart(room);
+  if (!narrow.empty()) {
+    std::cout << beside(narrow, room + kGap, nearby);
+    return;
+  }
+  std::cout << chart(columns);
+  if (!nearby.empty()) std::cout << "\n" << beside("", 0, nearby);
+}
+
 int PlanCommand::run() {
   Limits limits;  // counts from here: for who waits, reading the graph is part of it
   effort.finish();
@@ -152,7 +180,7 @@ int PlanCommand::run() {
   limits.set_stop(&catch_interrupts());
   PlanResult result;
   {
-    ProgressLine progress(loaded.graph, keep_all_peak);
+    ProgressLine progress(&loaded.graph, keep_all_peak);
     progress.attach(limits);
     result = make(problem, limits);
     look_at_arena(problem, result);
@@ -172,11 +200,7 @@ int PlanCommand::run() {
     for (const auto& [name, count] : result.counters) said["counter." + name] = count;
   }
   print(said, json, {.time_unit = std::string(loaded.graph.time_unit)});
-  if (has_plan(result) && !json && ::isatty(STDOUT_FILENO) == 1) {
-    const std::string chart =
-        memory_chart(loaded.graph, *result.plan, keep_all_peak, terminal_columns(), wants_colours());
-    if (!chart.empty()) std::cout << "\nmemory by step, up to the keep-all peak:\n" << chart;
-  }
+  if (has_plan(result) && !json && ::isatty(STDOUT_FILENO) == 1) draw(problem, result, keep_all_peak);
   if (code != kOk) std::cerr << "remat: " << one_line(message) << "\n";
   return code;
 }

@@ -5,6 +5,7 @@
 
 #include "commands.h"
 #include "common.h"
+#include "progress.h"
 #include "remat/error.h"
 #include "remat/keep_all.h"
 #include "remat/store.h"
@@ -26,7 +27,8 @@ struct ReportCommand {
   std::string command_line() const;
   void read_plans(ReportContent& content) const;
   void add_curves(ReportContent& content);
-  SweepResult curve(const ReportContent& content, const std::string& planner, OrderMode order) const;
+  SweepResult curve(const ReportContent& content, const std::string& planner, OrderMode order,
+                    const std::string& which) const;
 
   bool interrupted_ = false;
 };
@@ -69,8 +71,8 @@ void ReportCommand::read_plans(ReportContent& content) const {
   }
 }
 
-SweepResult ReportCommand::curve(const ReportContent& content, const std::string& name,
-                                 OrderMode order) const {
+SweepResult ReportCommand::curve(const ReportContent& content, const std::string& name, OrderMode order,
+                                 const std::string& which) const {
   Limits limits;
   effort.apply(limits);
   limits.set_stop(&catch_interrupts());
@@ -83,7 +85,7 @@ SweepResult ReportCommand::curve(const ReportContent& content, const std::string
     }
   }
   SweepOptions options{name, order, points, effort.plan};
-  ProgressLine progress(*content.graph, keep_all_peak(*content.graph));
+  ProgressLine progress(content.graph, keep_all_peak(*content.graph), which);
   progress.attach(limits);
   return sweep(*content.graph, options, limits, store);
 }
@@ -93,7 +95,9 @@ void ReportCommand::add_curves(ReportContent& content) {
   std::vector<std::string> names{planner};
   names.insert(names.end(), planners.begin(), planners.end());
   for (const std::string& name : names) {
-    content.curves.push_back({name, order, curve(content, name, order)});
+    const std::string number = std::to_string(content.curves.size() + 1);
+    const std::string which = names.size() > 1 ? number + " of " + std::to_string(names.size()) : "";
+    content.curves.push_back({name, order, curve(content, name, order, which)});
     interrupted_ |= content.curves.back().sweep.stopped_by == StoppedBy::kInterrupted;
     if (interrupted_) return;
   }

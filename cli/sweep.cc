@@ -7,6 +7,7 @@
 
 #include "commands.h"
 #include "common.h"
+#include "progress.h"
 #include "remat/error.h"
 #include "remat/keep_all.h"
 
@@ -90,7 +91,7 @@ int SweepCommand::run() {
   PlanStore store;
   SweepResult result;
   {
-    ProgressLine progress(loaded.graph, keep_all_peak(loaded.graph));
+    ProgressLine progress(&loaded.graph, keep_all_peak(loaded.graph));
     progress.attach(limits);
     result = remat::sweep(loaded.graph, sweep, limits, store);
   }

@@ -5,11 +5,13 @@ from __future__ import annotations
 import fcntl
 import os
 import pty
+import re
 import struct
 import subprocess
 import sys
 import termios
 from pathlib import Path
+from typing import Any
 
 import pytest
 from graphs import chain
@@ -17,17 +19,20 @@ from graphs import chain
 BLOCKS = " ▁▂▃▄▅▆▇█"
 
 
-def planned(folder: Path, columns: int | None, **environment: str) -> str:
-    """What `remat plan` writes to a terminal of so many columns, or to a pipe."""
-    chain(12, size=1000).save(folder / "graph.json")
-    command = [sys.executable, "-m", "remat", "plan", str(folder / "graph.json"), "-b", "50%"]
+def said_by(command: list[str], columns: int | None, errors: bool = False, **environment: str) -> str:
+    """What `remat` writes to a terminal of so many columns, or to a pipe. errors: to the terminal too."""
     known = {k: v for k, v in os.environ.items() if k not in ("NO_COLOR", "REMAT_COLUMNS")}
-    given = {"env": {**known, **environment}, "stderr": subprocess.PIPE, "timeout": 60}
+    given: dict[str, Any] = {"env": {**known, **environment}, "stderr": subprocess.PIPE}
+    whole = [sys.executable, "-m", "remat", *command]
     if columns is None:
-        return subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True, **given).stdout  # type: ignore[call-overload, no-any-return]
+        return subprocess.run(
+            whole, stdout=subprocess.PIPE, text=True, check=True, timeout=60, **given
+        ).stdout
     ours, theirs = pty.openpty()
     fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 24, columns, 0, 0))
-    subprocess.run(command, stdout=theirs, check=True, **given)  # type: ignore[call-overload]
+    if errors:
+        given["stderr"] = theirs
+    running = subprocess.Popen(whole, stdout=theirs, **given)
     os.close(theirs)
     said = b""
     try:
@@ -36,15 +41,32 @@ def planned(folder: Path, columns: int | None, **environment: str) -> str:
     except OSError:  # Linux: the other end is closed
         pass
     os.close(ours)
+    assert running.wait(60) == 0
+    if running.stderr is not None:
+        running.stderr.close()
     return said.decode().replace("\r\n", "\n")
 
 
+def planned(folder: Path, columns: int | None, *options: str, **environment: str) -> str:
+    """What `remat plan` writes."""
+    chain(12, size=1000).save(folder / "graph.json")
+    return said_by(["plan", str(folder / "graph.json"), "-b", "50%", *options], columns, **environment)
+
+
 def chart_of(said: str) -> list[str]:
-    return said.partition("keep-all peak:\n")[2].splitlines()
+    """Its rows, down to the one that counts steps."""
+    rows = said.partition("keep-all peak:\n")[2].splitlines()
+    return rows[: next((i + 1 for i, row in enumerate(rows) if "step" in row), 0)]
+
+
+# A row of the table of budgets: its mark, the share of the keep-all peak, overhead and bound in percent.
+ROW = re.compile(
+    r"([> ]) +[\d.]+ \S?i?B +([\d.]+) % +(?:([\d.]+) % +([\d.]+) %|none found|impossible)$", re.M
+)
 
 
 def test_a_terminal_that_is_wide_enough_gets_a_chart(tmp_path: Path) -> None:
-    rows = chart_of(planned(tmp_path, 100, NO_COLOR="1"))
+    rows = chart_of(planned(tmp_path, 100, "--budget-on", "arena", NO_COLOR="1"))
     assert len(rows) == 7
     assert rows[0].strip().startswith("12.7 KiB")
     assert all(set(row[11:]) <= set(BLOCKS) for row in rows[:6])
@@ -67,3 +89,63 @@ def test_colours_are_for_who_wants_them(tmp_path: Path) -> None:
     assert "\033[31m" in planned(tmp_path, 80)
     assert "\033" not in planned(tmp_path, 80, NO_COLOR="1")
     assert "\033[31m" in planned(tmp_path, 80, NO_COLOR="")
+
+
+@pytest.mark.parametrize("columns", [160, 80])
+def test_a_plan_stands_among_other_budgets(tmp_path: Path, columns: int) -> None:
+    said = planned(tmp_path, columns, NO_COLOR="1")
+    beside = any(BLOCKS[-1] in line and "%" in line for line in said.splitlines())
+    assert beside == (columns == 160), "beside the chart where there is room, else below it"
+    assert len(chart_of(said)) == 7
+    rows = ROW.findall(said)
+    assert [share for _, share, *_ in rows] == ["40", "45", "50", "55", "60"]
+    assert [mark for mark, *_ in rows] == [" ", " ", ">", " ", " "]
+    overhead = re.search(r"^overhead = ([\d.]+) %$", said, re.M)
+    assert overhead is not None
+    assert rows[2][2] == overhead[1]
+    found = [(float(took), float(bound)) for *_, took, bound in rows if took]
+    assert all(took >= bound for took, bound in found)
+    # More memory is never slower.
+    assert [took for took, _ in found] == sorted((took for took, _ in found), reverse=True)
+    assert max(map(len, said.splitlines())) <= columns
+
+
+@pytest.mark.parametrize("columns", [None, 40])
+def test_a_pipe_or_a_narrow_terminal_gets_no_other_budgets(tmp_path: Path, columns: int | None) -> None:
+    assert not ROW.findall(planned(tmp_path, columns))
+    assert "at least" not in planned(tmp_path, columns)
+
+
+def test_who_asks_for_the_least_peak_gets_no_other_budgets(tmp_path: Path) -> None:
+    said = planned(tmp_path, 120, "--objective", "peak", "--work-limit", "100000")
+    assert chart_of(said)
+    assert not ROW.findall(said)
+
+
+def hard_graph(folder: Path) -> str:
+    """On which planning goes on to its limit."""
+    path = folder / "hard.json"
+    said_by(["generate", "random_layered", "--nodes", "300", "--seed", "3", "-o", str(path)], None)
+    return str(path)
+
+
+def test_long_work_says_what_is_left_of_it(tmp_path: Path) -> None:
+    graph = hard_graph(tmp_path)
+    said = said_by(["plan", graph, "-b", "70%", "--time-limit", "1.5s"], 100, errors=True, NO_COLOR="1")
+    left = [float(found) for found in re.findall(r"([\d.]+) s left", said)]
+    assert left
+    assert left == sorted(left, reverse=True)
+    assert 0 <= left[-1] < left[0] < 1.5
+    # The line is gone in the end.
+    assert said.rpartition(" left")[2].startswith("\r\033[K")
+    by_work = ["sweep", graph, "--points", "4", "--work-limit", "5000000"]
+    assert re.search(r"[\d.]+ % of the work left", said_by(by_work, 100, errors=True))
+    assert "left" not in said_by(["plan", graph, "-b", "70%", "--time-limit", "1s"], 100)
+
+
+def test_several_pieces_of_work_are_counted(tmp_path: Path) -> None:
+    graph = hard_graph(tmp_path)
+    command = ["compare", graph, "-b", "70%", "--planners", "search,auto", "--time-limit", "1s"]
+    said = said_by(command, 100, errors=True)
+    assert "\033[K1 of 2  " in said
+    assert "\033[K2 of 2  " in said

@@ -172,13 +172,16 @@ def test_the_limit_of_dynamo_is_said_before_it_runs_without_a_plan(caplog) -> No
 def test_the_progress_line_shows_shares_of_ops_and_of_the_time_limit() -> None:
     line = ProgressLine(Terminal())
     line.profiling(3, 12)
-    assert line.line(time.perf_counter()) == "remat: profiling [######..................] 0 s, 3/12 ops"
+    assert line.line(time.perf_counter()) == (
+        "remat: profiling [######..................] 0 s, about 0 s left, 3/12 ops"
+    )
+    assert "20 s, about 60 s left" in line.line(line._phase + 20)
     line.planning(10.0)
     start = time.perf_counter()
-    assert line.line(start + 5).startswith("remat: planning [############............] 5 s")
-    assert line.line(start + 50).startswith("remat: planning [########################] 50 s")
+    assert line.line(start + 5).startswith("remat: planning [############............] 5 s, 5 s left")
+    assert line.line(start + 50).startswith("remat: planning [########################] 50 s, 0 s left")
     line.better_plan("greedy", 0.1, 100, 5, True)
-    assert line.line(start + 5).endswith("5 s, within the budget by greedy")
+    assert line.line(start + 5).endswith("5 s left, within the budget by greedy")
     line.planning(None)
     assert line.line(start + 7) == "remat: planning 7 s"
 

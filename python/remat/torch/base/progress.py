@@ -87,12 +87,15 @@ class ProgressLine:
     def line(self, now: float) -> str:
         """What stands there at a time of `time.perf_counter`."""
         seconds = now - self._phase
-        share = self._share
+        share, left = self._share, ""
         if share is None and self._limit:
             share = min(1.0, seconds / self._limit)
+            left = f", {max(0.0, self._limit - seconds):.0f} s left"
+        elif share:
+            left = f", about {seconds / share - seconds:.0f} s left"
         filled = 0 if share is None else round(_BAR * share)
         bar = "" if share is None else f" [{'#' * filled}{'.' * (_BAR - filled)}]"
-        return f"remat: {self._what}{bar} {seconds:.0f} s{', ' if self._detail else ''}{self._detail}"
+        return f"remat: {self._what}{bar} {seconds:.0f} s{left}{', ' if self._detail else ''}{self._detail}"
 
     def _draw_until_done(self) -> None:
         while not self._done.wait(_TICK_S):

@@ -1,0 +1,19 @@
+// What a little more or less memory would cost, for people at a terminal.
+#pragma once
+
+#include <atomic>
+#include <string>
+#include <vector>
+
+#include "remat/limits.h"
+#include "remat/planner.h"
+
+namespace remat::cli {
+
+/// Lines of a table: budgets around the problem's, the overhead of plans within them that are quickly found
+/// from `result`, which has a plan, and the overhead that none can go below. The problem's own budget is
+/// marked. Empty where the graph is too large for that, or where `stop` was set before the end.
+std::vector<std::string> nearby_budgets(const Problem& problem, const PlanResult& result, Bytes keep_all_peak,
+                                        const PlanOptions& options, const std::atomic<bool>& stop);
+
+}  // namespace remat::cli
