@@ -22,6 +22,13 @@ def pytest_sessionstart() -> None:
         )
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Tests that share what is dear to make (`xdist_group`) come first. Of several processes (`--dist
+    worksteal`) the first one begins with them, and what others take from it later is from the end.
+    """
+    items.sort(key=lambda item: item.get_closest_marker("xdist_group") is None)
+
+
 @pytest.fixture
 def ctrl_c_works() -> Iterator[None]:
     """A shell starts background jobs with SIGINT ignored, and Python then leaves it so."""

@@ -17,7 +17,7 @@ playwright = pytest.importorskip("playwright.sync_api", reason="there is no pack
 BROWSER = next((found for name in ("chromium", "chromium-browser") if (found := shutil.which(name))), None)
 pytestmark = [
     pytest.mark.skipif(BROWSER is None, reason="there is no chromium: apt-get install chromium"),
-    # One browser for all of them.
+    # One browser and one report for all of them: see conftest.py.
     pytest.mark.xdist_group("browser"),
 ]
 WORK: dict[str, Any] = {"time_limit": None, "work_limit": 300_000}
