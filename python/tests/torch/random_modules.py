@@ -474,7 +474,7 @@ def within(fitted: nn.Module, inputs: tuple[torch.Tensor, ...], loss_of: Loss, n
         step()
     fitted.zero_grad()
     measured = remat.torch.measure_peak(step, resident=[fitted, inputs])
-    part = fitted.remat.parts[-1]
+    part = [part for part in fitted.remat.parts if not part.existing_gradients][-1]
     if measured > min(part.budget, part.predicted_peak):
         return f"{name}: {measured} bytes measured, {part.predicted_peak} predicted, {part.budget} allowed"
     return None
