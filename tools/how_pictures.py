@@ -12,9 +12,10 @@ from typing import Any, NamedTuple
 
 import matplotlib.pyplot as plt  # type: ignore[import-not-found,unused-ignore]
 import remat
+from remat.bench import look
 
 ROOT = Path(__file__).resolve().parent.parent
-GRAY, GREEN, RED = "#8d8d8d", "#0b6e4f", "#b3261e"
+KEPT, AGAIN = look.KINDS["parameters"], look.KINDS["computed again"]
 
 
 class Life(NamedTuple):
@@ -59,12 +60,12 @@ def draw_lives(axes: Any, graph: remat.Graph, steps: list[int], title: str) -> N
         axes.plot(
             (life.first, life.last + 1),
             (rows[life.value],) * 2,
-            color=GREEN if life.again else GRAY,
+            color=AGAIN if life.again else KEPT,
             lw=0.4 + 3.5 * share,
             solid_capstyle="butt",
         )
     axes.set(xlabel="step", xlim=(0, None), ylim=(-3, len(rows) + 2))
-    axes.set_title(title, fontsize=10)
+    axes.set_title(title)
 
 
 def draw_order(axes: Any, steps: list[int]) -> None:
@@ -74,10 +75,10 @@ def draw_order(axes: Any, steps: list[int]) -> None:
     for at, op in enumerate(steps):
         (again if op in ran else first).append((at, op))
         ran.add(op)
-    for points, colour, label in ((first, GRAY, "first run"), (again, GREEN, "recomputation")):
+    for points, colour, label in ((first, KEPT, "first run"), (again, AGAIN, "recomputation")):
         axes.plot(*zip(*points, strict=True), "o", ms=3.2, color=colour, label=label)
     axes.set(xlabel="step", ylabel="op, in the order of the program", xlim=(0, None), ylim=(-3, None))
-    axes.legend(frameon=False, fontsize=8, loc="upper left")
+    axes.legend(loc="upper left")
 
 
 def main() -> None:
@@ -85,8 +86,7 @@ def main() -> None:
     # Work, not time: the same plan on every machine.
     plan = remat.plan(graph, "50%", time_limit=None, work_limit=20_000_000, check=True).plan
     assert plan is not None
-    plt.rcParams.update({"font.size": 9, "axes.spines.top": False, "axes.spines.right": False})
-    plt.rcParams["svg.hashsalt"] = "remat"
+    plt.rcParams.update(look.settings("remat"))
     figure, (left, right) = plt.subplots(1, 2, figsize=(9.2, 4.2), layout="constrained", sharey=True)
     draw_lives(left, graph, list(range(graph.num_ops)), f"keep all: {graph.keep_all_peak / 2**30:.2f} GiB")
     draw_lives(right, graph, plan.steps, f"plan at 50 %: {(plan.peak or 0) / 2**30:.2f} GiB")

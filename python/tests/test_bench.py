@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import signal
 import subprocess
 import sys
@@ -11,7 +12,8 @@ from pathlib import Path
 
 import pytest
 import remat
-from remat.bench import interrupts, plots
+from graphs import chain
+from remat.bench import interrupts, look, plots
 from remat.bench.__main__ import main, write_report
 from remat.bench.lab import (
     AS_PUBLISHED,
@@ -182,6 +184,23 @@ def test_a_planner_looks_the_same_in_every_figure_of_the_documentation() -> None
                 assert seen.setdefault(name, style) == style
 
 
+def test_all_pictures_have_the_colours_of_the_page() -> None:
+    root = Path(__file__).parents[2]
+    style = root / "page/src/style.css"
+    if not style.exists():
+        pytest.skip("an installed package comes without the sources of the page")
+    light = dict(re.findall(r"--([\w-]+): (#\w{6});", style.read_text().partition(":root[data-theme")[0]))
+    names = ("parameters", "inputs", "outputs", "activations", "again", "gradients", "short", "workspace")
+    kinds = [light[name] for name in names]
+    assert list(look.KINDS.values()) == kinds
+    header = remat.report(chain(3), format="csv").content.decode().splitlines()[0]
+    assert header.endswith(",".join(look.KINDS))
+    others = ("text", "text-2", "edge", "grid", "budget", "curve", "bound", "bound-edge")
+    assert [getattr(look, name.replace("-", "_").upper()) for name in others] == [light[n] for n in others]
+    cells = (root / "src/report/notebook.cc").read_text().partition("kColours{")[2].partition("}")[0]
+    assert re.findall(r"#\w{6}", cells) == kinds
+
+
 def test_every_axis_has_its_unit_and_overheads_begin_at_zero() -> None:
     if not plots.available():
         pytest.skip(plots.MISSING)
@@ -193,7 +212,7 @@ def test_every_axis_has_its_unit_and_overheads_begin_at_zero() -> None:
             for label in (panel.x_label, panel.y_label):
                 assert label in ("ops", "depth") or label.endswith(("(%)", "(% of keep-all)", "(s)", "(GiB)"))
             made, ax = pyplot.subplots()
-            plots._draw_panel(panel, ax, plots.styles_of(figure))
+            plots.draw_panel(panel, ax, plots.styles_of(figure))
             named = [text.get_text() for text in ax.get_legend().get_texts()]
             bottom, top = ax.get_ylim()
             pyplot.close(made)

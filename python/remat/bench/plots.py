@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from remat.bench import interrupts
+from remat.bench import interrupts, look
 from remat.bench.report import Curve, Figure, Panel, figures_from_json
 
 MISSING = "no figures: matplotlib is not installed (pip install 'remat[bench]')"
@@ -24,8 +24,7 @@ class Style(NamedTuple):
 
 
 # Colours of Okabe and Ito, which colour-blind readers tell apart too; and gray.
-BLACK, ORANGE, SKY, GREEN, BLUE, RED, PURPLE, GRAY = (
-    "#000000",
+ORANGE, SKY, GREEN, BLUE, RED, PURPLE, GRAY = (
     "#E69F00",
     "#56B4E9",
     "#009E73",
@@ -36,7 +35,7 @@ BLACK, ORANGE, SKY, GREEN, BLUE, RED, PURPLE, GRAY = (
 )
 DOTS, DASHES, DASH_DOT = (0, (1, 1)), (0, (5, 2)), (0, (5, 1, 1, 1))
 STYLES = {
-    "auto": Style(BLACK, "o", "-"),
+    "auto": Style(look.CURVE, "o", "-"),
     "search": Style(BLUE, "P", DASHES),
     "retention": Style(GREEN, "p", DASHES),
     "evict": Style(SKY, "*", DASHES),
@@ -48,7 +47,7 @@ STYLES = {
     "rotor": Style(PURPLE, "^", DASHES),
     "checkmate_milp": Style(ORANGE, "X", DASHES),
     "checkmate_lp": Style(ORANGE, "<", DOTS),
-    "moccasin": Style(GREEN, "v", DASHES),
+    "moccasin": Style(PURPLE, "v", DASHES),
     "chen": Style(GRAY, ">", DASHES),
     "lower_set_dp": Style(BLUE, "<", DASH_DOT),
     "dtr": Style(PURPLE, "d", DOTS),
@@ -95,9 +94,8 @@ def draw(figure: Figure, folder: Path) -> list[Path]:
         from matplotlib import pyplot
 
     folder.mkdir(parents=True, exist_ok=True)
-    style = {"svg.hashsalt": figure.name, "svg.fonttype": "none", "font.size": 9, "axes.grid": True}
     styles = styles_of(figure)
-    with matplotlib.rc_context({**style, "grid.color": "#dddddd", "axes.axisbelow": True}):
+    with matplotlib.rc_context(look.settings(figure.name)):
         count = len(figure.panels)
         columns = min(count, 4)
         rows = -(-count // columns)
@@ -105,7 +103,7 @@ def draw(figure: Figure, folder: Path) -> list[Path]:
         for spare in axes.flat[count:]:
             spare.set_visible(False)
         for panel, ax in zip(figure.panels, axes.flat, strict=False):
-            _draw_panel(panel, ax, styles)
+            draw_panel(panel, ax, styles)
         made.tight_layout()
         paths = [folder / f"{figure.name}.{kind}" for kind in ("png", "svg")]
         made.savefig(paths[0], dpi=120)
@@ -114,7 +112,8 @@ def draw(figure: Figure, folder: Path) -> list[Path]:
     return paths
 
 
-def _draw_panel(panel: Panel, ax: Any, styles: dict[str, Style]) -> None:
+def draw_panel(panel: Panel, ax: Any, styles: dict[str, Style]) -> None:
+    """On axes of matplotlib."""
     shown = [curve for curve in panel.curves if curve.x]
     for rank, curve in enumerate(shown):
         _draw_curve(ax, curve, styles[curve.name], len(shown) - 1 - rank)
@@ -135,7 +134,7 @@ def _draw_panel(panel: Panel, ax: Any, styles: dict[str, Style]) -> None:
         ax.set_ylim(-0.04 * top, 1.16 * top if any(c.missed for c in panel.curves) else 1.06 * top)
     _mark_missed(panel, ax, styles)
     if shown:
-        ax.legend(fontsize=7)
+        ax.legend()
 
 
 def _draw_curve(ax: Any, curve: Curve, style: Style, under: int) -> None:
