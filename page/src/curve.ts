@@ -34,6 +34,8 @@ interface Mark {
   label: string;
   colour: string;
 }
+/** How many times the overhead of the curve is shown for others. */
+const MOST_ABOVE = 3;
 const OTHERS = ["□", "△", "◇", "×", "▽", "+", "○", "☆"];
 
 export class Curve {
@@ -114,13 +116,15 @@ export class Curve {
     return [xs, bound, found];
   }
 
+  /** Room for the curve and the plans; what other planners need much more for stands at the upper edge. */
   private top(): number {
-    const overheads = [
+    const own = Math.max(
+      0.01,
       ...this.points.map((p) => this.overhead(p)),
       ...this.plans.map((p) => p.data.overhead),
-      ...this.others().map((mark) => mark.y),
-    ];
-    return 1.15 * Math.max(0.01, ...overheads);
+    );
+    const others = this.others().map((mark) => mark.y);
+    return 1.15 * Math.max(own, ...others.filter((overhead) => overhead < MOST_ABOVE * own));
   }
 
   private others(): Mark[] {
@@ -218,21 +222,24 @@ export class Curve {
     ctx.textAlign = "left";
     ctx.textBaseline = "alphabetic";
     ctx.font = `600 ${13 * ratio}px system-ui, sans-serif`;
+    const top = this.top();
     for (const mark of this.marks()) {
+      const label = mark.y > top ? `${percent(mark.y)} ↑` : mark.label;
       const x = u.valToPos(mark.x, "x", true);
-      const y = u.valToPos(mark.y, "y", true);
+      const y = mark.y > top ? bbox.top + 8 * ratio : u.valToPos(mark.y, "y", true);
       ctx.fillStyle = colour(mark.colour);
       ctx.textAlign = "center";
       ctx.textBaseline = "middle";
       ctx.fillText(mark.sign, x, y);
       ctx.textAlign = "left";
-      const wide = ctx.measureText(mark.label).width;
+      const wide = ctx.measureText(label).width;
       const left = x + 10 * ratio + wide > bbox.left + bbox.width ? x - 10 * ratio - wide : x + 10 * ratio;
-      const down = (mark.sign === "◆" ? 12 : -10) * ratio;
+      const isLow = y + 24 * ratio > bbox.top + bbox.height;
+      const down = (mark.y > top ? 0 : mark.sign === "◆" && !isLow ? 12 : -10) * ratio;
       ctx.lineWidth = 3 * ratio;
       ctx.strokeStyle = colour("surface");
-      ctx.strokeText(mark.label, left, y + down);
-      ctx.fillText(mark.label, left, y + down);
+      ctx.strokeText(label, left, y + down);
+      ctx.fillText(label, left, y + down);
     }
     ctx.restore();
   }
