@@ -42,11 +42,14 @@ BoundSimulation check(const Graph& graph, const BoundPlan& plan) {
   return simulate_plan(graph, steps);
 }
 
-void init(BoundPlan* self, const Graph& graph, nb::object steps, const std::string& order) {
+void init(BoundPlan* self, const Graph& graph, nb::object steps, const std::string& order,
+          std::optional<std::int64_t> budget, const std::string& planner) {
   PlanRecord record;
   record.steps = with_fault<PlanFault>([&] { return to_integers(steps, "steps"); });
   record.order = parse_order(order);
-  const Simulation cost = simulate(graph, checked_plan(graph, record.steps, record.order));
+  if (budget) record.budget = Bytes(*budget);
+  record.planner = planner;
+  const Simulation cost = simulate(graph, checked_plan(graph, record.steps, record.order, record.budget));
   record.graph_name = graph.name;
   record.graph_hash = graph_hash(graph);
   record.peak = cost.peak;
@@ -65,10 +68,12 @@ nb::str repr(const BoundPlan& plan) {
 void bind_plan_class(nb::module_& m) {
   nb::class_<BoundPlan>(m, "Plan",
                         "A sequence of steps, each running one op, and what it costs; never changes.")
-      .def("__init__", init, nb::arg("graph"), nb::arg("steps"), nb::arg("order") = "fixed",
+      .def("__init__", init, nb::arg("graph"), nb::arg("steps"), nb::arg("order") = "fixed", nb::kw_only(),
+           nb::arg("budget") = nb::none(), nb::arg("planner") = "",
            nb::sig("def __init__(self, graph: Graph, steps: collections.abc.Iterable[int], order: str = "
-                   "'fixed') -> None"),
-           "From op indices; simulated at once. Raises PlanError naming the first broken rule.")
+                   "'fixed', *, budget: int | None = None, planner: str = '') -> None"),
+           "From op indices; simulated at once. `budget`: the bytes that it was made for. Raises PlanError "
+           "naming the first broken rule, that of the budget too.")
       .def_prop_ro(
           "steps", [](const BoundPlan& p) { return p.record.steps; },
           "The op index of every step, as a list.")

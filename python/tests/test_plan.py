@@ -97,6 +97,15 @@ def test_a_plan_says_what_it_is() -> None:
     assert plan.memory(graph).dtype == np.int64
 
 
+def test_a_plan_says_what_it_was_made_for_and_by_whom() -> None:
+    graph = remat.Graph.from_dict(two_layers())
+    plan = remat.Plan(graph, [0, 1], budget=graph.keep_all_peak, planner="mine")
+    assert (plan.budget, plan.planner) == (graph.keep_all_peak, "mine")
+    assert remat.check(graph, plan).peak <= graph.keep_all_peak
+    with pytest.raises(remat.PlanError, match="rule budget"):
+        remat.Plan(graph, [0, 1], budget=graph.keep_all_peak - 1)
+
+
 def test_free_order_is_a_plan_of_its_own() -> None:
     graph = remat.Graph([1, 1], [remat.Op("a", 1, [], [0]), remat.Op("b", 1, [], [1])])
     assert remat.Plan(graph, [1, 0], order="free").order == "free"

@@ -117,7 +117,7 @@ def record(
         raise remat.UsageError(f"record: device {where} is neither CPU nor CUDA")
     if where.type == "cuda" and resident is not None:
         raise remat.UsageError("record: `resident` has no meaning on CUDA, whose allocator counts everything")
-    warm_up(step, warmup)
+    warm_up(step, warmup, where)
     with recorded_steps() as windows:
         if where.type == "cuda":
             moments = moments_on_cuda(step, where)

@@ -136,6 +136,8 @@ def test_a_recording_is_a_page_with_both_lines(tmp_path: Path) -> None:
     model, inputs = case("mlp").build()
     found = recorded(fit(model, inputs, "75%", reserve=1 << 20), inputs)
     plan, graph = found.report.plan, found.report.graph
+    assert plan.budget == found.report.budget - (1 << 20)
+    assert plan.planner == found.report.planner
     data = json.loads(found.page(format="json", points=0).content)
     measured = data["plans"][0]["measured"]
     # Amounts of the page are the graph's: without the reserve.
@@ -151,6 +153,35 @@ def test_a_recording_is_a_page_with_both_lines(tmp_path: Path) -> None:
     assert html is not None
     assert html.startswith("<iframe")
     assert f"steps = {len(plan)}" in str(found)
+
+
+def test_on_cuda_the_allocators_counters_are_read_between_steps(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The counters say what the test wants: 1001, 1002, ... bytes at the most."""
+    asked: list[str] = []
+
+    def reset(device: torch.device) -> None:
+        asked.append(device.type)
+
+    monkeypatch.setattr(torch.cuda, "memory_allocated", lambda device: 1000)
+    monkeypatch.setattr(torch.cuda, "max_memory_allocated", lambda device: 1000 + len(asked))
+    monkeypatch.setattr(torch.cuda, "reset_peak_memory_stats", reset)
+    monkeypatch.setattr(torch.cuda, "synchronize", lambda device: None)
+    model, inputs = case("mlp").build()
+    fitted = fit(model, inputs, "100%")
+
+    def step() -> None:
+        fitted.zero_grad()
+        fitted(*inputs).backward()
+
+    found = record(step, device="cuda")
+    assert set(asked) == {"cuda"}
+    # One at the start, one before every step that runs something, one behind each half.
+    runs = [found.report.graph.op(op).kind != "remat.loss" for op in found.report.plan.steps]
+    assert len(asked) == 1 + sum(runs) + 2
+    # A step has the mark that is read behind it; the first one is read before the first step.
+    assert found.measured.tolist() == list(range(1002, 1002 + len(runs)))
+    with pytest.raises(remat.UsageError, match="`resident` has no meaning on CUDA"):
+        record(step, device="cuda", resident=[fitted])
 
 
 def test_a_call_without_a_planned_step_is_refused() -> None:

@@ -89,7 +89,12 @@ def _confirmed(problem: Problem, stored: Mapping[str, Any]) -> PlanReport:
 
 def _reported(problem: Problem, found: Found) -> PlanReport:
     """The steps, simulated anew. Raises PlanError where they break a rule."""
-    plan = remat.Plan(problem.graph, found.steps, problem.options.order)
+    order = problem.options.order
+    plan = remat.Plan(problem.graph, found.steps, order, planner=found.planner)
+    # Of the graph alone, for who shows the plan.
+    budget = problem.budget - problem.reserve - found.beside
+    if (plan.peak or 0) <= budget:
+        plan = remat.Plan(problem.graph, found.steps, order, budget=budget, planner=found.planner)
     report = _report_of(problem, plan, found.beside)
     return replace(
         report,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import nullcontext
 from typing import Any
 
 import torch
@@ -18,12 +19,11 @@ def device_to_measure(device: str | torch.device | None) -> torch.device:
     return torch.device(device or ("cuda" if cuda.is_available() and cuda.is_initialized() else "cpu"))
 
 
-def warm_up(fn: Callable[[], Any], calls: int) -> None:
+def warm_up(fn: Callable[[], Any], calls: int, device: torch.device) -> None:
     """Calls before the one that is measured; on the CPU their blocks are known to the allocator's trace."""
-    if calls:
-        with trace_allocations():
-            for _ in range(calls):
-                fn()
+    with trace_allocations() if calls and device.type == "cpu" else nullcontext():
+        for _ in range(calls):
+            fn()
 
 
 def measure_peak(
@@ -51,8 +51,7 @@ def measure_peak(
             raise ValueError(
                 "measure_peak: `resident` has no meaning on CUDA, whose allocator counts everything"
             )
-        for _ in range(warmup):
-            fn()
+        warm_up(fn, warmup, where)
         torch.cuda.synchronize(where)
         torch.cuda.reset_peak_memory_stats(where)
         fn()
@@ -60,7 +59,7 @@ def measure_peak(
         return torch.cuda.max_memory_allocated(where)
     if where.type != "cpu":
         raise ValueError(f"measure_peak: device {where} is neither CPU nor CUDA")
-    warm_up(fn, warmup)
+    warm_up(fn, warmup, where)
     known = live_storages() if resident is None else tensor_storages(resident, "cpu")
     start = sum(known.values())
     with trace_allocations() as trace, recorded_steps() as windows:
