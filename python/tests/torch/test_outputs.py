@@ -246,3 +246,49 @@ def test_code_that_is_compiled_again_keeps_what_is_known_of_its_outputs() -> Non
     assert fitted.remat.graph.num_ops == graph.num_ops
     assert fitted.remat.predicted_peak < graph.keep_all_peak
     assert peak(fitted, tokens) <= fitted.remat.predicted_peak
+
+
+class Cache:
+    """What PyTorch does not know as a container."""
+
+    def __init__(self) -> None:
+        self.kept: list[torch.Tensor] = []
+
+
+class Caching(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.second = nn.Linear(64, 64), nn.Linear(64, 64)
+
+    def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, Cache]:
+        cache = Cache()
+        x = self.first(x).tanh()
+        cache.kept.append(x)
+        x = self.second(x).tanh()
+        cache.kept.append(x * 2)
+        return x.square().mean(), cache
+
+
+@pytest.mark.parametrize("used", [False, True])
+def test_a_loss_that_leaves_a_cache_alone_is_planned_for_before_the_first_step(used: bool) -> None:
+    def loss(outputs: tuple[torch.Tensor, Cache]) -> torch.Tensor:
+        value, cache = outputs
+        return value + cache.kept[1].sum() if used else value
+
+    torch.manual_seed(0)
+    model, x = Caching(), torch.randn(32, 64)
+    fitted = fit(copy.deepcopy(model), x, "1MiB", loss=loss, outputs="dropped", accumulate=False)
+    (part,) = fitted.remat.parts
+    for _ in range(2):
+        for each in (model, fitted):
+            each.zero_grad()
+            loss(each(x)).backward()
+        for a, b in zip(model.parameters(), fitted.parameters(), strict=True):
+            assert a.grad is not None
+            assert b.grad is not None
+            assert a.grad.equal(b.grad)
+    assert fitted.remat.parts == [part]
+    graph = part.graph
+    (boundary,) = (graph.op(i) for i in range(graph.num_ops) if graph.op(i).phase == "loss")
+    gradients = [int(graph.bytes[value]) for value in boundary.outputs]
+    assert gradients.count(32 * 64 * 4) == int(used)

@@ -220,6 +220,11 @@ def storage_id(tensor: torch.Tensor) -> int:
     return int(tensor.untyped_storage()._cdata)
 
 
+def is_view(tensor: torch.Tensor) -> bool:
+    """For autograd. `_is_view` of tensors."""
+    return bool(tensor._is_view())
+
+
 def write_count(tensor: torch.Tensor) -> int:
     """How often the tensor was written to. `_version` of tensors."""
     return int(tensor._version)
@@ -435,6 +440,7 @@ __all__ = [
     "innermost_backend",
     "is_primal",
     "is_tangent",
+    "is_view",
     "local_part",
     "loop_breaks",
     "optimizers_in_backward",

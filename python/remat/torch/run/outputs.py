@@ -30,6 +30,7 @@ class Usage:
     graded, held: outputs that got a gradient, and that were alive when a backward started; None before the
         first backward. tangents_held: was a gradient of an output alive after the backward?
     strides: of gradients of outputs, by name (trace/tangents.py), where they are not as traced.
+    assumed: outputs of `graded` of which that is not known.
     """
 
     count: int
@@ -38,6 +39,7 @@ class Usage:
     held: frozenset[int] | None = None
     tangents_held: bool | None = None
     strides: dict[str, Strides] = field(default_factory=dict)
+    assumed: frozenset[int] = frozenset()
 
     @classmethod
     def of(cls, gm: fx.GraphModule, stated: str | None) -> Usage:
@@ -67,6 +69,7 @@ class Usage:
         """What the caller's loss gave to the outputs, before any step; None: to more than an output."""
         given = dict(enumerate(gradients))
         self.graded = frozenset(i for i, gradient in given.items() if gradient is None or gradient.exists)
+        self.assumed = frozenset(i for i, gradient in given.items() if gradient is None)
         strides = {i: gradient.strides for i, gradient in given.items() if gradient is not None}
         self.strides |= {name_of_output(i): each for i, each in strides.items() if each is not None}
 
@@ -79,7 +82,8 @@ class Usage:
     def note(self, graded: set[int], held: set[int]) -> frozenset[int]:
         """Add what a backward shows; returns which outputs are held for the first time: all, at first."""
         new = frozenset(held) - (self.held or frozenset())
-        self.graded = (self.graded or frozenset()) | graded
+        self.graded = (self.graded or frozenset()) - self.assumed | graded
+        self.assumed = frozenset()
         self.held = (self.held or frozenset()) | held
         return new
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import Any, NoReturn
@@ -15,6 +15,7 @@ import remat
 from ..base.allocator import trace_allocations
 from ..base.errors import UnsupportedModelError
 from ..base.nodes import storage_bytes
+from ..base.private import is_view
 from ..base.units import exact_bytes
 from ..run.outputs import Gradient
 from ..trace.tangents import Strides, strides_to_trace
@@ -146,10 +147,10 @@ class Preparation:
         with self._untouched():
             with self.session.probing():
                 outputs = call_with(self.fitted, self.sample_inputs)
-            self.session.note_loss(*_measured_loss(self.loss, outputs))
+            self.session.note_loss(*_measured_loss(self.loss, outputs, self.sample_inputs))
 
 
-def _measured_loss(loss: Loss, outputs: Any) -> tuple[int, int, dict[int, Gradient]]:
+def _measured_loss(loss: Loss, outputs: Any, inputs: Any) -> tuple[int, int, dict[int, Gradient]]:
     """Bytes of the loss while it is computed and to the end, and what it gives to the outputs, by address.
 
     Its workspace is what it and its backward need at their peak, on top of the outputs and their gradients.
@@ -161,6 +162,15 @@ def _measured_loss(loss: Loss, outputs: Any) -> tuple[int, int, dict[int, Gradie
         return leaf_of[id(item)]
 
     leaves_only = tree_map(as_leaf, outputs)
+    borrowed: list[torch.Tensor] = []
+    opaque = [leaf for leaf in leaf_of.values() if not isinstance(leaf, torch.Tensor)]
+    given = {id(tensor) for tensor in _tensors_within([inputs])}
+    for tensor in _tensors_within(opaque):
+        # The loss finds it where it is: for its time it is a leaf itself.
+        made = id(tensor) not in given and (tensor.grad_fn is not None or not tensor.requires_grad)
+        if made and _may_have_gradient(tensor) and not is_view(tensor):
+            leaf_of[id(tensor)] = tensor.detach_().requires_grad_()
+            borrowed.append(tensor)
     leaves = [t for t in leaf_of.values() if isinstance(t, torch.Tensor) and t.requires_grad]
     strides: dict[int, Strides | None] = {}
     for key, leaf in leaf_of.items():
@@ -183,6 +193,8 @@ def _measured_loss(loss: Loss, outputs: Any) -> tuple[int, int, dict[int, Gradie
         for key, leaf in leaf_of.items()
         if isinstance(leaf, torch.Tensor)
     }
+    for tensor in borrowed:
+        tensor.requires_grad_(False).grad = None
     return max(0, top - gradients - held), held, gradient_of
 
 
@@ -198,8 +210,31 @@ def _rise_of(run: Callable[[], None], devices: list[torch.device]) -> int:
 
 def _as_leaf(item: Any) -> Any:
     if isinstance(item, torch.Tensor):
-        return item.detach().requires_grad_(item.is_floating_point() or item.is_complex())
+        return item.detach().requires_grad_(_may_have_gradient(item))
     return item
+
+
+def _may_have_gradient(tensor: torch.Tensor) -> bool:
+    return tensor.is_floating_point() or tensor.is_complex()
+
+
+def _tensors_within(items: Iterable[Any]) -> Iterator[torch.Tensor]:
+    """Tensors that objects hold which are no containers of PyTorch's: caches of keys and values."""
+    seen: set[int] = set()
+    stack = list(items)
+    while stack:
+        item = stack.pop()
+        if id(item) in seen:
+            continue
+        seen.add(id(item))
+        if isinstance(item, torch.Tensor):
+            yield item
+        elif isinstance(item, (list, tuple, set)):
+            stack += item
+        elif isinstance(item, dict):
+            stack += item.values()
+        elif not isinstance(item, (type, torch.nn.Module)) and hasattr(item, "__dict__"):
+            stack += vars(item).values()
 
 
 def raise_nothing_planned(model: torch.nn.Module, where: str) -> NoReturn:
