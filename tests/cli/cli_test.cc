@@ -548,13 +548,17 @@ TEST_F(LongRun, AnInterruptedSweepPrintsItsPointsAndSaysSo) {
   EXPECT_GE(run.json().at("points").size(), 1u);
 }
 
-TEST_F(Cli, ProgressIsALiveLineOnATerminalOnly) {
-  const std::vector<std::string> arguments{"plan", graph_, "-b", "6", "--planner", "tw_remat"};
+TEST_F(Cli, ProgressIsALiveLineOnATerminalOnlyWhereWorkTakesLonger) {
+  const std::string hard = folder_ / "hard.json";
+  ASSERT_EQ(run_cli({"generate", "random_layered", "--nodes", "300", "-o", hard}).code, 0);
+  const std::vector<std::string> arguments{"plan",      hard,     "-b",           "70%",
+                                           "--planner", "search", "--time-limit", "0.7s"};
   testing::RunningCli on_terminal(arguments, true);
   const CliRun live = on_terminal.wait();
   ASSERT_EQ(live.code, 0) << live.err;
-  EXPECT_NE(live.err.find("\r\033[Ktw_remat  "), std::string::npos) << live.err;
+  EXPECT_NE(live.err.find("\r\033[Ksearch  overhead "), std::string::npos) << live.err;
   EXPECT_NE(live.err.find("  peak "), std::string::npos) << live.err;
+  EXPECT_NE(live.err.find(" s left"), std::string::npos) << live.err;
   EXPECT_TRUE(live.err.ends_with("\r\033[K")) << "the line goes when the planner is done";
   EXPECT_EQ(run_cli(arguments).err, "");
 }

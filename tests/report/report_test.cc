@@ -7,6 +7,7 @@
 
 #include "helpers/graphs.h"
 #include "remat/error.h"
+#include "remat/keep_all.h"
 #include "report/packed.h"
 
 namespace remat {
@@ -228,6 +229,31 @@ TEST(Report, PerfettoGetsSlicesAndCountersOfEveryPlan) {
   }
   EXPECT_EQ(slices, 5 + 4);
   EXPECT_EQ(counters, 6 + 5);
+}
+
+TEST(Report, WhatWasMeasuredStandsBesideItsPlanInEveryFormat) {
+  const Graph graph = two_layers();
+  ReportPlan plan = record_of(graph, keep_all_plan(graph), "ran");
+  for (std::int64_t bytes : {120, 140, 130, 115}) plan.measured.emplace_back(bytes);
+  const json data = json::parse(format_report({&graph, {plan}, {}, ""}, ReportFormat::kJson));
+  EXPECT_EQ(data.at("plans").at(0).at("measured"), (std::vector<int>{120, 140, 130, 115}));
+  EXPECT_FALSE(data.at("plans").at(1).contains("measured"));
+  const std::string csv = format_report({&graph, {plan}, {}, ""}, ReportFormat::kCsv);
+  EXPECT_NE(csv.find("workspace,measured\n"), std::string::npos) << csv;
+  EXPECT_NE(csv.find(",2,140\n"), std::string::npos) << csv;
+  const json trace = json::parse(format_report({&graph, {plan}, {}, ""}, ReportFormat::kPerfetto));
+  std::vector<int> counted;
+  for (const json& event : trace.at("traceEvents")) {
+    if (event.at("name") == "measured memory") counted.push_back(event.at("args").at("bytes"));
+  }
+  EXPECT_EQ(counted, (std::vector<int>{120, 140, 130, 115, 0}));
+  plan.measured.pop_back();
+  try {
+    check_report({&graph, {plan}, {}, ""});
+    FAIL();
+  } catch (const InputError& error) {
+    EXPECT_STREQ(error.what(), "ran: 3 steps were measured of 4");
+  }
 }
 
 TEST(Report, RefusesPlansThatAreNotTheGraphsAndFormatsThatTakeOne) {
