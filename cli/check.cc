@@ -3,6 +3,7 @@
 
 #include "commands.h"
 #include "common.h"
+#include "host.h"
 #include "remat/bounds.h"
 #include "remat/error.h"
 #include "remat/keep_all.h"
@@ -15,12 +16,14 @@ namespace {
 struct CheckCommand {
   std::string graph, plan, layout, budget, order, capacity;
   std::optional<std::int64_t> alignment;
+  HostOptions host;
   bool json = false;
 
   int run() const;
 
  private:
   int check_plan() const;
+  void add_cost(Report& report, const Graph& g, const PlanRecord& record, Bytes keep_all_peak) const;
   int check_layout() const;
   int check_table() const;
   int finish(Report report, const std::string& file, const std::vector<std::string>& differences,
@@ -85,6 +88,22 @@ int CheckCommand::check_table() const {
   return finish(std::move(report), graph, differences);
 }
 
+/// Peak and duration, and with copies what these do. Without a host nobody knows how long they take.
+void CheckCommand::add_cost(Report& report, const Graph& g, const PlanRecord& record,
+                            Bytes keep_all_peak) const {
+  const Plan steps = recorded_plan(record);
+  const Simulation cost = simulate(g, steps, record.host ? &*record.host : nullptr);
+  const bool is_timed = record.copies.empty() || record.host;
+  report["peak"] = cost.peak.count();
+  report["peak_step"] = cost.peak_step.index();
+  report["keep_all_peak"] = keep_all_peak.count();
+  report["duration"] = is_timed ? Report(cost.duration.count()) : Report(nullptr);
+  report["base_duration"] = g.base_duration.count();
+  report["overhead"] = is_timed ? Report(overhead(g, cost.duration)) : Report(nullptr);
+  report["recomputed_ops"] = recomputed_ops(g, steps);
+  if (!record.copies.empty()) add_traffic(report, cost, is_timed);
+}
+
 int CheckCommand::check_plan() const {
   const LoadedGraph loaded = load_and_warn(graph);
   const Graph& g = loaded.graph;
@@ -93,8 +112,11 @@ int CheckCommand::check_plan() const {
   const Bytes keep_all_peak = remat::keep_all_peak(g);
   if (!budget.empty()) record.budget = parse_budget(budget, keep_all_peak, floor_bound(g).peak);
   if (!order.empty()) record.order = parse_order(order);
+  if (const auto given = host.read(g, graph)) record.host = given;
+  if (record.host) of_file(plan, [&] { require_time_unit(g); });
 
-  const auto violation = validate(g, record.steps, record.order, record.budget);
+  const auto violation = validate(g, record.steps, record.order, record.budget, record.copies,
+                                  record.host ? &*record.host : nullptr);
   const std::vector<std::string> differences = check_record(g, record);
   Report report;
   report["valid"] = differences.empty();
@@ -103,17 +125,8 @@ int CheckCommand::check_plan() const {
   report["order"] = to_string(record.order);
   report["budget"] = record.budget ? Report(record.budget->count()) : Report(nullptr);
   report["steps"] = record.steps.size();
-  if (!violation || violation->rule == Rule::kBudget) {
-    Plan steps;
-    for (std::int64_t op : record.steps) steps.steps.push_back(OpId(op));
-    const Simulation cost = simulate(g, steps);
-    report["peak"] = cost.peak.count();
-    report["peak_step"] = cost.peak_step.index();
-    report["keep_all_peak"] = keep_all_peak.count();
-    report["duration"] = cost.duration.count();
-    report["base_duration"] = g.base_duration.count();
-    report["overhead"] = overhead(g, cost.duration);
-    report["recomputed_ops"] = recomputed_ops(g, steps);
+  if (!violation || violation->rule == Rule::kBudget || violation->rule == Rule::kHostBudget) {
+    add_cost(report, g, record, keep_all_peak);
   }
   return finish(std::move(report), plan, differences, {.time_unit = std::string(g.time_unit)});
 }
@@ -125,12 +138,14 @@ int CheckCommand::run() const {
   if (plan.empty()) {
     refuse(!budget.empty(), "--budget", "a plan; a table of buffers has a --capacity");
     refuse(!order.empty(), "--order", "a plan");
+    refuse(host.is_given(), "--host", "a plan");
     return check_table();
   }
   refuse(!capacity.empty(), "--capacity", "a table of buffers; the arena of a plan has a --budget");
   refuse(alignment.has_value(), "--align", "a table of buffers");
   if (layout.empty()) return check_plan();
   refuse(!order.empty(), "--order", "a plan without a layout");
+  refuse(host.is_given(), "--host", "a plan without a layout");
   return check_layout();
 }
 
@@ -152,6 +167,7 @@ void add_check(CLI::App& app, Action& action) {
   sub->add_option("--capacity", command->capacity, "the arena of a table must be within it")->type_name("B");
   add_whole(*sub, "--align", command->alignment, std::int64_t{1}, kMaxCount - 1,
             "offsets in a table must be multiples of it (default: 1)");
+  command->host.declare(*sub);
   sub->add_flag("--json", command->json, "print one JSON object");
   sub->callback([command, &action] { action = [command] { return command->run(); }; });
 }

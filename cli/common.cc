@@ -134,12 +134,10 @@ void EffortOptions::apply(Limits& limits) const {
 }
 
 Plan valid_plan(const Graph& graph, const PlanRecord& record, const std::string& path) {
-  if (const auto violation = validate(graph, record.steps, OrderMode::kFree)) {
+  if (const auto violation = validate(graph, record.steps, OrderMode::kFree, std::nullopt, record.copies)) {
     throw InputError(path + ": " + violation->message);
   }
-  Plan plan;
-  for (std::int64_t op : record.steps) plan.steps.push_back(OpId(op));
-  return plan;
+  return recorded_plan(record);
 }
 
 Bytes parse_capacity(const std::string& text) {

@@ -30,6 +30,9 @@ bool is_bytes(const std::string& key) {
                                            "capacity",
                                            "arena_lower_bound",
                                            "best_arena",
+                                           "bytes_out",
+                                           "bytes_in",
+                                           "host_peak",
                                            "live_peak",
                                            "bytes"};
   return kKeys.contains(key);
@@ -37,7 +40,7 @@ bool is_bytes(const std::string& key) {
 
 bool is_duration(const std::string& key) {
   static const std::set<std::string> kKeys{"duration", "base_duration", "duration_lower_bound",
-                                           "duration_bound"};
+                                           "duration_bound", "stalled"};
   return kKeys.contains(key);
 }
 
@@ -82,7 +85,8 @@ int terminal_columns() {
 std::string for_people(const std::string& key, const Report& value, const std::string& time_unit) {
   if (value.is_number_integer() && is_bytes(key)) return format_bytes(Bytes(value.get<std::int64_t>()));
   if (value.is_number() && ends_in_percent(key)) return percent(value.get<double>() / 100);
-  if (value.is_number() && (key == "overhead" || key == "gap")) return percent(value.get<double>());
+  if (value.is_number() && (key == "overhead" || key == "gap" || key.starts_with("busy_")))
+    return percent(value.get<double>());
   if (value.is_number() && key == "seconds") return format_seconds(value.get<double>());
   const double unit = seconds_of(time_unit);
   if (value.is_number() && unit > 0 && is_duration(key)) return format_seconds(unit * value.get<double>());

@@ -1,39 +1,94 @@
 #!/usr/bin/env python3
 """Check a plan apart from the library: verify_plan.py GRAPH PLAN prints one JSON object, or INVALID and why.
 
-Written from docs/model.md alone, to be held against the library; knows `remat.graph` files and plans without
-copies.
+Written from docs/model.md alone, to be held against the library; knows `remat.graph` files. A plan with copies
+is timed on a machine: verify_plan.py GRAPH PLAN OUT IN [LATENCY_SECONDS [shared]], in bytes per second.
 """
 
 from __future__ import annotations
 
 import json
+import math
 import sys
+from collections import defaultdict
 from dataclasses import dataclass
+from fractions import Fraction
 from typing import Any
+
+UNITS = {"ns": 10**9, "us": 10**6, "ms": 10**3, "s": 1}
 
 
 @dataclass
 class Instance:
-    """One run of an op made it: in memory from step `first` to step `last`."""
+    """One run of an op or a copy in made it: in memory from step `first` to step `last`."""
 
     value: int
     first: int
     last: int
     is_kept: bool = False
+    last_read: int = -1
+    usable: int = 0
+    is_copied: bool = False
+
+
+@dataclass
+class Copy:
+    """A copy of a plan's file."""
+
+    value: int
+    way: str
+    issue: int
+    wait: int
 
 
 class Invalid(Exception):
     """The plan breaks a rule."""
 
 
-def instances_of(graph: dict[str, Any], steps: list[int]) -> list[Instance]:
-    """Every instance that the steps make. Raises Invalid where a rule about a step is broken."""
+def check_copies(graph: dict[str, Any], steps: list[int], copies: list[Copy]) -> None:
+    """Raises Invalid where a rule about copies alone is broken."""
+    made = {value for op in graph["ops"] for value in op["outputs"]}
+    end = len(steps)
+    outs: dict[int, Copy] = {}
+    latest = {"out": 0, "in": 0}
+    for one in copies:
+        if one.value not in made:
+            raise Invalid(f"no op makes value {one.value}, which is copied")
+        first_wait = one.issue + 1 if one.way == "out" else one.issue
+        if not 0 <= one.issue <= end or not first_wait <= one.wait <= end:
+            raise Invalid(f"{one}: these are not steps in this order")
+        if one.issue < latest[one.way]:
+            raise Invalid(f"{one} is listed too late")
+        latest[one.way] = one.issue
+        if one.way == "out" and one.value in outs:
+            raise Invalid(f"value {one.value} is copied out twice")
+        if one.way == "out":
+            outs[one.value] = one
+    for one in copies:
+        if one.way == "in" and (one.value not in outs or outs[one.value].wait > one.issue):
+            raise Invalid(f"{one}: the value is not on the host")
+
+
+def instances_of(graph: dict[str, Any], steps: list[int], copies: list[Copy]) -> list[Instance]:
+    """Every instance that steps and copies make. Raises Invalid where a rule about a step is broken."""
     resident = set(graph.get("inputs", []))
     newest: dict[int, Instance] = {}
+    copied: dict[int, Instance] = {}
     made: list[Instance] = []
     ran: set[int] = set()
-    for step, index in enumerate(steps):
+    for step, index in enumerate([*steps, -1]):
+        for one in copies:
+            if one.way == "out" and one.wait == step:
+                gone = copied[one.value]
+                gone.last = max(gone.last, step - 1)
+                if newest.get(one.value) is gone:
+                    del newest[one.value]
+        for one in copies:
+            if one.way == "in" and one.issue == step:
+                newest[one.value] = Instance(one.value, step, max(step, one.wait - 1), usable=one.wait)
+                made.append(newest[one.value])
+        if step == len(steps):
+            break
         if not 0 <= index < len(graph["ops"]):
             raise Invalid(f"step {step}: op index {index} out of range")
         op = graph["ops"][index]
@@ -46,33 +101,101 @@ def instances_of(graph: dict[str, Any], steps: list[int]) -> list[Instance]:
                 continue
             if value not in newest:
                 raise Invalid(f"step {step}: value {value} has no instance")
-            newest[value].last = step
+            if newest[value].usable > step:
+                raise Invalid(f"step {step}: value {value} is still on its way in")
+            newest[value].last = max(newest[value].last, step)
+            newest[value].last_read = step
         for value in op["outputs"]:
             newest[value] = Instance(value, step, step)
             made.append(newest[value])
         ran.add(index)
-    for value in graph.get("outputs", []):
+        for one in copies:
+            if one.way == "out" and one.issue == step:
+                if one.value not in newest:
+                    raise Invalid(f"step {step}: value {one.value} has no instance to copy")
+                copied[one.value] = newest[one.value]
+                copied[one.value].is_copied = True
+    for value in set(graph.get("outputs", [])) - resident:
         if value in newest:
             newest[value].last, newest[value].is_kept = len(steps) - 1, True
-    return made
+        elif value in copied:
+            raise Invalid(f"output {value} is not on the device at the end")
+    return [one for one in made if one.first < len(steps)]
 
 
-def memory_of(graph: dict[str, Any], steps: list[int]) -> list[int]:
+def memory_of(graph: dict[str, Any], steps: list[int], copies: list[Copy]) -> list[int]:
     """Bytes in memory at each step."""
     size = [value["bytes"] for value in graph["values"]]
     resident = sum(size[value] for value in set(graph.get("inputs", [])))
-    instances = instances_of(graph, steps)
+    instances = instances_of(graph, steps, copies)
     memory = [resident + graph["ops"][index].get("workspace", 0) for index in steps]
     for one in instances:
         for step in range(one.first, one.last + 1):
             memory[step] += size[one.value]
-        if one.is_kept or one.last == one.first:
+        if one.is_kept or one.is_copied or one.last_read < 0:
             continue
         # The step that reads it last may put an output in its place.
-        for read, written in graph["ops"][steps[one.last]].get("over", []):
+        for read, written in graph["ops"][steps[one.last_read]].get("over", []):
             if read == one.value:
-                memory[one.last] -= min(size[read], size[written])
+                memory[one.last_read] -= min(size[read], size[written])
     return memory
+
+
+@dataclass
+class Machine:
+    """Both channels, in the graph's time unit."""
+
+    units: int
+    bandwidth: dict[str, int]
+    latency: int
+    is_shared: bool
+
+    def time(self, way: str, size: int) -> int:
+        """Of one copy."""
+        return self.latency + math.ceil(Fraction(size * self.units, self.bandwidth[way]))
+
+
+def timed(graph: dict[str, Any], steps: list[int], copies: list[Copy], machine: Machine) -> dict[str, int]:
+    """Duration and stall of a valid plan: every start and end, by their definitions."""
+    size = [value["bytes"] for value in graph["values"]]
+    now, stalled = 0, 0
+    free: dict[str, int] = defaultdict(int)
+    out_finish: dict[int, int] = {}
+    waits: dict[int, int] = defaultdict(int)
+
+    def issue(one: Copy) -> None:
+        channel = "link" if machine.is_shared else one.way
+        ready = now if one.way == "out" else max(now, out_finish[one.value])
+        free[channel] = max(ready, free[channel]) + machine.time(one.way, size[one.value])
+        if one.way == "out":
+            out_finish[one.value] = free[channel]
+        waits[one.wait] = max(waits[one.wait], free[channel])
+
+    for step in range(len(steps) + 1):
+        for one in copies:
+            if one.way == "in" and one.issue == step:
+                issue(one)
+        start = max(now, waits[step])
+        stalled += start - now
+        now = start
+        if step < len(steps):
+            now += graph["ops"][steps[step]]["duration"]
+            for one in copies:
+                if one.way == "out" and one.issue == step:
+                    issue(one)
+    return {"duration": now, "stalled": stalled}
+
+
+def host_peak_of(graph: dict[str, Any], copies: list[Copy]) -> int:
+    """Bytes on the host at most: each value from the issue of its copy out to its last wait."""
+    size = [value["bytes"] for value in graph["values"]]
+    held: dict[int, int] = defaultdict(int)
+    for out in copies:
+        if out.way == "out":
+            last = max(one.wait for one in copies if one.value == out.value)
+            for step in range(out.issue, last + 1):
+                held[step] += size[out.value]
+    return max(held.values(), default=0)
 
 
 def floor_of(graph: dict[str, Any]) -> int:
@@ -92,33 +215,51 @@ def floor_of(graph: dict[str, Any]) -> int:
     return max(needs)
 
 
-def verified(graph: dict[str, Any], steps: list[int]) -> dict[str, Any]:
+def verified(
+    graph: dict[str, Any], steps: list[int], copies: list[Copy], machine: Machine | None
+) -> dict[str, Any]:
     """What the plan costs. Raises Invalid."""
     durations = [op["duration"] for op in graph["ops"]]
-    return {
+    check_copies(graph, steps, copies)
+    cost = {
         "valid": True,
-        "peak": max(memory_of(graph, steps), default=0),
+        "peak": max(memory_of(graph, steps, copies), default=0),
         "duration": sum(durations[index] for index in steps),
-        "keep_all_peak": max(memory_of(graph, list(range(len(durations))))),
+        "keep_all_peak": max(memory_of(graph, list(range(len(durations))), [])),
         "base_duration": sum(durations),
         "floor": floor_of(graph),
         "all_ops": set(steps) == set(range(len(durations))),
     }
+    if copies:
+        cost |= {"host_peak": host_peak_of(graph, copies), "duration": None}
+        if machine is not None:
+            cost |= timed(graph, steps, copies, machine)
+    return cost
 
 
-def main(graph_path: str, plan_path: str) -> str:
+def machine_of(graph: dict[str, Any], words: list[str]) -> Machine | None:
+    """From OUT IN [LATENCY_SECONDS [shared]], where they are given."""
+    if not words:
+        return None
+    units = UNITS[graph["time_unit"]]
+    latency = math.ceil(Fraction(words[2]) * units) if len(words) > 2 else 0
+    return Machine(units, {"out": int(words[0]), "in": int(words[1])}, latency, "shared" in words[3:])
+
+
+def main(graph_path: str, plan_path: str, *words: str) -> str:
     """The answer as one line."""
     with open(graph_path) as graph_file, open(plan_path) as plan_file:
         graph, plan = json.load(graph_file), json.load(plan_file)
+    copies = [Copy(one["value"], one["way"], one["issue"], one["wait"]) for one in plan.get("copies", [])]
     try:
-        return json.dumps(verified(graph, plan["steps"]))
+        return json.dumps(verified(graph, plan["steps"], copies, machine_of(graph, list(words))))
     except Invalid as why:
         return f"INVALID {why}"
 
 
 if __name__ == "__main__":
-    if len(sys.argv) != 3:
+    if len(sys.argv) not in (3, 5, 6, 7):
         sys.exit(__doc__)
-    answer = main(sys.argv[1], sys.argv[2])
+    answer = main(*sys.argv[1:])
     print(answer)
     sys.exit(0 if answer.startswith("{") else 1)

@@ -48,8 +48,13 @@ struct PlanRecord {
   std::optional<Bytes> peak_bound;
   std::optional<Duration> duration_bound;
   std::vector<std::int64_t> steps;    ///< as in the file, unchecked
+  std::vector<Copy> copies;           ///< as in the file, unchecked; without any the file is of version 1
+  std::optional<Host> host;           ///< that the durations hold for; only in files with copies
   std::vector<std::string> warnings;  ///< what the reader wants to say; never written
 };
+
+/// Steps and copies of a record whose plan is valid.
+Plan recorded_plan(const PlanRecord& record);
 
 PlanRecord make_record(const Problem& problem, const PlanResult& result, std::uint64_t seed);
 PlanRecord load_plan(const std::filesystem::path& path);
@@ -57,14 +62,16 @@ PlanRecord parse_plan(std::string_view text, std::string_view place);
 void save_plan(const PlanRecord& plan, const std::filesystem::path& path);
 std::string format_plan(const PlanRecord& plan);
 
-/// Recomputes everything from `steps` alone. Returns one line per difference, the broken rule first; empty
-/// where the record is true.
+/// Recomputes everything from `steps` and `copies` alone. Returns one line per difference, the broken rule
+/// first; empty where the record is true.
 std::vector<std::string> check_record(const Graph& graph, const PlanRecord& plan);
 
 /// "6442450944", "6GiB", "800MB", "75%" (of `keep_all_peak`) to bytes. Throws UsageError for anything
 /// else, zero and negative amounts included; with a `floor` also for a small number below it that has lost
 /// its unit ("70" for "70%"), unless the graph is tiny itself.
 Bytes parse_budget(std::string_view text, Bytes keep_all_peak, Bytes floor = Bytes());
+/// "25GB/s", "1.5 GiB/s", "25000000000" to bytes per second. Throws UsageError for anything else.
+std::int64_t parse_bandwidth(std::string_view text);
 /// "0.1%" to 0.001. Throws UsageError for anything else.
 double parse_gap(std::string_view text);
 /// For people, three digits: "3.56 GiB", "12.3 MiB", "512 B".

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "remat/graph.h"
+#include "remat/host.h"
 #include "remat/ids.h"
 #include "remat/quantity.h"
 
@@ -17,9 +18,11 @@ namespace remat {
 enum class OrderMode { kFixed, kFree };
 std::string_view to_string(OrderMode mode);
 
-/// A sequence of steps; each runs one op.
+/// A sequence of steps; each runs one op. With a host also copies of values, each channel's in the sequence
+/// in which they are issued.
 struct Plan {
   IndexVector<StepId, OpId> steps;
+  std::vector<Copy> copies = {};
   friend bool operator==(const Plan&, const Plan&) = default;
 };
 
@@ -34,8 +37,18 @@ enum class Rule {
   kRunsOnce,     ///< an op that forbids recomputation runs exactly once
   kEveryOpRuns,  ///< every op occurs at least once
   kFixedOrder,   ///< first occurrences follow the graph's order (only checked in fixed order)
-  kDuration,     ///< the durations of the steps add up to less than 2^63
-  kBudget,       ///< memory of every step within the budget (only checked where one is given)
+  kCopyValue,    ///< a copied value is made by an op
+  kCopySteps,  ///< issue and wait of a copy are steps in this order; only a copy in may have both at one step
+  kCopyOrder,  ///< the copies of a channel are listed as they are issued
+  kCopyOnce,   ///< a value is copied out at most once
+  kCopyBack,   ///< a copy in is issued no earlier than the wait of the copy out of its value
+  kCopySource,    ///< a copy out has an instance at its issue
+  kOnDevice,      ///< a value that a step reads is on the device, not on the host alone
+  kWaitedFor,     ///< a step reads no instance whose copy in has not been waited for
+  kKeptOnDevice,  ///< a kept output is on the device at the end
+  kDuration,      ///< the plan takes less than 2^63
+  kBudget,        ///< memory of every step within the budget (only checked where one is given)
+  kHostBudget,    ///< host memory within the host's budget (only checked where it has one)
 };
 std::string_view to_string(Rule rule);
 
@@ -51,6 +64,7 @@ struct Simulation {
   Bytes peak;
   StepId peak_step;   ///< first step that reaches the peak
   Duration duration;  ///< exact; kTooLong where it does not fit into 63 bits
+  Traffic traffic;    ///< of the copies; all zero without any
   friend bool operator==(const Simulation&, const Simulation&) = default;
 };
 
@@ -60,12 +74,15 @@ Wide total_duration(const Graph& graph, const Plan& plan);
 /// The reference simulator: linear in steps, edges and outputs, independent of every planner.
 /// Memory of a step = resident inputs + all instances alive at it + its workspace, less the overlap of every
 /// output that takes the place of an input (`Graph::over`). The plan must be valid
-/// (see `validate`); reading a value that has no instance is a caller bug.
-Simulation simulate(const Graph& graph, const Plan& plan);
+/// (see `validate`); reading a value that has no instance is a caller bug. Memory does not depend on time:
+/// without a host the copies of a plan take none, and the memory is the same.
+Simulation simulate(const Graph& graph, const Plan& plan, const Host* host = nullptr);
 /// As above, and the memory of each step.
-Simulation simulate(const Graph& graph, const Plan& plan, IndexVector<StepId, Bytes>& memory);
+Simulation simulate(const Graph& graph, const Plan& plan, IndexVector<StepId, Bytes>& memory,
+                    const Host* host = nullptr);
 
-/// Half-open life [first, end) of one instance in steps.
+/// Half-open life [first, end) of one instance in steps. An instance that a copy in brings begins at its
+/// issue; one that is copied out ends at the wait.
 struct InstanceLife {
   ValueId value;
   StepId first;
@@ -86,9 +103,10 @@ std::vector<Overwrite> overwrites(const Graph& graph, const Plan& plan);
 
 /// The first broken rule, or nothing. Takes steps as they come from a file: any integers.
 std::optional<Violation> validate(const Graph& graph, std::span<const std::int64_t> steps, OrderMode order,
-                                  std::optional<Bytes> budget = std::nullopt);
+                                  std::optional<Bytes> budget = std::nullopt,
+                                  std::span<const Copy> copies = {}, const Host* host = nullptr);
 std::optional<Violation> validate(const Graph& graph, const Plan& plan, OrderMode order,
-                                  std::optional<Bytes> budget = std::nullopt);
+                                  std::optional<Bytes> budget = std::nullopt, const Host* host = nullptr);
 
 /// (duration - base) / base; 0 where the graph takes no time at all.
 double overhead(const Graph& graph, Duration duration);

@@ -37,6 +37,8 @@ struct Problem {
   /// Plans known before, valid in this order, within the budget or not. Planners may start from them, and
   /// the shared entry point never answers with a worse one. They must outlive the problem.
   std::span<const Plan> starts = {};
+  /// Where it is set, plans may copy values to it and back.
+  std::optional<Host> host = std::nullopt;
   /// Where it is set, `best_peak_bound` of this graph and order, so that nested calls do not prove it again.
   const PeakBound* peak_bound = nullptr;
   /// The same for `cheap_duration_bound` at this budget.
@@ -70,7 +72,8 @@ struct PlanResult {
 
 /// True where a plan of this cost may be run.
 inline bool within_budget(const Problem& problem, const Simulation& cost) {
-  return cost.peak <= problem.budget;
+  const bool fits_host = !problem.host || cost.traffic.host_peak <= problem.host->budget.value_or(kNoBudget);
+  return cost.peak <= problem.budget && fits_host;
 }
 
 /// True where the result holds a plan that may be run.

@@ -7,6 +7,7 @@
 #include "remat/generate.h"
 #include "remat/graph.h"
 #include "remat/hiremate.h"
+#include "remat/host.h"
 #include "remat/ids.h"
 #include "remat/io.h"
 #include "remat/keep_all.h"

@@ -16,6 +16,7 @@
 #include <vector>
 
 #include "remat/graph.h"
+#include "remat/host.h"
 #include "remat/io.h"
 #include "remat/keep_all.h"
 #include "remat/layout_io.h"
@@ -66,6 +67,7 @@ struct BoundLayout {
 /// `remat.Simulation`: the cost of a sequence of steps, by the reference simulator.
 struct BoundSimulation {
   Simulation cost;
+  bool is_timed = true;  ///< false: it has copies, and nobody says how fast they are
   double overhead = 0;
   std::int64_t recomputed_ops = 0;
   std::vector<std::int64_t> memory;
@@ -87,8 +89,17 @@ OrderMode parse_order(const std::string& text);
 /// BudgetFault.
 std::optional<Bytes> parse_budget_object(nb::handle budget, Bytes keep_all_peak, Bytes floor);
 
-/// The steps as a plan. Throws PlanFault where they break a rule.
-Plan checked_plan(const Graph& graph, std::span<const std::int64_t> steps, OrderMode order,
+/// What is given as `host`: a Host, a bandwidth both ways, or None. Throws GraphFault where the graph's time
+/// unit cannot time copies.
+std::optional<Host> host_of(nb::handle object, const Graph& graph);
+/// (value, "out" or "in", issue, wait) for each copy, from Python and back.
+std::vector<Copy> copies_of(nb::handle object);
+std::vector<std::tuple<std::int64_t, std::string, std::int64_t, std::int64_t>> tuples_of(
+    const std::vector<Copy>& copies);
+
+/// Steps and copies of the record as a plan, in an order and within a budget if one is given. Throws
+/// PlanFault where they break a rule.
+Plan checked_plan(const Graph& graph, const PlanRecord& record, OrderMode order,
                   std::optional<Bytes> budget = std::nullopt);
 nb::dict dict_of(const Counters& counters);
 /// Each line as a UserWarning.
@@ -97,6 +108,7 @@ void warn(const std::vector<std::string>& lines);
 void bind_errors(nb::module_& m);
 void bind_graph(nb::module_& m);
 void bind_graph_dict(nb::class_<Graph>& graph_class);
+void bind_host(nb::module_& m);
 void bind_plan(nb::module_& m);
 void bind_effort(nb::module_& m);
 void bind_planning(nb::module_& m);

@@ -53,7 +53,7 @@ void solve(BoundLayoutResult& outcome, const Effort& effort, nb::handle progress
 
 BoundLayoutResult layout_plan(const Graph& graph, const BoundPlan& plan, nb::handle capacity,
                               std::int64_t alignment, const Effort& effort, nb::handle progress) {
-  const Plan steps = checked_plan(graph, plan.record.steps, OrderMode::kFree);
+  const Plan steps = checked_plan(graph, plan.record, OrderMode::kFree);
   PlanBuffers buffers = plan_buffers(graph, steps, alignment);
   const auto most = parse_budget_object(capacity, keep_all_peak(graph), floor_bound(graph).peak);
   if (most) buffers.problem.capacity = *most - buffers.resident;
@@ -78,7 +78,7 @@ BoundLayoutResult layout_buffers(nb::handle lower, nb::handle upper, nb::handle 
 /// Everything a layout says about itself, recomputed from the plan and the offsets alone.
 void check_layout(const Graph& graph, const BoundPlan& plan, const BoundLayout& layout) {
   nb::gil_scoped_release release;
-  const Plan steps = checked_plan(graph, plan.record.steps, OrderMode::kFree);
+  const Plan steps = checked_plan(graph, plan.record, OrderMode::kFree);
   const std::vector<std::string> differences = check_layout_record(graph, steps, layout.record);
   if (differences.empty()) return;
   std::string message = differences.front();

@@ -8,6 +8,7 @@ NB_MODULE(_core, m) {
   m.doc() = "The C++ core of remat. Use it through the package `remat`.";
   remat::python::bind_errors(m);
   remat::python::bind_graph(m);
+  remat::python::bind_host(m);
   remat::python::bind_plan(m);
   remat::python::bind_effort(m);
   remat::python::bind_planning(m);

@@ -8,10 +8,13 @@
 namespace remat::python {
 namespace {
 
-BoundSimulation simulate_plan(const Graph& graph, const Plan& plan) {
+const Host* pointer_to(const std::optional<Host>& host) { return host ? &*host : nullptr; }
+
+BoundSimulation simulate_plan(const Graph& graph, const Plan& plan, const std::optional<Host>& host) {
   BoundSimulation result;
   IndexVector<StepId, Bytes> memory;
-  result.cost = simulate(graph, plan, memory);
+  result.cost = simulate(graph, plan, memory, pointer_to(host));
+  result.is_timed = plan.copies.empty() || host;
   result.overhead = overhead(graph, result.cost.duration);
   result.recomputed_ops = recomputed_ops(graph, plan);
   result.memory.reserve(memory.size());
@@ -22,39 +25,52 @@ BoundSimulation simulate_plan(const Graph& graph, const Plan& plan) {
   return result;
 }
 
-BoundSimulation simulate_steps(const Graph& graph, nb::handle steps) {
-  const auto indices = with_fault<PlanFault>([&] { return to_integers(steps, "steps"); });
+PlanRecord record_of(const Graph& graph, nb::handle steps, nb::handle copies, nb::handle host) {
+  PlanRecord record;
+  record.order = OrderMode::kFree;
+  record.steps = with_fault<PlanFault>([&] { return to_integers(steps, "steps"); });
+  record.copies = with_fault<PlanFault>([&] { return copies_of(copies); });
+  record.host = host_of(host, graph);
+  return record;
+}
+
+BoundSimulation simulate_steps(const Graph& graph, nb::handle steps, nb::handle copies, nb::handle host) {
+  const PlanRecord record = record_of(graph, steps, copies, host);
   nb::gil_scoped_release release;
-  return simulate_plan(graph, checked_plan(graph, indices, OrderMode::kFree));
+  return simulate_plan(graph, checked_plan(graph, record, record.order), record.host);
 }
 
 /// Everything a plan says about itself, recomputed from its steps.
-BoundSimulation check(const Graph& graph, const BoundPlan& plan) {
+BoundSimulation check(const Graph& graph, const BoundPlan& plan, nb::handle host) {
+  PlanRecord record = plan.record;
+  if (const auto given = host_of(host, graph)) record.host = given;
+  if (record.host) with_fault<GraphFault>([&] { require_time_unit(graph); });
   nb::gil_scoped_release release;
-  const PlanRecord& record = plan.record;
-  const Plan steps = checked_plan(graph, record.steps, record.order, record.budget);
+  const Plan steps = checked_plan(graph, record, record.order, record.budget);
   const std::vector<std::string> differences = check_record(graph, record);
   if (!differences.empty()) {
     std::string message = differences.front();
     for (std::size_t i = 1; i < differences.size(); ++i) message += "; " + differences[i];
     throw PlanFault(message);
   }
-  return simulate_plan(graph, steps);
+  return simulate_plan(graph, steps, record.host);
 }
 
-void init(BoundPlan* self, const Graph& graph, nb::object steps, const std::string& order,
-          std::optional<std::int64_t> budget, const std::string& planner) {
-  PlanRecord record;
-  record.steps = with_fault<PlanFault>([&] { return to_integers(steps, "steps"); });
+void init(BoundPlan* self, const Graph& graph, nb::object steps, const std::string& order, nb::object copies,
+          nb::object host, std::optional<std::int64_t> budget, const std::string& planner) {
+  PlanRecord record = record_of(graph, steps, copies, host);
   record.order = parse_order(order);
   if (budget) record.budget = Bytes(*budget);
   record.planner = planner;
-  const Simulation cost = simulate(graph, checked_plan(graph, record.steps, record.order, record.budget));
+  const Simulation cost =
+      simulate(graph, checked_plan(graph, record, record.order, record.budget), pointer_to(record.host));
   record.graph_name = graph.name;
   record.graph_hash = graph_hash(graph);
   record.peak = cost.peak;
-  record.duration = cost.duration;
-  record.overhead = overhead(graph, cost.duration);
+  if (record.copies.empty() || record.host) {
+    record.duration = cost.duration;
+    record.overhead = overhead(graph, cost.duration);
+  }
   record.status = to_string(Status::kFeasible);
   new (self) BoundPlan{std::move(record)};
 }
@@ -69,14 +85,25 @@ void bind_plan_class(nb::module_& m) {
   nb::class_<BoundPlan>(m, "Plan",
                         "A sequence of steps, each running one op, and what it costs; never changes.")
       .def("__init__", init, nb::arg("graph"), nb::arg("steps"), nb::arg("order") = "fixed", nb::kw_only(),
+           nb::arg("copies") = nb::make_tuple(), nb::arg("host").none() = nb::none(),
            nb::arg("budget") = nb::none(), nb::arg("planner") = "",
-           nb::sig("def __init__(self, graph: Graph, steps: collections.abc.Iterable[int], order: str = "
-                   "'fixed', *, budget: int | None = None, planner: str = '') -> None"),
-           "From op indices; simulated at once. `budget`: the bytes that it was made for. Raises PlanError "
-           "naming the first broken rule, that of the budget too.")
+           nb::sig(
+               "def __init__(self, graph: Graph, steps: collections.abc.Iterable[int], order: str = "
+               "'fixed', *, copies: collections.abc.Iterable[tuple[int, str, int, int]] = (), host: Host | "
+               "float | str | None = None, budget: int | None = None, planner: str = '') -> None"),
+           "From op indices, and copies to a host and back; simulated at once. `budget`: the bytes that it "
+           "was "
+           "made for. Raises PlanError naming the first broken rule, that of the budget too.")
       .def_prop_ro(
           "steps", [](const BoundPlan& p) { return p.record.steps; },
           "The op index of every step, as a list.")
+      .def_prop_ro(
+          "copies", [](const BoundPlan& p) { return tuples_of(p.record.copies); },
+          "Copies to the host and back: value, \"out\" or \"in\", step of issue, step of wait "
+          "(docs/model.md).")
+      .def_prop_ro(
+          "host", [](const BoundPlan& p) { return p.record.host; },
+          "The host that `duration` holds for, or None.")
       .def_prop_ro(
           "peak", [](const BoundPlan& p) { return count_of(p.record.peak); },
           "Bytes, graph inputs included; None if the file does not state it.")
@@ -104,7 +131,7 @@ void bind_plan_class(nb::module_& m) {
           "memory",
           [](const BoundPlan& p, const Graph& graph) {
             return array_of<Int64Array>(
-                simulate_plan(graph, checked_plan(graph, p.record.steps, OrderMode::kFree)).memory);
+                simulate_plan(graph, checked_plan(graph, p.record, OrderMode::kFree), std::nullopt).memory);
           },
           nb::arg("graph"),
           "Bytes in memory at every step: int64 array of shape (len(steps),). Raises PlanError.")
@@ -129,17 +156,56 @@ void bind_plan_class(nb::module_& m) {
       .def("__repr__", repr);
 }
 
-void bind_simulation_class(nb::module_& m) {
-  nb::class_<BoundSimulation>(m, "Simulation",
-                              "What running a sequence of steps costs, by the reference simulator.")
+template <class Get>
+auto timed(Get get) {
+  return [get](const BoundSimulation& s) {
+    if (!s.is_timed) throw UsageError("how long copies take is not known without a host");
+    return get(s);
+  };
+}
+
+double share(const BoundSimulation& s, Duration busy) {
+  const auto whole = static_cast<double>(s.cost.duration.count());
+  return whole > 0 ? static_cast<double>(busy.count()) / whole : 0.0;
+}
+
+/// What copies add.
+void bind_traffic(nb::class_<BoundSimulation>& simulation) {
+  simulation
+      .def_prop_ro("stalled", timed([](const BoundSimulation& s) { return s.cost.traffic.stalled.count(); }),
+                   nb::sig("def stalled(self) -> int"), "Time for which the device waits for copies.")
       .def_prop_ro(
-          "peak", [](const BoundSimulation& s) { return s.cost.peak.count(); }, "Bytes.")
+          "bytes_out", [](const BoundSimulation& s) { return s.cost.traffic.out.count(); },
+          "Bytes copied to the host.")
+      .def_prop_ro(
+          "bytes_in", [](const BoundSimulation& s) { return s.cost.traffic.in.count(); },
+          "Bytes copied back.")
+      .def_prop_ro("busy_out",
+                   timed([](const BoundSimulation& s) { return share(s, s.cost.traffic.busy_out); }),
+                   nb::sig("def busy_out(self) -> float"), "Share of `duration` that copies out take.")
+      .def_prop_ro("busy_in",
+                   timed([](const BoundSimulation& s) { return share(s, s.cost.traffic.busy_in); }),
+                   nb::sig("def busy_in(self) -> float"), "Share of `duration` that copies in take.")
+      .def_prop_ro(
+          "host_peak", [](const BoundSimulation& s) { return s.cost.traffic.host_peak.count(); },
+          "Bytes on the host at most.");
+}
+
+void bind_simulation_class(nb::module_& m) {
+  nb::class_<BoundSimulation> simulation(
+      m, "Simulation", "What running a sequence of steps costs, by the reference simulator.");
+  bind_traffic(simulation);
+  simulation.def_prop_ro(
+                "peak", [](const BoundSimulation& s) { return s.cost.peak.count(); }, "Bytes.")
       .def_prop_ro(
           "peak_step", [](const BoundSimulation& s) { return s.cost.peak_step.index(); },
           "The first step that reaches the peak.")
-      .def_prop_ro("duration", [](const BoundSimulation& s) { return s.cost.duration.count(); })
-      .def_ro("overhead", &BoundSimulation::overhead,
-              "Extra duration as a fraction of running every op once.")
+      .def_prop_ro("duration", timed([](const BoundSimulation& s) { return s.cost.duration.count(); }),
+                   nb::sig("def duration(self) -> int"),
+                   "In the graph's time unit. Raises UsageError for copies without a host.")
+      .def_prop_ro("overhead", timed([](const BoundSimulation& s) { return s.overhead; }),
+                   nb::sig("def overhead(self) -> float"),
+                   "Extra duration as a fraction of running every op once.")
       .def_ro("recomputed_ops", &BoundSimulation::recomputed_ops, "Steps beyond the first run of each op.")
       .def_prop_ro(
           "memory", [](const BoundSimulation& s) { return array_of<Int64Array>(s.memory); },
@@ -148,34 +214,39 @@ void bind_simulation_class(nb::module_& m) {
               "Step, input and output wherever an output takes the place of an input that is not read again.")
       .def("__repr__", [](const BoundSimulation& s) {
         return nb::str("<remat.Simulation: {} steps, peak {} at step {}, duration {}>")
-            .format(s.memory.size(), s.cost.peak.count(), s.cost.peak_step.index(), s.cost.duration.count());
+            .format(s.memory.size(), s.cost.peak.count(), s.cost.peak_step.index(),
+                    s.is_timed ? nb::cast(s.cost.duration.count()) : nb::str("unknown"));
       });
 }
 
 }  // namespace
 
-Plan checked_plan(const Graph& graph, std::span<const std::int64_t> steps, OrderMode order,
+Plan checked_plan(const Graph& graph, const PlanRecord& record, OrderMode order,
                   std::optional<Bytes> budget) {
-  if (const auto violation = validate(graph, steps, order, budget)) throw PlanFault(*violation);
-  Plan plan;
-  plan.steps.reserve(steps.size());
-  for (std::int64_t step : steps) plan.steps.push_back(OpId(step));
-  return plan;
+  const Host* host = record.host && units_per_second(graph) ? &*record.host : nullptr;
+  if (const auto violation = validate(graph, record.steps, order, budget, record.copies, host)) {
+    throw PlanFault(*violation);
+  }
+  return recorded_plan(record);
 }
 
 void bind_plan(nb::module_& m) {
   bind_plan_class(m);
   bind_simulation_class(m);
-  m.def("check", check, nb::arg("graph"), nb::arg("plan"),
-        "Checks a plan by its steps alone: every rule, the budget, and the stated peak, "
+  m.def("check", check, nb::arg("graph"), nb::arg("plan"), nb::arg("host").none() = nb::none(),
+        nb::sig("def check(graph: Graph, plan: Plan, host: Host | float | str | None = None) -> Simulation"),
+        "Checks a plan by its steps and copies alone: every rule, the budget, and the stated peak, "
         "duration,\n"
         "hash of the graph. Returns what the steps cost; raises PlanError naming the first broken rule, the "
         "step\n"
-        "and both numbers.");
-  m.def(
-      "simulate", simulate_steps, nb::arg("graph"), nb::arg("steps"),
-      nb::sig("def simulate(graph: Graph, steps: collections.abc.Iterable[int]) -> Simulation"),
-      "Runs op indices through the reference simulator, any order of first runs allowed. Raises PlanError.");
+        "and both numbers. Copies are timed on `host`, or else on the plan's own.");
+  m.def("simulate", simulate_steps, nb::arg("graph"), nb::arg("steps"), nb::arg("copies") = nb::make_tuple(),
+        nb::arg("host").none() = nb::none(),
+        nb::sig("def simulate(graph: Graph, steps: collections.abc.Iterable[int], copies: "
+                "collections.abc.Iterable[tuple[int, str, int, int]] = (), host: Host | float | str | None = "
+                "None) -> Simulation"),
+        "Runs op indices through the reference simulator, any order of first runs allowed, with copies to a\n"
+        "host and back: (value, \"out\" or \"in\", step of issue, step of wait). Raises PlanError.");
 }
 
 }  // namespace remat::python

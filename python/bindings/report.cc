@@ -109,7 +109,7 @@ void bind_report(nb::module_& m) {
   m.def(
       "plan_html",
       [](const Graph& graph, const BoundPlan& plan) {
-        checked_plan(graph, plan.record.steps, OrderMode::kFree);
+        checked_plan(graph, plan.record, OrderMode::kFree);
         return notebook_html(graph, plan.record);
       },
       nb::arg("graph"), nb::arg("plan"), "A plan with its memory by step, for notebooks. Raises PlanError.");

@@ -5,7 +5,7 @@ the only part that imports torch.
 
 - to plan: `plan`, `sweep`, `planners`; they return `PlanResult`, `SweepResult`, `PlannerInfo`
 - graphs: `Graph`, `Op`, `load_graph`; devices for rooflines: `devices`, `parse_device`, `Device`
-- plans: `Plan`, `load_plan`, `check`, `simulate`
+- plans: `Plan`, `load_plan`, `check`, `simulate`; memory beside the device's that they copy to: `Host`
 - one arena for all buffers of a plan: `layout`, `check_layout`, `load_layout`, `Layout`, `LayoutBuffer`,
   `LayoutResult`; for buffers of anybody's own: `layout_buffers`
 - amounts of memory: `parse_bytes`, `format_bytes`
@@ -22,6 +22,7 @@ from inspect import ismodule as _ismodule
 from remat._core import (
     Device as Device,
     Graph as Graph,
+    Host as Host,
     Layout as Layout,
     LayoutBuffer as LayoutBuffer,
     LayoutResult as LayoutResult,

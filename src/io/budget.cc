@@ -1,4 +1,5 @@
 // Budgets as people write them, in exact integer arithmetic.
+#include <algorithm>
 #include <array>
 #include <charconv>
 #include <cmath>
@@ -165,6 +166,25 @@ Bytes parse_budget(std::string_view text, Bytes keep_all_peak, Bytes floor) {
   if (*bytes == 0) refuse(text, "is 0 bytes: a budget must be positive");
   if (rest.empty()) refuse_lost_unit(trimmed(text), Bytes(*bytes), floor, keep_all_peak);
   return Bytes(*bytes);
+}
+
+std::int64_t parse_bandwidth(std::string_view text) {
+  const auto refuse_bandwidth = [&](const std::string& why) {
+    throw UsageError("bandwidth '" + std::string(text) + "' " + why);
+  };
+  std::string_view rest = trimmed(text);
+  const auto number = take_decimal(rest);
+  rest = trimmed(rest);
+  if (rest.ends_with("/s")) rest = trimmed(rest.substr(0, rest.size() - 2));
+  const auto unit =
+      std::find_if(kUnits.begin(), kUnits.end(), [&](const Unit& one) { return same_word(one.name, rest); });
+  if (!number || unit == kUnits.end()) {
+    refuse_bandwidth("is not bytes per second: write 25GB/s, 12GiB/s or 25000000000");
+  }
+  const auto bytes = scaled(*number, unit->bytes, 1);
+  if (!bytes) refuse_bandwidth("is not below " + std::to_string(kMaxCount) + " bytes per second");
+  if (*bytes == 0) refuse_bandwidth("is less than one byte per second");
+  return *bytes;
 }
 
 double parse_gap(std::string_view text) {

@@ -245,8 +245,12 @@ void FormatName::text(Reader& reader, std::string& read) {
 }
 
 void FormatVersion::integer(Reader& reader, std::int64_t read) {
-  if (read != 1)
-    reader.fail("version " + std::to_string(read) + " is not supported; this reader knows version 1");
+  if (read >= 1 && read <= newest_) {
+    value = read;
+    return;
+  }
+  const std::string known = newest_ == 1 ? "version 1" : "versions 1 to " + std::to_string(newest_);
+  reader.fail("version " + std::to_string(read) + " is not supported; this reader knows " + known);
 }
 
 void Choice::text(Reader& reader, std::string& read) {

@@ -141,7 +141,16 @@ class Count : public Element {
   std::optional<std::int64_t> value;
 };
 
-/// The name of the format, and its version 1.
+/// True or false.
+class Flag : public Element {
+ public:
+  std::string_view expected() const override { return "true or false"; }
+  void reset() override { value = false; }
+  void boolean(Reader&, bool read) override { value = read; }
+  bool value = false;
+};
+
+/// The name of the format, and its version: 1 up to the newest.
 class FormatName : public Text {
  public:
   explicit FormatName(std::string_view name) : name_(name) {}
@@ -152,7 +161,11 @@ class FormatName : public Text {
 };
 class FormatVersion : public Integer {
  public:
+  explicit FormatVersion(std::int64_t newest = 1) : newest_(newest) {}
   void integer(Reader& reader, std::int64_t read) override;
+
+ private:
+  std::int64_t newest_;
 };
 
 /// One of a few words; `value` is its index.

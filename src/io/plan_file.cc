@@ -45,6 +45,71 @@ class BoundsObject : public io::Object {
   std::string_view key_prefix() const override { return "bounds."; }
 };
 
+/// A value or a step, as far as ids go; whether the plan has it is for the validator.
+class Index : public io::Integer {
+ public:
+  void integer(io::Reader& reader, std::int64_t read) override {
+    constexpr std::int64_t kEnd = std::int64_t{1} << 31;
+    if (read < 0 || read >= kEnd - 1) {
+      reader.fail("found " + std::to_string(read) + " instead of an index in [0, 2^31 - 1)");
+    }
+    value = read;
+  }
+};
+
+class CopyObject : public io::Object {
+ public:
+  CopyObject() {
+    required("value", value_);
+    required("way", way_);
+    required("issue", issue_);
+    required("wait", wait_);
+  }
+  std::vector<Copy> copies;
+
+ protected:
+  std::string label() const override { return "copy " + std::to_string(copies.size()); }
+  std::string_view key_prefix() const override { return "copies[]."; }
+  void finish(io::Reader&) override {
+    copies.push_back({ValueId(value_.value), way_.value == 0 ? Way::kOut : Way::kIn, StepId(issue_.value),
+                      StepId(wait_.value)});
+  }
+
+ private:
+  Index value_, issue_, wait_;
+  io::Choice way_{{to_string(Way::kOut), to_string(Way::kIn)}};
+};
+
+class HostObject : public io::Object {
+ public:
+  HostObject() {
+    required("out", out_);
+    required("in", in_);
+    optional("latency_ns", latency_);
+    optional("budget", budget_);
+    optional("shared", shared_);
+  }
+  Host host() const {
+    return {.out = out_.value.value_or(1),
+            .in = in_.value.value_or(1),
+            .latency_ns = latency_.value.value_or(0),
+            .budget = budget_.as<Bytes>(),
+            .shared = shared_.value};
+  }
+
+ protected:
+  std::string_view key_prefix() const override { return "machine."; }
+  void finish(io::Reader& reader) override {
+    for (const io::Count* bandwidth : {&out_, &in_}) {
+      if (bandwidth->value.value_or(0) == 0) reader.fail("the machine: a bandwidth must be positive");
+    }
+  }
+
+ private:
+  io::Count out_, in_, latency_, budget_;
+  io::Flag shared_;
+};
+
 class PlanDocument : public io::Object {
  public:
   PlanDocument() {
@@ -62,6 +127,8 @@ class PlanDocument : public io::Object {
     optional("overhead", overhead_);
     optional("bounds", bounds_);
     required("steps", steps_);
+    optional("copies", copies_);
+    optional("machine", host_);
   }
   PlanRecord record() {
     PlanRecord plan;
@@ -79,12 +146,14 @@ class PlanDocument : public io::Object {
     plan.peak_bound = bounds_.peak.as<Bytes>();
     plan.duration_bound = bounds_.duration.as<Duration>();
     plan.steps = std::move(steps_.values);
+    plan.copies = std::move(copy_.copies);
+    if (has("machine")) plan.host = host_.host();
     return plan;
   }
 
  private:
   io::FormatName format_{"remat.plan"};
-  io::FormatVersion version_;
+  io::FormatVersion version_{2};
   io::Text graph_, graph_hash_, planner_;
   io::Count budget_, peak_, duration_;
   io::Choice order_{{"fixed", "free"}};
@@ -93,7 +162,27 @@ class PlanDocument : public io::Object {
   Number overhead_;
   BoundsObject bounds_;
   io::IntegerList steps_;
+  CopyObject copy_;
+  io::Array copies_{copy_};
+  HostObject host_;
 };
+
+void append_copies(std::string& text, const std::vector<Copy>& copies) {
+  text += "],\n\"copies\":[";
+  for (std::size_t i = 0; i < copies.size(); ++i) {
+    const Copy& copy = copies[i];
+    text += i > 0 ? ",\n{\"value\":" : "\n{\"value\":";
+    text += std::to_string(copy.value.index()) + ",\"way\":\"" + std::string(to_string(copy.way)) +
+            "\",\"issue\":" + std::to_string(copy.issue.index()) +
+            ",\"wait\":" + std::to_string(copy.wait.index()) + "}";
+  }
+}
+
+void append_host(std::string& text, const Host& host) {
+  text += ",\n\"machine\":{\"out\":" + std::to_string(host.out) + ",\"in\":" + std::to_string(host.in) +
+          ",\"latency_ns\":" + std::to_string(host.latency_ns) + ",\"budget\":" + io::spell(host.budget) +
+          ",\"shared\":" + (host.shared ? "true}" : "false}");
+}
 
 }  // namespace
 
@@ -112,7 +201,10 @@ PlanRecord load_plan(const std::filesystem::path& path) {
 }
 
 std::string format_plan(const PlanRecord& plan) {
-  std::string text = "{\"format\":\"remat.plan\",\"version\":1,\"graph\":";
+  // Older readers know version 1, and a plan without copies is one.
+  std::string text = "{\"format\":\"remat.plan\",\"version\":";
+  text += plan.copies.empty() ? "1" : "2";
+  text += ",\"graph\":";
   io::append_quoted(text, plan.graph_name);
   text += ",\"graph_hash\":";
   io::append_quoted(text, plan.graph_hash);
@@ -133,7 +225,10 @@ std::string format_plan(const PlanRecord& plan) {
     if (i > 0) text += ',';
     text += std::to_string(plan.steps[i]);
   }
-  text += "]}\n";
+  if (!plan.copies.empty()) append_copies(text, plan.copies);
+  text += "]";
+  if (!plan.copies.empty() && plan.host) append_host(text, *plan.host);
+  text += "}\n";
   return text;
 }
 

@@ -7,6 +7,14 @@
 
 namespace remat {
 
+Plan recorded_plan(const PlanRecord& record) {
+  Plan plan;
+  plan.steps.reserve(record.steps.size());
+  for (std::int64_t op : record.steps) plan.steps.push_back(OpId(op));
+  plan.copies = record.copies;
+  return plan;
+}
+
 PlanRecord make_record(const Problem& problem, const PlanResult& result, std::uint64_t seed) {
   const Graph& graph = *problem.graph;
   PlanRecord plan;
@@ -24,6 +32,8 @@ PlanRecord make_record(const Problem& problem, const PlanResult& result, std::ui
   plan.duration_bound = result.duration_bound.duration;
   if (result.plan) {
     for (OpId op : result.plan->steps) plan.steps.push_back(op.index());
+    plan.copies = result.plan->copies;
+    if (!plan.copies.empty()) plan.host = problem.host;
   }
   return plan;
 }
@@ -34,14 +44,17 @@ std::vector<std::string> check_record(const Graph& graph, const PlanRecord& plan
   if (!plan.graph_name.empty()) {
     differences.compare("graph", "'" + plan.graph_name + "'", "'" + graph.name + "'");
   }
-  if (const auto violation = validate(graph, plan.steps, plan.order, plan.budget)) {
+  const Host* host = plan.host ? &*plan.host : nullptr;
+  if (host && !units_per_second(graph)) host = nullptr;
+  const auto violation = validate(graph, plan.steps, plan.order, plan.budget, plan.copies, host);
+  if (violation) {
     differences.lines.insert(differences.lines.begin(), violation->message);
-    if (violation->rule != Rule::kBudget) return differences.lines;
+    if (violation->rule != Rule::kBudget && violation->rule != Rule::kHostBudget) return differences.lines;
   }
-  Plan steps;
-  for (std::int64_t op : plan.steps) steps.steps.push_back(OpId(op));
-  const Simulation cost = simulate(graph, steps);
+  const Simulation cost = simulate(graph, recorded_plan(plan), host);
   differences.compare("peak", plan.peak, cost.peak);
+  // Where nobody says how fast the copies are, no duration of theirs can be checked.
+  if (!plan.copies.empty() && !host) return differences.lines;
   differences.compare("duration", plan.duration, cost.duration);
   const double ratio = overhead(graph, cost.duration);
   // Written with all digits by us, perhaps with fewer by others.

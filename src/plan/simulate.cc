@@ -1,6 +1,7 @@
 #include <algorithm>
 
 #include "base/numbers.h"
+#include "plan/copies.h"
 #include "remat/keep_all.h"
 #include "remat/plan.h"
 
@@ -17,11 +18,27 @@ Plan keep_all_plan(const Graph& graph) {
 
 namespace {
 
+/// With copies, which give a value instances that no step makes.
+template <class End, class Write>
+void for_each_copied_life(const Graph& graph, const Plan& plan, End&& end, Write&& over) {
+  const std::vector<CopiedInstance> instances = walk_copies(graph, plan).instances;
+  // From the back, as without copies.
+  for (std::size_t i = instances.size(); i-- > 0;) {
+    const CopiedInstance& one = instances[i];
+    end(one.first, one.value, one.last.next());
+    if (one.is_copied || one.is_kept || !one.last_read) continue;
+    for (const Over& pair : graph.over[plan.steps[one.last_read]]) {
+      if (pair.input == one.value) over(one.last_read, pair);
+    }
+  }
+}
+
 /// Calls end(step, value, end) for every instance of the plan, where `step` makes it and [step, end) is
 /// its life, and over(step, pair) for every output that takes the place of an input. One pass from the back:
 /// the first read met on the way to an instance's birth is its last.
 template <class End, class Write>
 void for_each_life(const Graph& graph, const Plan& plan, End&& end, Write&& over) {
+  if (!plan.copies.empty()) return for_each_copied_life(graph, plan, end, over);
   const StepId n(std::ssize(plan.steps));
   IndexVector<ValueId, StepId> last_read(graph.num_values());
   for (ValueId v : graph.graph_outputs) last_read[v] = n.prev();
@@ -42,6 +59,16 @@ void for_each_life(const Graph& graph, const Plan& plan, End&& end, Write&& over
   }
 }
 
+void add_copies(const Graph& graph, const Plan& plan, const Host* host, Simulation& result) {
+  result.traffic = bytes_of_copies(graph, plan);
+  if (!host) return;
+  const CopyTimes times = time_copies(graph, plan, *host);
+  result.duration = Duration(capped(times.duration));
+  result.traffic.stalled = Duration(capped(times.stalled));
+  result.traffic.busy_out = Duration(capped(times.busy_out));
+  result.traffic.busy_in = Duration(capped(times.busy_in));
+}
+
 }  // namespace
 
 Wide total_duration(const Graph& graph, const Plan& plan) {
@@ -50,7 +77,8 @@ Wide total_duration(const Graph& graph, const Plan& plan) {
   return sum;
 }
 
-Simulation simulate(const Graph& graph, const Plan& plan, IndexVector<StepId, Bytes>& memory) {
+Simulation simulate(const Graph& graph, const Plan& plan, IndexVector<StepId, Bytes>& memory,
+                    const Host* host) {
   // memory[s] first collects what appears at s less what was last read at s - 1.
   memory.assign(plan.steps.size() + 1, Bytes());
   for_each_life(
@@ -76,12 +104,13 @@ Simulation simulate(const Graph& graph, const Plan& plan, IndexVector<StepId, By
     }
   }
   result.duration = Duration(capped(total_duration(graph, plan)));
+  if (!plan.copies.empty()) add_copies(graph, plan, host, result);
   return result;
 }
 
-Simulation simulate(const Graph& graph, const Plan& plan) {
+Simulation simulate(const Graph& graph, const Plan& plan, const Host* host) {
   IndexVector<StepId, Bytes> memory;
-  return simulate(graph, plan, memory);
+  return simulate(graph, plan, memory, host);
 }
 
 std::vector<InstanceLife> instance_lives(const Graph& graph, const Plan& plan) {
@@ -99,6 +128,9 @@ std::vector<Overwrite> overwrites(const Graph& graph, const Plan& plan) {
       graph, plan, [](StepId, ValueId, StepId) {},
       [&](StepId step, const Over& pair) { found.push_back({step, pair}); });
   std::reverse(found.begin(), found.end());
+  // Instances that copies bring are met by their beginning, not by the step that writes over them.
+  std::stable_sort(found.begin(), found.end(),
+                   [](const Overwrite& a, const Overwrite& b) { return a.step < b.step; });
   return found;
 }
 

@@ -3,6 +3,7 @@
 
 #include "base/numbers.h"
 #include "bounds/cheap.h"
+#include "bounds/host.h"
 #include "planning/objective.h"
 #include "remat/error.h"
 #include "remat/planner.h"
@@ -53,14 +54,16 @@ std::string text_of(Duration duration) { return std::to_string(duration.count())
 void confirm(const Problem& problem, PlanResult& result, const std::string& whose) {
   const Graph& graph = *problem.graph;
   const auto fail = [&](const std::string& what) { throw std::logic_error(whose + " that " + what); };
-  if (const auto violation = validate(graph, *result.plan, problem.order)) {
+  const Host* host = problem.host ? &*problem.host : nullptr;
+  // Not the rule of the host's budget: a plan over it is over a budget, and no broken one.
+  if (const auto violation = validate(graph, *result.plan, problem.order, std::nullopt, nullptr)) {
     if (violation->rule != Rule::kDuration) fail("breaks " + violation->message);
     // Longer than a plan may be: what is left is the fastest of all.
     result.plan = keep_all_plan(graph);
     result.planner = "keep_all";
     if (result.status == Status::kOptimal) result.status = Status::kFeasible;
   }
-  result.cost = simulate(graph, *result.plan);
+  result.cost = simulate(graph, *result.plan, host);
   if (result.cost.peak < result.peak_bound.peak) {
     fail("has the peak " + text_of(result.cost.peak) + ", below the bound " + result.peak_bound.argument +
          " of " + text_of(result.peak_bound.peak));
@@ -140,6 +143,30 @@ PlanResult answer(const Problem& bounded, const std::function<PlanResult(const P
 
 }  // namespace
 
+namespace {
+
+PeakBound peak_bound_of(const Problem& problem) {
+  if (problem.peak_bound) return *problem.peak_bound;
+  return problem.host ? host_peak_bound(*problem.graph) : best_peak_bound(*problem.graph, problem.order);
+}
+
+DurationBound duration_bound_of(const Problem& problem, Limits& limits) {
+  if (problem.duration_bound) return *problem.duration_bound;
+  const Graph& graph = *problem.graph;
+  return problem.host ? host_duration_bound(graph, problem.budget, problem.order, *problem.host, limits)
+                      : cheap_duration_bound(graph, problem.budget, problem.order, limits);
+}
+
+/// What a planner proves, it proves of plans without copies.
+void forget_proofs(PlanResult& result) {
+  result.peak_bound = {};
+  result.duration_bound = {};
+  if (result.status == Status::kOptimal) result.status = Status::kFeasible;
+  if (result.status == Status::kInfeasible) result.status = Status::kUnknown;
+}
+
+}  // namespace
+
 PlanResult make_plan(const Problem& problem, std::string_view name, const PlanOptions& options,
                      Limits& limits) {
   const PlannerInfo& planner = find_planner(name);
@@ -154,22 +181,21 @@ PlanResult make_plan(const Problem& problem, std::string_view name, const PlanOp
 PlanResult make_plan_with(const Problem& problem, std::string_view name,
                           const std::function<PlanResult(const Problem&, Limits&)>& run, Limits& limits) {
   const Graph& graph = *problem.graph;
+  if (problem.host) require_time_unit(graph);
   const Limits clock;
   Problem bounded = problem;
-  const PeakBound peak_bound =
-      problem.peak_bound ? *problem.peak_bound : best_peak_bound(graph, problem.order);
+  const PeakBound peak_bound = peak_bound_of(problem);
   bounded.peak_bound = &peak_bound;
   DurationBound duration_bound{"base", graph.base_duration};
   if (problem.objective == Objective::kTime && problem.budget >= peak_bound.peak) {
     Limits share(limits, kBoundShare);
-    duration_bound = problem.duration_bound
-                         ? *problem.duration_bound
-                         : cheap_duration_bound(graph, problem.budget, problem.order, share);
+    duration_bound = duration_bound_of(problem, share);
     bounded.duration_bound = &duration_bound;
   }
   PlanResult result = answer(bounded, run, limits);
   if (result.planner.empty()) result.planner = name;
   result.order = problem.order;
+  if (problem.host && problem.budget >= peak_bound.peak) forget_proofs(result);
   if (peak_bound.peak >= result.peak_bound.peak) result.peak_bound = peak_bound;
   if (duration_bound.duration >= result.duration_bound.duration) result.duration_bound = duration_bound;
   if (result.plan) {

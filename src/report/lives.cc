@@ -85,6 +85,8 @@ std::vector<KindOfLife> kinds_of_lives(const Graph& graph, const Plan& plan) {
     MemoryKind kind = MemoryKind::kGradients;
     if (graph.kept[life.value] && newest[life.value] == life.first) {
       kind = MemoryKind::kOutputs;
+    } else if (graph.producer[life.value] != plan.steps[life.first]) {
+      kind = MemoryKind::kActivations;  // copied back from the host
     } else if (first_run[plan.steps[life.first]] != life.first) {
       kind = MemoryKind::kRecomputed;
     } else if (backward.is_none()) {

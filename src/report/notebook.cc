@@ -220,10 +220,8 @@ std::string notebook_html(const PlanRecord& plan) {
 }
 
 std::string notebook_html(const Graph& graph, const PlanRecord& record) {
-  Plan plan;
-  for (std::int64_t op : record.steps) plan.steps.push_back(OpId(op));
   return cell("Plan of " + std::string(graph.name),
-              facts_of(record).finish() + memory_picture(graph, plan, record.budget));
+              facts_of(record).finish() + memory_picture(graph, recorded_plan(record), record.budget));
 }
 
 std::string notebook_html(const SweepResult& sweep, Duration base, Bytes beside) {

@@ -43,6 +43,7 @@ ShownPlans::ShownPlans(const ReportContent& content) : keep_all_(keep_all_record
 void ShownPlans::add(const Graph& graph, const std::string& title, const PlanRecord& record,
                      std::span<const Bytes> measured) {
   if (const auto difference = first_difference(graph, record)) throw InputError(title + ": " + *difference);
+  if (!record.copies.empty()) throw InputError(title + ": a report cannot show copies to a host yet");
   if (!measured.empty() && measured.size() != record.steps.size()) {
     throw InputError(title + ": " + std::to_string(measured.size()) + " steps were measured of " +
                      std::to_string(record.steps.size()));
@@ -51,8 +52,7 @@ void ShownPlans::add(const Graph& graph, const std::string& title, const PlanRec
   shown.title = title;
   shown.record = &record;
   shown.measured = measured;
-  shown.plan.steps.reserve(record.steps.size());
-  for (std::int64_t op : record.steps) shown.plan.steps.push_back(OpId(op));
+  shown.plan = recorded_plan(record);
   shown.cost = simulate(graph, shown.plan);
   shown.peak_bound = best_peak_bound(graph, record.order);
   if (record.peak_bound && *record.peak_bound > shown.peak_bound.peak) {

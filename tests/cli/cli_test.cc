@@ -247,6 +247,38 @@ TEST_F(Cli, CheckNamesTheFirstBrokenRuleWithStepAndNumbers) {
   EXPECT_EQ(run.value("step"), "3");
 }
 
+TEST_F(Cli, CheckTimesCopiesOnTheHostThatIsGiven) {
+  Graph graph = testing::make_graph({}, {{{}, {4}, 2}, {{0}, {2}, 2}, {{1}, {1}, 2}, {{0, 2}, {1}, 2}}, {3});
+  graph.time_unit = "us";
+  save_graph(graph, graph_);
+  PlanRecord plan;
+  plan.steps = {0, 1, 2, 3};
+  plan.copies = {{ValueId(0), Way::kOut, StepId(0), StepId(2)}, {ValueId(0), Way::kIn, StepId(3), StepId(3)}};
+  const std::string path = folder_ / "copies.json";
+  save_plan(plan, path);
+  const auto untimed = run_cli({"check", graph_, path, "--json"}).json();
+  EXPECT_EQ(untimed.at("peak"), 6);
+  EXPECT_TRUE(untimed.at("duration").is_null());
+  const auto timed = run_cli({"check", graph_, path, "--host", "1MB/s", "--json"}).json();
+  EXPECT_EQ(timed.at("duration"), 14);
+  EXPECT_EQ(timed.at("stalled"), 6);
+  EXPECT_EQ(timed.at("bytes_out"), 4);
+  EXPECT_EQ(timed.at("host_peak"), 4);
+  EXPECT_DOUBLE_EQ(timed.at("busy_in").get<double>(), 4.0 / 14);
+  const CliRun both_ways = run_cli({"check", graph_, path, "--host-out", "2MB/s", "--host-in", "1MB/s",
+                                    "--host-latency", "1us", "--host-shared", "--json"});
+  EXPECT_EQ(both_ways.json().at("duration"), 14);
+  expect_one_line(run_cli({"check", graph_, path, "--host", "1MB/s", "--host-budget", "3"}), 1,
+                  path + ": rule host_budget: host memory 4 is over the host's budget 3");
+  expect_one_line(run_cli({"check", graph_, path, "--host-out", "1MB/s"}), 64,
+                  "--host-out and --host-in go together, or with --host");
+  graph.time_unit = "";
+  save_graph(graph, graph_);
+  const CliRun unknown = run_cli({"check", graph_, path, "--host", "1MB/s"});
+  EXPECT_EQ(unknown.code, 1);
+  EXPECT_NE(unknown.err.find("time unit is ''"), std::string::npos) << unknown.err;
+}
+
 TEST_F(Cli, CheckFindsAFalseClaim) {
   PlanRecord plan;
   for (int i = 0; i < 24; ++i) plan.steps.push_back(i);

@@ -103,5 +103,15 @@ TEST(Budget, IsWrittenForPeopleWithThreeDigits) {
   EXPECT_EQ(describe_budget("6GiB", Bytes(512)), "512 bytes");
 }
 
+TEST(Bandwidth, IsBytesPerSecondWithOrWithoutAUnit) {
+  EXPECT_EQ(parse_bandwidth("25GB/s"), 25'000'000'000);
+  EXPECT_EQ(parse_bandwidth("1.5 GiB/s"), 1'610'612'736);
+  EXPECT_EQ(parse_bandwidth("12gb"), 12'000'000'000);
+  EXPECT_EQ(parse_bandwidth("7"), 7);
+  for (const char* wrong : {"", "fast", "25 GB/h", "-1GB/s", "0", "25%", "9e9"}) {
+    EXPECT_THROW(parse_bandwidth(wrong), UsageError) << wrong;
+  }
+}
+
 }  // namespace
 }  // namespace remat

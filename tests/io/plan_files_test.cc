@@ -42,6 +42,49 @@ TEST(PlanFiles, KeepEverythingARecordSays) {
   EXPECT_TRUE(read.warnings.empty());
 }
 
+TEST(PlanFiles, KeepCopiesAndTheHostTheyAreTimedOn) {
+  PlanRecord written;
+  written.steps = {0, 1, 2};
+  written.copies = {{ValueId(4), Way::kOut, StepId(0), StepId(2)},
+                    {ValueId(4), Way::kIn, StepId(2), StepId(3)}};
+  written.host = Host{.out = 25, .in = 12, .latency_ns = 10'000, .budget = Bytes(64), .shared = true};
+  const std::string text = format_plan(written);
+  EXPECT_NE(text.find("\"version\":2"), std::string::npos) << text;
+  const PlanRecord read = parse_plan(text, "p");
+  EXPECT_EQ(read.copies, written.copies);
+  EXPECT_EQ(read.host, written.host);
+  EXPECT_TRUE(read.warnings.empty());
+  written.host->budget.reset();
+  EXPECT_EQ(parse_plan(format_plan(written), "p").host, written.host);
+}
+
+TEST(PlanFiles, WithoutCopiesAreOfVersionOneToTheByte) {
+  PlanRecord plan;
+  plan.steps = {0, 1};
+  const std::string text = format_plan(plan);
+  EXPECT_NE(text.find("\"version\":1"), std::string::npos) << text;
+  plan.host = Host{.out = 25, .in = 12, .budget = std::nullopt};
+  EXPECT_EQ(format_plan(plan), text);
+}
+
+TEST(PlanFiles, WithACopyOrHostThatIsNoneAreRefused) {
+  const auto message = [](const std::string& rest) {
+    try {
+      parse_plan(R"({"format":"remat.plan","version":2,"steps":[0],)" + rest + "}", "p");
+    } catch (const InputError& error) {
+      return std::string(error.what());
+    }
+    return std::string();
+  };
+  EXPECT_NE(message(R"("copies":[{"value":0,"way":"up","issue":0,"wait":1}])").find("up"), std::string::npos);
+  EXPECT_NE(message(R"("copies":[{"value":-1,"way":"out","issue":0,"wait":1}])").find("copy 0"),
+            std::string::npos);
+  EXPECT_NE(message(R"("copies":[{"value":0,"way":"out","issue":0,"wait":2147483648}])").find("2147483648"),
+            std::string::npos);
+  EXPECT_NE(message(R"("machine":{"out":0,"in":1})").find("positive"), std::string::npos);
+  EXPECT_NE(message(R"("machine":{"out":1})").find("in"), std::string::npos);
+}
+
 TEST(PlanFiles, KeepTheLargestSeedAndEveryDigitOfTheOverhead) {
   PlanRecord plan;
   plan.seed = ~std::uint64_t{0};
@@ -76,7 +119,7 @@ TEST(PlanFiles, AreRefusedWithOneClearLine) {
       {"{}", "p:1:2: the key 'format' is missing"},
       {R"({"format":"remat.graph"})", "p:1:23: 'format': found 'remat.graph' instead of 'remat.plan'"},
       {R"({"format":"remat.plan","version":3})",
-       "p:1:35: 'version': version 3 is not supported; this reader knows version 1"},
+       "p:1:35: 'version': version 3 is not supported; this reader knows versions 1 to 2"},
       {head + "}",
        "p:1:36: not valid JSON: syntax error while parsing object key - unexpected '}'; expected string "
        "literal"},

@@ -110,6 +110,8 @@ def _given_plan(problem: Problem) -> PlanReport:
     given: Any = problem.options.plan
     if not isinstance(given, (list, tuple, remat.Plan)):
         given = remat.load_plan(str(given))
+    if isinstance(given, remat.Plan) and given.copies:
+        raise remat.PlanError("the given plan copies values to a host, which steps of PyTorch cannot yet")
     order = given.order if isinstance(given, remat.Plan) else problem.options.order
     steps = given.steps if isinstance(given, remat.Plan) else given
     report = _report_of(problem, remat.Plan(problem.graph, steps, order))

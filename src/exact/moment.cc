@@ -1,0 +1,157 @@
+#include "exact/moment.h"
+
+#include <algorithm>
+
+#include "base/numbers.h"
+#include "graph/need.h"
+
+namespace remat {
+
+bool may_be_lost(const Graph& graph, OpId at, ValueId v) {
+  const auto inputs = graph.inputs[at];
+  if (!std::binary_search(inputs.begin(), inputs.end(), v)) return true;
+  const auto row = graph.over[at];
+  return std::any_of(row.begin(), row.end(),
+                     [&](const Over& pair) { return pair.input == v && may_apply(graph, pair); });
+}
+
+Moment::Moment(const Graph& graph, OpId at, OrderMode order)
+    : graph_(graph), at_(at), side_(graph.num_ops(), Side::kNeither), wanted_(graph.num_values(), false) {
+  order == OrderMode::kFixed ? split_by_order() : split_by_edges();
+  find_wanted();
+  build();
+  most_cost_ = rerun_duration_;
+}
+
+bool Moment::skew() {
+  constexpr std::int64_t kMost = std::int64_t{1} << 40;  // finer costs leave prices too coarse
+  const std::int64_t one = kMost / std::max<std::int64_t>(1, rerun_duration_);
+  if (one < 2) return false;
+  for (Rerun& rerun : reruns_) {
+    const Wide scaled = Wide(rerun.cost) * one;
+    rerun.cost = static_cast<std::int64_t>(scaled + scaled * (rerun.op.index() + 1) / at_.index() / 1000);
+  }
+  most_cost_ = rerun_duration_ * one + rerun_duration_ * one / 1000;
+  return true;
+}
+
+void Moment::stop_with(Limits* limits) {
+  constexpr std::int64_t kFreeTicks = 200'000;  // a millisecond or two: small graphs have their bound always
+  if (limits) flow_.set_stop([this, limits] { return flow_.ticks() > kFreeTicks && limits->reached(); });
+}
+
+std::optional<Moment::Choice> Moment::cheapest(Price price, std::int64_t most_ticks) {
+  for (const Keep& keep : keeps_) flow_.set_capacity(keep.arc, keep.bytes * price.per_byte);
+  for (const Rerun& rerun : reruns_) flow_.set_capacity(rerun.arc, rerun.cost * price.per_cost);
+  for (const MaxFlow::Arc arc : needs_) flow_.set_capacity(arc, MaxFlow::kUnlimited);
+  const MaxFlow::Amount least = flow_.solve(most_ticks);
+  if (least < 0) return std::nullopt;
+  Choice choice = keep_all();
+  choice.least = least;
+  Retention& retention = choice.retention;
+  retention.held = Bytes();
+  for (const Rerun& rerun : reruns_) {
+    if (!flow_.on_source_side(rerun.node)) continue;
+    retention.rerun[rerun.op] = true;
+    retention.extra += graph_.duration[rerun.op];
+    choice.cost += rerun.cost;
+  }
+  for (const Keep& keep : keeps_) {
+    if (flow_.on_source_side(keep.from) && !flow_.on_source_side(keep.to))
+      retention.held += Bytes(keep.bytes);
+  }
+  return choice;
+}
+
+Moment::Choice Moment::keep_all() const {
+  return {{at_, IndexVector<OpId, bool>(graph_.num_ops(), false), Duration(), Bytes(wanted_bytes_)}, 0, 0};
+}
+
+std::optional<std::int64_t> Moment::least_sum(std::span<const std::int64_t> per_rerun,
+                                              std::span<const std::int64_t> per_keep,
+                                              std::int64_t most_ticks) {
+  for (std::size_t i = 0; i < keeps_.size(); ++i) flow_.set_capacity(keeps_[i].arc, per_keep[i]);
+  for (std::size_t i = 0; i < reruns_.size(); ++i) flow_.set_capacity(reruns_[i].arc, per_rerun[i]);
+  for (const MaxFlow::Arc arc : needs_) flow_.set_capacity(arc, MaxFlow::kUnlimited);
+  const MaxFlow::Amount least = flow_.solve(most_ticks);
+  return least < 0 ? std::nullopt : std::optional(least);
+}
+
+void Moment::split_by_order() {
+  for (OpId op : graph_.ops())
+    side_[op] = op < at_ ? Side::kBefore : op > at_ ? Side::kAfter : Side::kNeither;
+}
+
+void Moment::split_by_edges() {
+  const auto mark = [&](OpId op, OpId neighbour, Side side) {
+    if (neighbour == at_ || side_[neighbour] == side) side_[op] = side;
+  };
+  for (OpId op : IdRange<OpId>(at_.next(), OpId(graph_.ops().size()))) {
+    for (OpId earlier : graph_.after[op]) mark(op, earlier, Side::kAfter);
+    for (ValueId v : graph_.inputs[op]) {
+      if (graph_.producer[v]) mark(op, graph_.producer[v], Side::kAfter);
+    }
+  }
+  IndexVector<OpId, bool> above(graph_.num_ops(), false);
+  above[at_] = true;
+  for (OpId op = at_; op; op = op.prev()) {
+    if (!above[op]) continue;
+    if (op != at_) side_[op] = Side::kBefore;
+    for (OpId earlier : graph_.after[op]) above[earlier] = true;
+    for (ValueId v : graph_.inputs[op]) {
+      if (graph_.producer[v]) above[graph_.producer[v]] = true;
+    }
+  }
+}
+
+bool Moment::is_droppable(ValueId v) const {
+  const OpId maker = graph_.producer[v];
+  return maker && before(maker) && may_be_lost(graph_, at_, v);
+}
+
+void Moment::find_wanted() {
+  for (ValueId v : graph_.values()) {
+    if (!is_droppable(v)) continue;
+    const auto readers = graph_.readers[v];
+    wanted_[v] = graph_.kept[v] || std::any_of(readers.begin(), readers.end(),
+                                               [&](OpId reader) { return side_[reader] == Side::kAfter; });
+    if (wanted_[v]) wanted_bytes_ += bytes_beside(graph_, at_, v).count();
+  }
+}
+
+void Moment::build() {
+  // Backwards, so that what an op wants is known before its own inputs are looked at.
+  IndexVector<ValueId, MaxFlow::Node> node(graph_.num_values(), -1);
+  for (OpId op = at_.prev(); op; op = op.prev()) {
+    if (!before(op)) continue;
+    const MaxFlow::Node self = graph_.recomputable[op] ? add_rerun(op, node) : MaxFlow::kSink;
+    bool of_use = false;
+    for (ValueId v : graph_.outputs[op]) {
+      if (!is_droppable(v)) continue;
+      const MaxFlow::Node from = wanted_[v] ? MaxFlow::kSource : node[v];
+      if (from < 0) continue;
+      of_use = true;
+      const std::int64_t bytes = bytes_beside(graph_, at_, v).count();
+      keep_bytes_ += bytes;
+      keeps_.push_back({flow_.add_arc(from, self), from, self, bytes, v});
+    }
+    if (self == MaxFlow::kSink || !of_use) continue;
+    const std::int64_t cost = graph_.duration[op].count();
+    reruns_.push_back({flow_.add_arc(self, MaxFlow::kSink), self, op, cost});
+    rerun_duration_ += cost;
+    for (ValueId v : graph_.inputs[op]) {
+      if (!is_droppable(v) || wanted_[v]) continue;
+      if (node[v] < 0) node[v] = flow_.add_node();
+      needs_.push_back(flow_.add_arc(self, node[v]));
+    }
+  }
+}
+
+MaxFlow::Node Moment::add_rerun(OpId op, const IndexVector<ValueId, MaxFlow::Node>& node) {
+  const auto outputs = graph_.outputs[op];
+  const bool of_use =
+      std::any_of(outputs.begin(), outputs.end(), [&](ValueId v) { return wanted_[v] || node[v] >= 0; });
+  return of_use ? flow_.add_node() : MaxFlow::kSink;
+}
+
+}  // namespace remat
