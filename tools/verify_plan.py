@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 """Check a plan apart from the library: verify_plan.py GRAPH PLAN prints one JSON object, or INVALID and why.
 
-Written from docs/model.md alone, to be held against the library; knows `remat.graph` files. A plan with copies
-is timed on a machine: verify_plan.py GRAPH PLAN OUT IN [LATENCY_SECONDS [shared]], in bytes per second.
+Written from docs/model.md alone, to be held against the library; knows `remat.graph` files. A plan with
+copies is timed on a machine: verify_plan.py GRAPH PLAN OUT IN [LATENCY_SECONDS [shared]], in bytes a second.
 """
 
 from __future__ import annotations

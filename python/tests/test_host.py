@@ -33,7 +33,7 @@ def test_memory_needs_no_host_and_durations_do() -> None:
     with pytest.raises(remat.UsageError, match="not known without a host"):
         cost.duration  # noqa: B018
     plan = remat.Plan(example(), range(4), copies=COPIES)
-    assert plan.duration is None and plan.overhead is None and plan.peak == 6
+    assert (plan.duration, plan.overhead, plan.peak) == (None, None, 6)
 
 
 def test_a_plan_keeps_copies_and_host_in_its_file(tmp_path: Path) -> None:
@@ -54,7 +54,8 @@ def test_a_host_says_what_it_is() -> None:
     assert (host.out, host.in_, host.latency, host.budget) == (25 * 10**9, 12_500_000_000, 10e-6, 64)
     assert host == remat.Host(25e9, 12.5e9, 10e-6, 64) != remat.Host(25e9, 12.5e9, 10e-6)
     assert hash(host) == hash(remat.Host(25e9, 12.5e9, 10e-6, 64))
-    assert repr(host) == "remat.Host(out=25000000000, in_=12500000000, latency=1e-05, budget=64, shared=False)"
+    written = "remat.Host(out=25000000000, in_=12500000000, latency=1e-05, budget=64, shared=False)"
+    assert repr(host) == written
 
 
 @pytest.mark.parametrize(

@@ -10,8 +10,12 @@ namespace remat {
 /// there together before the last step has ended.)
 PeakBound host_peak_bound(const Graph& graph);
 
-/// Fixed order: the relaxation at the moment where `cut` is dearest, with the host as a third choice; at
-/// least every op once. Free order: every op once.
+/// Where memory is scarce in keep-all: the op where `cut` is dearest, then others that are over the budget,
+/// evenly spread, at most so many. Empty where nothing has to leave.
+std::vector<OpId> scarce_moments(const Graph& graph, Bytes budget, int most);
+
+/// Fixed order: the best of the relaxations at some scarce moments, with the host as a third choice; at least
+/// every op once. Free order: every op once.
 DurationBound host_duration_bound(const Graph& graph, Bytes budget, OrderMode order, const Host& host,
                                   Limits& limits);
 
