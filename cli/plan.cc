@@ -6,6 +6,7 @@
 #include "chart.h"
 #include "commands.h"
 #include "common.h"
+#include "host.h"
 #include "nearby.h"
 #include "people.h"
 #include "progress.h"
@@ -24,6 +25,7 @@ struct PlanCommand {
   std::int64_t alignment = kCacheLine;
   bool json = false, verbose = false;
   EffortOptions effort;
+  HostOptions host;
 
   int run();
 
@@ -64,6 +66,7 @@ Report PlanCommand::report(const Problem& problem, const PlanResult& result, Byt
   report["base_duration"] = g.base_duration.count();
   report["overhead"] = or_null(found, overhead(g, result.cost.duration));
   report["recomputed_ops"] = found ? Report(recomputed_ops(g, *result.plan)) : Report(nullptr);
+  if (problem.host && found) add_traffic(report, result.cost, true);
   report["peak_lower_bound"] = result.peak_bound.peak.count();
   report["peak_bound_argument"] = result.peak_bound.argument;
   report["duration_lower_bound"] = result.duration_bound.duration.count();
@@ -78,6 +81,7 @@ void PlanCommand::check_usage() const {
   const bool by_peak = objective == "peak";
   if (budget.empty() && !by_peak)
     throw UsageError("--budget is required (only --objective peak goes without)");
+  if (on_arena() && host.is_given()) throw UsageError("--budget-on arena and --host do not go together");
   if (on_arena() && by_peak) throw UsageError("--budget-on arena goes with --objective time only");
   find_planner(planner);
   for (const std::string* file : {&out, &layout_out}) {
@@ -147,7 +151,8 @@ void PlanCommand::draw(const Problem& problem, const PlanResult& result, Bytes k
   if (chart(columns).empty()) return;
   std::cout << "\nmemory by step, up to the keep-all peak:\n" << std::flush;
   std::vector<std::string> nearby;
-  if (!budget.empty() && !on_arena() && problem.objective == Objective::kTime) {
+  const bool has_curve = !on_arena() && !problem.host && problem.objective == Objective::kTime;
+  if (!budget.empty() && has_curve) {
     nearby = nearby_budgets(problem, result, keep_all_peak, effort.plan, catch_interrupts());
   }
   std::size_t wide = 0;
@@ -173,6 +178,7 @@ int PlanCommand::run() {
   Problem problem;
   problem.graph = &loaded.graph;
   problem.order = parse_order(order);
+  problem.host = host.read(loaded.graph, graph);
   problem.objective = objective == "peak" ? Objective::kPeak : Objective::kTime;
   if (!budget.empty()) problem.budget = parse_budget(budget, keep_all_peak, floor_bound(loaded.graph).peak);
 
@@ -229,6 +235,7 @@ void add_plan(CLI::App& app, Action& action) {
   add_whole(*sub, "--align", command->alignment, std::int64_t{1}, kMaxCount - 1,
             "offsets in the arena are multiples of it (default: 64)");
   command->effort.declare(*sub);
+  command->host.declare(*sub);
   add_output(*sub, "-o,--output", command->out, "write the plan here, if it is within the budget")
       ->type_name("PLAN");
   add_output(*sub, "--layout", command->layout_out, "write the layout of the plan here")->type_name("LAYOUT");

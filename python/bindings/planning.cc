@@ -35,7 +35,7 @@ Objective parse_objective(const std::string& text) {
 }
 
 Question asked(nb::handle_t<Graph> graph_object, nb::handle budget, const std::string& order,
-               const std::string& objective) {
+               const std::string& objective, nb::handle host) {
   const Graph& graph = nb::cast<const Graph&>(graph_object);
   Question question;
   question.graph_object = nb::borrow(graph_object);
@@ -45,6 +45,7 @@ Question asked(nb::handle_t<Graph> graph_object, nb::handle budget, const std::s
   question.problem.budget = question.budget.value_or(kNoBudget);
   question.problem.order = parse_order(order);
   question.problem.objective = parse_objective(objective);
+  question.problem.host = host_of(host, graph);
   return question;
 }
 
@@ -52,7 +53,9 @@ Question asked(nb::handle_t<Graph> graph_object, nb::handle budget, const std::s
 /// more memory is never slower. A work limit asks for the same plan whatever came before.
 nb::object plan(const Question& question, const std::string& planner, const Effort& effort,
                 nb::handle progress) {
-  const bool from_store = !effort.work_limit && find_planner(planner).improves_starts;
+  // Plans with copies are for one host, and the store knows none.
+  const bool has_host = question.problem.host.has_value();
+  const bool from_store = !has_host && !effort.work_limit && find_planner(planner).improves_starts;
   return plan_with(question, effort, progress, [&](const Problem& problem, Limits& limits) {
     return from_store ? make_plan_from(plan_store(), problem, planner, effort.options, limits)
                       : make_plan(problem, planner, effort.options, limits);
@@ -288,10 +291,12 @@ void bind_planning(nb::module_& m) {
       .def(
           "__init__",
           [](Question* self, nb::handle_t<Graph> graph, nb::handle budget, const std::string& order,
-             const std::string& objective) { new (self) Question(asked(graph, budget, order, objective)); },
+             const std::string& objective,
+             nb::handle host) { new (self) Question(asked(graph, budget, order, objective, host)); },
           nb::arg("graph"), nb::arg("budget").none(), nb::arg("order"), nb::arg("objective"),
-          nb::sig("def __init__(self, graph: Graph, budget: int | str | None, order: str, objective: str) -> "
-                  "None"));
+          nb::arg("host").none(),
+          nb::sig("def __init__(self, graph: Graph, budget: int | str | None, order: str, objective: str, "
+                  "host: Host | float | str | None) -> None"));
   nb::class_<BoundResult> result(
       m, "PlanResult", "Two separate answers: is there a plan within the budget, and what is proved?");
   bind_outcome(result);

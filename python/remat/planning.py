@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Literal, TypedDict
 
 from remat import _core
-from remat._core import Graph, LayoutResult, Plan, PlanResult, SweepResult
+from remat._core import Graph, Host, LayoutResult, Plan, PlanResult, SweepResult
 from remat.errors import UsageError
 
 if TYPE_CHECKING:
@@ -32,14 +32,19 @@ Asked = tuple[_core.Question, _core.Effort, "Progress | None"]
 
 
 def asked(
-    call: str, graph: Graph, budget: int | str | None, effort: Effort, objective: str = "time"
+    call: str,
+    graph: Graph,
+    budget: int | str | None,
+    effort: Effort,
+    objective: str = "time",
+    host: Host | float | str | None = None,
 ) -> Asked:
     """What the core is asked, with defaults for what is not given. Raises TypeError for a keyword that does
     not exist."""
     unknown = [name for name in effort if name not in Effort.__annotations__]
     if unknown:
         raise TypeError(f"{call}() got an unexpected keyword argument {unknown[0]!r}")
-    question = _core.Question(graph, budget, effort.get("order", "fixed"), objective)
+    question = _core.Question(graph, budget, effort.get("order", "fixed"), objective, host)
     limits = _core.Effort(
         effort.get("time_limit", 10.0),
         effort.get("work_limit"),
@@ -57,6 +62,7 @@ def plan(
     planner: str = "auto",
     *,
     objective: Literal["time", "peak"] = "time",
+    host: Host | float | str | None = None,
     check: bool = False,
     budget_on: Literal["peak", "arena"] = "peak",
     alignment: int = 64,
@@ -71,6 +77,8 @@ def plan(
         planner: name of one of :func:`remat.planners`.
         objective: ``"time"``: least duration within the budget; ``"peak"``: least peak, then least duration,
             which has to be within the budget if there is one.
+        host: memory to copy values to and fetch them back from while ops run, or its bandwidth both ways
+            (``"25GB/s"``): a value is kept, computed again or fetched back. Not with an arena's budget.
         check: raise an error if no plan within the budget was found, instead of returning such a result.
         budget_on: ``"peak"``: live bytes are within the budget; ``"arena"``: what they need with a fixed
             offset for each buffer is, and the result has that `layout`.
@@ -102,7 +110,9 @@ def plan(
         InfeasibleError: only with `check`: proved that no plan fits.
         NoPlanError: only with `check`: nothing found within the limits.
     """
-    question, limits, progress = asked("plan", graph, budget, effort, objective)
+    question, limits, progress = asked("plan", graph, budget, effort, objective, host)
+    if budget_on == "arena" and host is not None:
+        raise UsageError("budget_on='arena' and a host do not go together")
     if budget_on == "arena":
         result = _core.plan_on_arena(question, planner, alignment, limits, progress)
     elif budget_on == "peak":

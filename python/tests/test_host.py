@@ -84,3 +84,16 @@ def test_hosts_that_are_none() -> None:
     data = example().to_dict() | {"time_unit": "cycles"}
     with pytest.raises(remat.GraphError, match="time unit is 'cycles'"):
         remat.simulate(remat.Graph.from_dict(data), range(4), COPIES, 1e6)
+
+
+def test_a_plan_with_a_host_copies_where_that_is_cheaper() -> None:
+    graph = example()
+    with_host = remat.plan(graph, 6, host="4MB/s", work_limit=2000, check=True)
+    without = remat.plan(graph, 6, work_limit=2000, check=True)
+    assert (with_host.duration, without.duration) == (9, 10)
+    assert with_host.plan is not None
+    assert with_host.plan.copies
+    assert with_host.plan.host == remat.Host("4MB/s", "4MB/s")
+    assert remat.check(graph, with_host.plan).duration == 9
+    with pytest.raises(remat.UsageError, match="do not go together"):
+        remat.plan(graph, 6, host="4MB/s", budget_on="arena")

@@ -8,7 +8,7 @@ namespace remat {
 namespace {
 
 Simulation cost(std::int64_t peak, std::int64_t duration) {
-  return {.peak = Bytes(peak), .peak_step = StepId(0), .duration = Duration(duration)};
+  return {.peak = Bytes(peak), .peak_step = StepId(0), .duration = Duration(duration), .traffic = {}};
 }
 
 class IncumbentTest : public ::testing::Test {

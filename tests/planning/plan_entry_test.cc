@@ -57,7 +57,7 @@ void expect_caught(const Problem& problem, const PlanResult& said, const std::st
 TEST(Gate, LetsATruePlanPassAndCountsItsCostItself) {
   const Graph graph = skip_graph();
   PlanResult said = plan_only(kAgain);
-  said.cost = {.peak = Bytes(1), .peak_step = StepId(0), .duration = Duration(1)};
+  said.cost = {.peak = Bytes(1), .peak_step = StepId(0), .duration = Duration(1), .traffic = {}};
   const PlanResult result = answer({&graph, Bytes(11)}, said);
   EXPECT_EQ(result.planner, "liar");
   EXPECT_EQ(result.cost.peak, Bytes(11));

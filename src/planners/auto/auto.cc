@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "base/numbers.h"
+#include "planners/offload/offload.h"
 #include "planning/objective.h"
 #include "planning/options.h"
 
@@ -212,7 +213,34 @@ class Schedule {
   bool too_late_ = false;  ///< for a search, which would outlast the limit
 };
 
+/// Joint plans first, then the best plan without copies, as if there were no host. Each is told the other's
+/// duration only by the entry point, which keeps the better one.
+PlanResult run_with_host(const Problem& problem, const PlanOptions& options, Limits& limits) {
+  constexpr double kJoint = 0.7;
+  const bool joint = problem.objective == Objective::kTime && problem.order == OrderMode::kFixed;
+  PlanResult best;
+  if (joint) {
+    Limits part(limits, kJoint);
+    best = make_plan_with(
+        problem, "offload",
+        [&](const Problem& bounded, Limits& inner) {
+          return offload::plan_with_host(bounded, options, inner);
+        },
+        part);
+    if (best.status == Status::kOptimal || best.status == Status::kInfeasible) return best;
+  }
+  Problem plain = problem;
+  plain.host.reset();
+  plain.peak_bound = nullptr;
+  plain.duration_bound = nullptr;
+  PlanResult without = make_plan_with(
+      plain, "auto",
+      [&](const Problem& bounded, Limits& inner) { return Schedule(bounded, options, inner).run(); }, limits);
+  return better(problem, without, best) ? without : best;
+}
+
 PlanResult run(const Problem& problem, const PlanOptions& options, Limits& limits) {
+  if (problem.host) return run_with_host(problem, options, limits);
   return Schedule(problem, options, limits).run();
 }
 

@@ -7,7 +7,8 @@ namespace remat::search {
 Simulation Pool::cost(const Found& found) const {
   return {.peak = graph_->graph->resident + Bytes(found.peak * graph_->unit),
           .peak_step = StepId(),
-          .duration = Duration(capped(found.duration))};
+          .duration = Duration(capped(found.duration)),
+          .traffic = {}};
 }
 
 void Pool::offer(const Found& found, bool sought) {
