@@ -213,8 +213,7 @@ class Schedule {
   bool too_late_ = false;  ///< for a search, which would outlast the limit
 };
 
-/// Joint plans first, then the best plan without copies, as if there were no host. Each is told the other's
-/// duration only by the entry point, which keeps the better one.
+/// Joint plans first, then the best plan without copies, as if there were no host; the better one.
 PlanResult run_with_host(const Problem& problem, const PlanOptions& options, Limits& limits) {
   constexpr double kJoint = 0.7;
   const bool joint = problem.objective == Objective::kTime && problem.order == OrderMode::kFixed;
