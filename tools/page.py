@@ -21,6 +21,11 @@ BUILT = PAGE / "report.html"
 STAMP = re.compile(r"<!-- sources ([0-9a-f]{64}) page ([0-9a-f]{64}) esbuild (\S+) -->\n$")
 
 
+def program(name: str) -> str | None:
+    """Where a tool is: beside Python, or on the path."""
+    return shutil.which(name, path=str(Path(sys.executable).parent)) or shutil.which(name)
+
+
 def digest(*texts: bytes) -> str:
     return hashlib.sha256(b"\0".join(texts)).hexdigest()
 
@@ -76,11 +81,12 @@ def check() -> str | None:
 
 
 def check_sources() -> None:
-    for command in (["tsc", "-p", "."], ["biome", "ci", "--colors=off", "--error-on-warnings", "src"]):
-        if shutil.which(command[0]):
-            output_of(*command)
+    for name, *rest in (["tsc", "-p", "."], ["biome", "ci", "--colors=off", "--error-on-warnings", "src"]):
+        found = program(name)
+        if found:
+            output_of(found, *rest)
         else:
-            print(f"page: skipped: {command[0]}: it is not installed")
+            print(f"page: skipped: {name}: it is not installed")
 
 
 def main() -> None:

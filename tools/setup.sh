@@ -59,6 +59,13 @@ install_browser() {
   apt_install chromium || say "chromium was not installed: the tests of the page will be skipped"
 }
 
+# For the checks of its sources, which are skipped, with a message, where these are not there.
+install_page_tools() {
+  if { command -v esbuild && command -v tsc; } >/dev/null || ! can_apt; then return 0; fi
+  say "esbuild and tsc, for the checks of the page"
+  apt_install esbuild node-typescript || say "not installed: the checks of the page will be skipped"
+}
+
 check_python
 check_compiler
 make_venv
@@ -69,3 +76,4 @@ say "package remat, from this folder"
   --config-settings=wheel.cmake=false --config-settings=wheel.py-api= --config-settings=editable.mode=inplace --editable .
 install_libraries
 install_browser
+install_page_tools

@@ -193,11 +193,12 @@ def tangents_as_they_come(
     strides: from the description of an output and its gradient as it would be traced; None: like that.
     """
     original: Any = graph_compile.aot_dispatch_autograd_graph
+    thread = threading.get_ident()
 
     def restrided(*args: Any, fw_metadata: Any, **kwargs: Any) -> Any:
         tangents = fw_metadata.traced_tangents
         metas, descriptions = fw_metadata.subclass_tangent_meta, fw_metadata.traced_tangents_descs
-        if len(metas) == len(tangents):
+        if len(metas) == len(tangents) and threading.get_ident() == thread:
             for i, (tangent, meta, described) in enumerate(zip(tangents, metas, descriptions, strict=True)):
                 if not isinstance(meta, PlainTensorMeta) or not isinstance(tangent, torch.Tensor):
                     continue
