@@ -129,4 +129,12 @@ Plan random_plan(const Graph& graph, Random& random, int extra_steps) {
   return {IndexVector<StepId, OpId>(std::move(steps))};
 }
 
+std::vector<std::int64_t> memory_of(const Graph& graph, const Plan& plan) {
+  IndexVector<StepId, Bytes> memory;
+  simulate(graph, plan, memory);
+  std::vector<std::int64_t> counts;
+  for (Bytes bytes : memory) counts.push_back(bytes.count());
+  return counts;
+}
+
 }  // namespace remat::testing

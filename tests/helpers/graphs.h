@@ -1,4 +1,4 @@
-// Graph factories for tests: named shapes with a drawing each, and seeded random tiny graphs.
+// Graphs for tests: named shapes with a drawing each, seeded random tiny ones, and plans of them.
 #pragma once
 
 #include <array>
@@ -50,5 +50,8 @@ Graph random_graph(Random& random, const RandomShape& shape = {});
 
 /// A valid plan in fixed order with random recomputations wherever their inputs have an instance.
 Plan random_plan(const Graph& graph, Random& random, int extra_steps);
+
+/// Bytes at each step of a plan, by the simulator.
+std::vector<std::int64_t> memory_of(const Graph& graph, const Plan& plan);
 
 }  // namespace remat::testing

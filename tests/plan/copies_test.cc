@@ -10,6 +10,7 @@ namespace remat {
 namespace {
 
 using testing::make_graph;
+using testing::memory_of;
 
 // docs/examples/host.json: a makes u (4 bytes), b reads u and makes w (2), c reads w and makes x (1), d reads
 // u and x and makes y (1, kept). 2 us each.
@@ -32,14 +33,6 @@ Plan with_copies(const Graph& graph, std::vector<Copy> copies) {
   Plan plan = keep_all_plan(graph);
   plan.copies = std::move(copies);
   return plan;
-}
-
-std::vector<std::int64_t> memory_of(const Graph& graph, const Plan& plan) {
-  IndexVector<StepId, Bytes> memory;
-  simulate(graph, plan, memory);
-  std::vector<std::int64_t> counts;
-  for (Bytes bytes : memory) counts.push_back(bytes.count());
-  return counts;
 }
 
 std::string rule_of(const Graph& graph, const Plan& plan, const Host* host = nullptr) {

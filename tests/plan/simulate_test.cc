@@ -9,6 +9,7 @@ namespace remat {
 namespace {
 
 using testing::make_graph;
+using testing::memory_of;
 using testing::RandomShape;
 
 // x (input, 8) -> a (16) -> b (4) -> c (2, kept); c reads a and b.
@@ -90,14 +91,6 @@ TEST(Simulate, OnlyTheNewestInstanceOfAKeptOutputLivesToTheEnd) {
   IndexVector<StepId, Bytes> memory;
   simulate(g, steps({0, 1, 0}), memory);
   EXPECT_EQ(memory.raw(), (std::vector<Bytes>{Bytes(5), Bytes(6), Bytes(5)}));
-}
-
-std::vector<std::int64_t> memory_of(const Graph& g, const Plan& plan) {
-  IndexVector<StepId, Bytes> memory;
-  simulate(g, plan, memory);
-  std::vector<std::int64_t> counts;
-  for (Bytes bytes : memory) counts.push_back(bytes.count());
-  return counts;
 }
 
 // The example of docs/model.md: a makes u; b reads u and writes w over it; c reads w; d reads u and x.

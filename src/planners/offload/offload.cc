@@ -40,7 +40,7 @@ class Offload {
         best_(problem, "offload", limits) {}
 
   PlanResult run() {
-    offer(keep_all_plan(graph_));
+    best_.offer(keep_all_plan(graph_));
     find_first();
     if (!current_.plan.steps.empty()) improve();
     return best_.result(
@@ -49,11 +49,6 @@ class Offload {
 
  private:
   static constexpr int kMostRelaxations = 8;
-
-  void offer(Plan plan) {
-    const Simulation cost = simulate(graph_, plan, &host_);
-    best_.offer(std::move(plan), cost);
-  }
 
   Candidate evaluated(Choice choice) {
     Candidate candidate;
@@ -77,7 +72,7 @@ class Offload {
   bool take_if_better(Candidate candidate) {
     const bool better = current_.plan.steps.empty() || rank(candidate) < rank(current_);
     const bool as_good = !better && rank(candidate) == rank(current_);
-    if (better) offer(candidate.plan);
+    if (better) best_.offer(candidate.plan, candidate.cost);
     if (better || as_good) current_ = std::move(candidate);
     return better;
   }
@@ -184,7 +179,7 @@ class Offload {
       current_ = std::move(next);
       if (rank(current_) >= rank(best)) continue;
       best = current_;
-      offer(best.plan);
+      best_.offer(best.plan, best.cost);
       ++accepted_;
     }
   }
