@@ -10,6 +10,7 @@ import pickle
 import subprocess
 import sys
 import textwrap
+import weakref
 from itertools import pairwise
 
 import pytest
@@ -200,6 +201,17 @@ def test_a_smaller_batch_is_planned_for_itself_under_the_same_budget() -> None:
     assert fitted.remat.parts[0].overhead > 0
     assert fitted.remat.parts[-1].overhead == 0
     assert step_peak(fitted, (small,)) <= budget
+
+
+def test_the_inputs_of_the_call_that_was_compiled_are_not_held() -> None:
+    torch.manual_seed(0)
+    model, (x,) = case("mlp").build()
+    compiled = torch.compile(model, backend="remat", options={"budget": "80%", "time_limit": 0.5})
+    dies = weakref.ref(x)
+    compiled(x).sum().backward()
+    del x
+    gc.collect()
+    assert dies() is None
 
 
 def test_two_calls_before_one_backward_are_noticed_and_fit_from_the_next_step_on(caplog) -> None:

@@ -63,6 +63,15 @@ def test_buffers_are_overwritten_once_and_cloned_for_those_who_read_them_again(c
     assert all(op["recompute"] == "never" for op in clones)
 
 
+def test_new_running_statistics_are_written_at_once_and_held_by_nobody(conv_net: dict) -> None:
+    ops = conv_net["ops"]
+    for i, op in enumerate(ops):
+        if op["kind"] == "aten._native_batch_norm_legit_functional.default":
+            readers = [[j for j, other in enumerate(ops) if v in other["inputs"]] for v in op["outputs"][3:]]
+            assert [[ops[j]["kind"] for j in each] for each in readers] == [["aten.copy_.default"]] * 2
+            assert sorted(j for each in readers for j in each) == [i + 1, i + 2]
+
+
 def test_ops_of_several_outputs_have_a_value_for_each(conv_net: dict) -> None:
     norms = [op for op in conv_net["ops"] if op["kind"] == "aten._native_batch_norm_legit_functional.default"]
     assert [len(op["outputs"]) for op in norms] == [5] * 5

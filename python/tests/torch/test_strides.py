@@ -104,6 +104,27 @@ def test_the_batch_norm_of_a_transposed_sequence_is_contiguous_before_it_is_turn
     assert found.differences == ()
 
 
+class DroppedSequence(nn.Module):
+    """Dropout whose gradient comes back turned: so eager mode hands it on."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.norm = nn.Linear(8, 8), nn.GroupNorm(2, 8)
+        self.mix = nn.Parameter(torch.randn(2, 8, 8))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        x = F.dropout(1.5 * (self.first(x) @ self.mix), 0.2, True)
+        return self.norm(x.transpose(1, 2)).sin().sum()
+
+
+def test_dropout_hands_a_turned_gradient_on_as_it_comes() -> None:
+    torch.manual_seed(0)
+    found = remat.torch.verify(
+        DroppedSequence(), torch.randn(2, 8, 8), steps=1, costs="roofline", time_limit=0.1
+    )
+    assert found.differences == ()
+
+
 class Scaled(nn.Module):
     """Returns an image, or a sequence that was turned, or a view of one: the loss is another's business."""
 

@@ -349,11 +349,12 @@ class Region:
         use = use if key.training else replace(use, cut=frozenset())
         variant = Variant(self._masks.graph(key.left_out), use, key.existing)
         call = Call(self.number, variant.gm, args, use, key.existing)
-        device, calls = call.device, [call]
+        device, calls, num_args = call.device, [call], len(args)
 
+        # PyTorch up to 2.12 keeps this function, which must hold no arguments: it runs once, and takes them.
         def partition(joint: fx.GraphModule, num_forward_outputs: int) -> Any:
-            self._note_graded(outputs_of(joint)[num_forward_outputs:], len(args))
-            with _disable_current_modes():  # once: PyTorch up to 2.12 keeps this function, not the arguments
+            self._note_graded(outputs_of(joint)[num_forward_outputs:], num_args)
+            with _disable_current_modes():
                 planned, halves = self.shared.pipeline(joint, num_forward_outputs, calls.pop())
             variant.accept(planned)
             self._announce(planned.report)

@@ -132,7 +132,9 @@ def _dropout(x: torch.Tensor, p: float, train: bool | None) -> Any:
 def _dropout_backward(gradient: torch.Tensor, mask: torch.Tensor, scale: float) -> torch.Tensor:
     if scale <= 0 or not gradient.is_floating_point() or gradient.device.type != "cpu":
         return _DROPOUT_BACKWARD(gradient, mask, scale)
-    return _scaled(mask, 1 / scale, gradient.dtype).mul_(gradient)
+    factors = _scaled(mask, 1 / scale, gradient.dtype)
+    # The product is laid out as the gradient is, not as what dropout read.
+    return factors.mul_(gradient) if factors.stride() == gradient.stride() else gradient * factors
 
 
 _KERNELS = {_LSTM: _lstm_that_saves, _DROPOUT: _dropout, _DROPOUT_BACKWARD: _dropout_backward}

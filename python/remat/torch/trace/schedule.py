@@ -9,8 +9,17 @@ import torch
 from torch import fx
 
 from ..base.errors import UnsupportedModelError
-from ..base.nodes import ancestors, is_mutable, is_random, may_run_twice, outputs_of, tensors_of
-from ..base.private import is_primal, is_tangent
+from ..base.nodes import (
+    ancestors,
+    arguments,
+    is_mutable,
+    is_random,
+    is_write_to_input,
+    may_run_twice,
+    outputs_of,
+    tensors_of,
+)
+from ..base.private import is_primal, is_tangent, storage_id
 
 
 def placeholders(gm: fx.GraphModule) -> tuple[list[fx.Node], list[fx.Node]]:
@@ -47,12 +56,38 @@ def schedule(gm: fx.GraphModule, num_forward_outputs: int) -> tuple[list[fx.Node
     in_forward = ancestors(roots)
     if in_forward & tainted:
         raise UnsupportedModelError("an output of the forward depends on a gradient")
-    forward = [n for n in nodes if n in in_forward and n.op == "call_function"]
+    forward = _with_early_writes([n for n in nodes if n in in_forward and n.op == "call_function"])
     wanted = {n for n in outputs[num_forward_outputs:] if isinstance(n, fx.Node)}
     wanted |= {n for n in tainted if n.op == "call_function" and is_mutable(n)}
     needed = ancestors(wanted)
     starts = [n for n in nodes if n in needed and (n in tainted or n in wanted)]
     return forward, _with_what_they_read(starts, forward, nodes)
+
+
+def _with_early_writes(nodes: Sequence[fx.Node]) -> list[fx.Node]:
+    """These ops in order, each write to an input as soon as what it writes is there and nobody reads the old
+    value any more: tracing puts all at the end, until when each new value would be held.
+    """
+    made = {n: i for i, n in enumerate(nodes)}
+    read: dict[int, int] = {}  # the position of the last op that reads a storage
+    for i, node in enumerate(nodes):
+        if not is_write_to_input(node):
+            read.update((s, i) for source in node.all_input_nodes for s in _storages(source))
+
+    def place(node: fx.Node) -> int:
+        if not is_write_to_input(node):
+            return made[node]
+        buffer = arguments(node)[0]
+        earliest = [made.get(n, -1) for n in node.all_input_nodes] + [
+            read.get(s, -1) for s in _storages(buffer)
+        ]
+        return min(made[node], max(earliest))
+
+    return sorted(nodes, key=lambda node: (place(node), made[node]))
+
+
+def _storages(node: fx.Node) -> list[int]:
+    return [storage_id(t) for t in tensors_of(node.meta.get("val"))]
 
 
 def tainted_by_tangents(nodes: Iterable[fx.Node]) -> set[fx.Node]:

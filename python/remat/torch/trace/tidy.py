@@ -1,7 +1,8 @@
-"""Undo what tracing makes of assignments to slices, before a step is captured.
+"""Undo what tracing costs in memory, before a step is captured.
 
 Eager mode writes a slice of a tensor; in a graph without mutation this becomes copies of the slice and of the
-whole. The values are the same bit for bit, and so is the number of generator draws.
+whole. It changes running statistics; in the graph new ones are made, which the backward of a norm would hold.
+The values are the same bit for bit, and so is the number of generator draws.
 """
 
 from __future__ import annotations
@@ -31,6 +32,8 @@ def tidy(gm: fx.GraphModule) -> None:
             _scatter_the_source(node)
         elif node.target is aten.copy.default:
             _leave_out_copy(node, storages)
+        elif node.target is aten.native_batch_norm_backward.default:
+            _leave_out_running_statistics(node)
     for node in gm.graph.find_nodes(op="call_function", target=aten.slice_scatter.default):
         _pad(gm.graph, node)
     for node in reversed(list(gm.graph.nodes)):
@@ -50,6 +53,18 @@ def _like(a: Any, b: Any) -> bool:
         and isinstance(b, torch.Tensor)
         and (a.shape, a.dtype, a.device) == (b.shape, b.dtype, b.device)
     )
+
+
+def _leave_out_running_statistics(node: fx.Node) -> None:
+    """The backward of a batch norm that trains reads none. On CUDA their type chooses the kernel, so where it
+    is not that of the input they stay.
+    """
+    inputs, mean, training = node.args[1], node.args[3], node.args[7]
+    if not training or not isinstance(inputs, fx.Node) or not isinstance(mean, fx.Node):
+        return
+    if mean.meta["val"].dtype == inputs.meta["val"].dtype:
+        node.update_arg(3, None)
+        node.update_arg(4, None)
 
 
 def _scatter_the_source(node: fx.Node) -> None:
