@@ -78,6 +78,7 @@ struct Graph {
   IndexVector<ValueId, Bytes> bytes;    ///< size of the storage
   IndexVector<ValueId, OpId> producer;  ///< none for a graph input
   IndexVector<ValueId, bool> kept;      ///< must be in memory at the end
+  IndexVector<ValueId, bool> copyable;  ///< false: is in no copy of any plan
   Rows<ValueId, OpId> readers;          ///< ops that read the value, ascending
   TextColumn<ValueId> value_name;
 
@@ -135,7 +136,7 @@ class GraphBuilder {
   GraphBuilder& operator=(GraphBuilder&&) noexcept;
 
   /// Returns the index of the new value.
-  std::int64_t add_value(Bytes bytes, std::string_view name = {});
+  std::int64_t add_value(Bytes bytes, std::string_view name = {}, bool copyable = true);
   /// Returns the index of the new op. Indices inside `op` are checked by `build`.
   std::int64_t add_op(const OpSpec& op);
   void add_input(std::int64_t value);

@@ -37,7 +37,7 @@ enum class Rule {
   kRunsOnce,     ///< an op that forbids recomputation runs exactly once
   kEveryOpRuns,  ///< every op occurs at least once
   kFixedOrder,   ///< first occurrences follow the graph's order (only checked in fixed order)
-  kCopyValue,    ///< a copied value is made by an op
+  kCopyValue,    ///< a copied value is made by an op and may be copied
   kCopySteps,  ///< issue and wait of a copy are steps in this order; only a copy in may have both at one step
   kCopyOrder,  ///< the copies of a channel are listed as they are issued
   kCopyOnce,   ///< a value is copied out at most once

@@ -81,6 +81,9 @@ std::int64_t to_integer(nb::handle object, const std::string& what);
 std::vector<std::int64_t> to_integers(nb::handle object, const std::string& what);
 std::string to_text(nb::handle object, const std::string& what);
 nb::dict to_dict(nb::handle object, const std::string& what);
+/// The position of `word` in `words`.
+std::size_t choose(const std::string& word, std::initializer_list<std::string_view> words,
+                   const std::string& what);
 /// The items of anything iterable that is neither a text nor a dict.
 nb::iterator items_of(nb::handle object, const std::string& what, const char* expected = "an array");
 

@@ -26,6 +26,16 @@ std::int64_t to_integer(nb::handle object, const std::string& what) {
   return value;
 }
 
+std::size_t choose(const std::string& word, std::initializer_list<std::string_view> words,
+                   const std::string& what) {
+  std::string known;
+  for (const std::string_view* at = words.begin(); at != words.end(); ++at) {
+    if (*at == word) return static_cast<std::size_t>(at - words.begin());
+    known += (known.empty() ? "'" : ", '") + std::string(*at) + "'";
+  }
+  throw InputError(what + ": found '" + word + "' instead of one of " + known);
+}
+
 nb::iterator items_of(nb::handle object, const std::string& what, const char* expected) {
   if (nb::isinstance<nb::str>(object) || nb::isinstance<nb::dict>(object) ||
       !nb::hasattr(object, "__iter__")) {

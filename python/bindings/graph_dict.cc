@@ -30,7 +30,7 @@ void require(nb::dict dict, std::initializer_list<const char*> keys, const std::
   }
 }
 
-/// A value is its bytes alone or a dict with `bytes` and perhaps `name`.
+/// A value is its bytes alone or a dict with `bytes` and perhaps `name` and `copy`.
 void add_value(GraphBuilder& builder, nb::handle item, std::size_t index, UnknownKeys& unknown) {
   const std::string place = "value " + std::to_string(index);
   if (!nb::isinstance<nb::dict>(item)) {
@@ -40,14 +40,17 @@ void add_value(GraphBuilder& builder, nb::handle item, std::size_t index, Unknow
   const nb::dict dict = nb::borrow<nb::dict>(item);
   require(dict, {"bytes"}, place);
   std::string name;
+  bool copyable = true;
   for (auto [key, value] : dict) {
     const std::string field = to_text(key, place + ": key");
     if (field == "name")
       name = to_text(value, place + ": 'name'");
+    else if (field == "copy")
+      copyable = choose(to_text(value, place + ": 'copy'"), {"allowed", "never"}, place + ": 'copy'") == 0;
     else if (field != "bytes")
       unknown.add("values[]." + field);
   }
-  builder.add_value(Bytes(to_integer(dict["bytes"], place + ": 'bytes'")), name);
+  builder.add_value(Bytes(to_integer(dict["bytes"], place + ": 'bytes'")), name, copyable);
 }
 
 BoundOp read_op(nb::dict dict, std::size_t index, UnknownKeys& unknown) {
@@ -135,6 +138,7 @@ nb::list values_to_list(const Graph& graph) {
     nb::dict value;
     value["bytes"] = graph.bytes[v].count();
     if (!graph.value_name[v].empty()) value["name"] = std::string(graph.value_name[v]);
+    if (!graph.copyable[v]) value["copy"] = "never";
     values.append(value);
   }
   return values;

@@ -12,17 +12,6 @@ std::vector<std::int64_t> indices(const Row& row) {
   return result;
 }
 
-/// The position of `word` in `words`.
-std::size_t choose(const std::string& word, std::initializer_list<std::string_view> words,
-                   const std::string& what) {
-  std::string known;
-  for (const std::string_view* at = words.begin(); at != words.end(); ++at) {
-    if (*at == word) return static_cast<std::size_t>(at - words.begin());
-    known += (known.empty() ? "'" : ", '") + std::string(*at) + "'";
-  }
-  throw InputError(what + ": found '" + word + "' instead of one of " + known);
-}
-
 std::vector<std::pair<std::int64_t, std::int64_t>> to_pairs(nb::handle object, const std::string& what) {
   std::vector<std::pair<std::int64_t, std::int64_t>> pairs;
   for (nb::handle item : items_of(object, what, "an array of pairs of integers")) {

@@ -250,6 +250,17 @@ def test_an_output_takes_the_place_of_an_input_that_is_not_read_again() -> None:
     assert graph.floor == 6
 
 
+def test_a_value_may_be_kept_from_the_host() -> None:
+    ops = [remat.Op("a", 2, [], [0]), remat.Op("b", 1, [0], [1]), remat.Op("c", 1, [0, 1], [2])]
+    graph = remat.Graph([{"bytes": 4, "copy": "never"}, 4, 1], ops, outputs=[2], time_unit="us")
+    assert graph.to_dict()["values"] == [{"bytes": 4, "copy": "never"}, {"bytes": 4}, {"bytes": 1}]
+    assert remat.Graph.from_dict(json.loads(json.dumps(graph.to_dict()))) == graph
+    with pytest.raises(remat.PlanError, match="copy_value: step 0: the copy out of value 0: the graph forb"):
+        remat.Plan(graph, [0, 1, 2], copies=[(0, "out", 0, 3)])
+    with pytest.raises(remat.RematError, match="value 0: 'copy': found 'no' instead of one of 'allowed'"):
+        remat.Graph([{"bytes": 4, "copy": "no"}], [remat.Op("a", 2, [], [0])])
+
+
 def test_op_has_the_fields_of_the_file() -> None:
     op = remat.Op(
         "b", 7, [0], [1], workspace=3, kind="k", module="m", recompute="never", after=[0], phase="loss"

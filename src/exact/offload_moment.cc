@@ -98,9 +98,9 @@ class OffloadModel {
     for (const Moment::Rerun& one : moment_.reruns()) {
       rerun_[one.op] = model_.add_column(real(one.cost) / unit_, 0, 1, false);
     }
-    for ([[maybe_unused]] const Moment::Keep& keep : moment_.keeps()) {
+    for (const Moment::Keep& keep : moment_.keeps()) {
       keep_.push_back(model_.add_column(0, 0, 1, false));
-      copy_.push_back(model_.add_column(0, 0, 1, false));
+      copy_.push_back(model_.add_column(0, 0, graph_.copyable[keep.value] ? 1 : 0, false));
     }
     const double most_stall = real(all_copies_) / unit_;
     stall_out_ = model_.add_column(1, 0, most_stall, false);

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <cstdio>
+#include <functional>
 #include <limits>
 #include <unordered_map>
 
@@ -98,9 +99,12 @@ std::string graph_hash(const Graph& graph) {
     hash.add(graph.workspace[op].count());
     hash.add_edges(graph, op);
   }
-  // Graphs without such pairs keep the hash that they had before there were any.
+  // Graphs without such pairs or values keep the hash that they had before there were any.
   if (graph.over.entries() > 0) {
     for (OpId op : graph.ops()) hash.add_over(graph, op);
+  }
+  if (!std::ranges::all_of(graph.copyable, std::identity())) {
+    for (bool copyable : graph.copyable) hash.add(copyable);
   }
   return hash.text();
 }
@@ -192,10 +196,11 @@ Q checked_total(const Column& column, std::string_view what) {
 
 }  // namespace
 
-std::int64_t GraphBuilder::add_value(Bytes bytes, std::string_view name) {
+std::int64_t GraphBuilder::add_value(Bytes bytes, std::string_view name, bool copyable) {
   Graph& g = state_->graph;
   check_count(bytes.count(), "bytes", [&] { return describe("value", g.values().size(), name); });
   append_text(g.value_name, name);
+  g.copyable.push_back(copyable);
   return g.bytes.push_back(bytes).index();
 }
 

@@ -31,6 +31,7 @@ void append_text(std::string& text, std::string_view key, std::string_view value
 void append_value(std::string& text, const Graph& graph, ValueId value) {
   text += "{\"bytes\":" + std::to_string(graph.bytes[value].count());
   append_text(text, "name", graph.value_name[value]);
+  if (!graph.copyable[value]) text += ",\"copy\":\"never\"";
   text += '}';
 }
 

@@ -19,6 +19,7 @@ class ValueObject : public Object {
   explicit ValueObject(GraphBuilder& builder) : builder_(&builder) {
     required("bytes", bytes_);
     optional("name", name_);
+    optional("copy", copy_);
   }
 
  protected:
@@ -26,7 +27,7 @@ class ValueObject : public Object {
   std::string_view key_prefix() const override { return "values[]."; }
   void finish(Reader& reader) override {
     try {
-      builder_->add_value(Bytes(bytes_.value), name_.value);
+      builder_->add_value(Bytes(bytes_.value), name_.value, copy_.value == 0);
     } catch (const InputError& error) {
       reader.fail_here(error.what());
     }
@@ -38,6 +39,7 @@ class ValueObject : public Object {
   std::int64_t count_ = 0;
   Integer bytes_;
   Text name_;
+  Choice copy_{{"allowed", "never"}};
 };
 
 /// An op index or null.

@@ -78,6 +78,9 @@ std::optional<Violation> check_copies(const Graph& graph, const Plan& plan) {
       return broken(Rule::kCopyValue, copy.issue,
                     describe(graph, copy) + ": it is an input of the graph, which no op makes");
     }
+    if (!graph.copyable[copy.value]) {
+      return broken(Rule::kCopyValue, copy.issue, describe(graph, copy) + ": the graph forbids it");
+    }
     const bool is_in_order = copy.way == Way::kOut ? copy.issue < copy.wait : copy.issue <= copy.wait;
     if (copy.issue.is_none() || !is_in_order || copy.wait > end) {
       return broken(Rule::kCopySteps, StepId::none(),

@@ -86,6 +86,16 @@ TEST(GraphBuilder, RefusesPairsThatAreNoneOfInputAndOutput) {
             (std::vector<Over>{{ValueId(1), ValueId(4)}, {ValueId(2), ValueId(3)}}));
 }
 
+TEST(GraphHash, KnowsValuesThatMayNotBeCopied) {
+  const auto with = [](bool copyable) {
+    GraphBuilder builder;
+    builder.add_value(Bytes(4), "x", copyable);
+    builder.add_op({.name = "a", .outputs = std::array<std::int64_t, 1>{0}});
+    return graph_hash(builder.build());
+  };
+  EXPECT_NE(with(true), with(false));
+}
+
 TEST(GraphHash, KnowsOutputsOverInputs) {
   const auto with = [](std::vector<std::array<std::int64_t, 2>> over) {
     return make_graph(

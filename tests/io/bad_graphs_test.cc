@@ -204,6 +204,8 @@ INSTANTIATE_TEST_SUITE_P(
         BadFile{
             "UnknownRecompute", op_with(R"("recompute":"maybe")"),
             "g.json:3:78: 'ops': op 0 'a': 'recompute': found 'maybe' instead of one of 'allowed', 'never'"},
+        BadFile{"UnknownCopy", one_value(R"("bytes":8,"copy":"no")"),
+                "g.json:2:32: 'values': value 0: 'copy': found 'no' instead of one of 'allowed', 'never'"},
         BadFile{"UnknownPhase", op_with(R"("phase":"mid")"),
                 "g.json:3:72: 'ops': op 0 'a': 'phase': found 'mid' instead of one of '', 'forward', 'loss', "
                 "'backward', "

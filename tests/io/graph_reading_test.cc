@@ -8,7 +8,7 @@ namespace {
 
 constexpr std::string_view kTwoLayers =
     R"({"format": "remat.graph", "version": 1, "name": "two_layers", "time_unit": "ns",
- "values": [{"bytes": 4096, "name": "x"}, {"bytes": 1024}, {"bytes": 2048}],
+ "values": [{"bytes": 4096, "name": "x"}, {"bytes": 1024, "copy": "never"}, {"bytes": 2048}],
  "ops": [{"name": "mm", "kind": "aten.mm.default", "duration": 5200, "workspace": 64, "inputs": [0], "outputs": [1],
           "recompute": "allowed", "after": [], "phase": "forward", "module": "layers.0", "forward_of": null},
          {"name": "relu", "duration": 900, "inputs": [1, 0, 1], "outputs": [2], "recompute": "never", "after": [0],
@@ -25,6 +25,7 @@ TEST(GraphReading, TakesEveryFieldOfRematGraph) {
   EXPECT_EQ(g.time_unit, "ns");
   EXPECT_EQ(g.bytes.raw(), (std::vector<Bytes>{Bytes(4096), Bytes(1024), Bytes(2048)}));
   EXPECT_EQ(g.value_name[ValueId(0)], "x");
+  EXPECT_EQ(g.copyable.raw(), (std::vector<bool>{true, false, true}));
   EXPECT_EQ(g.op_name[mm], "mm");
   EXPECT_EQ(g.op_kind[mm], "aten.mm.default");
   EXPECT_EQ(g.op_module[mm], "layers.0");

@@ -152,6 +152,14 @@ TEST(Copies, OfGraphInputsAreRefused) {
       "rule copy_value: step 0: the copy out of value 0: it is an input of the graph, which no op makes");
 }
 
+TEST(Copies, OfValuesThatMayNotBeCopiedAreRefused) {
+  Graph graph = make_graph({}, {{{}, {4}}, {{0}, {1}}}, {1});
+  graph.copyable[ValueId(0)] = false;
+  const auto violation = validate(graph, with_copies(graph, {out(0, 0, 2)}), OrderMode::kFixed);
+  ASSERT_TRUE(violation);
+  EXPECT_EQ(violation->message, "rule copy_value: step 0: the copy out of value 0: the graph forbids it");
+}
+
 TEST(Copies, KeepWithinTheBudgetOfTheHost) {
   const Graph graph = example();
   const Plan plan = with_copies(graph, {out(0, 0, 2), in(0, 3, 3)});

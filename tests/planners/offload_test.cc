@@ -78,6 +78,18 @@ TEST(Offload, CopiesWhereTheLinkIsFastAndRecomputesWhereItIsNot) {
   EXPECT_LE(fast.cost.duration, planned(without, 5000).cost.duration);
 }
 
+TEST(Offload, CopiesNothingThatTheGraphForbids) {
+  Graph graph = testing::training_chain(16, 1000, 10);
+  graph.time_unit = "us";
+  Random random(5);
+  for (ValueId v : graph.values()) graph.copyable[v] = random.chance(0.5);
+  const Host host{.out = 1000 * kBytesPerUs, .in = 1000 * kBytesPerUs, .budget = std::nullopt};
+  const PlanResult result = planned(problem_of(graph, Bytes(12000), host), 5000);
+  ASSERT_TRUE(has_plan(result));
+  EXPECT_FALSE(result.plan->copies.empty());
+  for (const Copy& copy : result.plan->copies) EXPECT_TRUE(graph.copyable[copy.value]) << copy.value.index();
+}
+
 TEST(Offload, KeepsWithinTheBudgetOfTheHost) {
   Graph graph = testing::training_chain(16, 1000, 10);
   graph.time_unit = "us";

@@ -42,6 +42,7 @@ class Scheduler {
 
  private:
   StepId end() const { return StepId(std::ssize(plan_.steps)); }
+  bool is_chosen(ValueId v) const { return chosen_[v] && graph_.copyable[v]; }
 
   /// The longest gap of each chosen value between two uses of one instance.
   void find_absences() {
@@ -55,16 +56,16 @@ class Scheduler {
     };
     for (StepId step : plan_.steps.ids()) {
       for (ValueId v : graph_.inputs[plan_.steps[step]]) {
-        if (!chosen_[v] || graph_.is_graph_input(v)) continue;
+        if (!is_chosen(v) || graph_.is_graph_input(v)) continue;
         close(v, step);
         open[v].last = step;
       }
       for (ValueId v : graph_.outputs[plan_.steps[step]]) {
-        if (chosen_[v]) open[v] = {v, step, step, {}, {}, {}};
+        if (is_chosen(v)) open[v] = {v, step, step, {}, {}, {}};
       }
     }
     for (ValueId v : graph_.graph_outputs) {
-      if (chosen_[v] && !graph_.is_graph_input(v)) close(v, end());
+      if (is_chosen(v) && !graph_.is_graph_input(v)) close(v, end());
     }
     for (const Absence& one : best) {
       if (one.next) absences_.push_back(one);

@@ -151,7 +151,7 @@ class Offload {
     InstanceLife best;
     for (const InstanceLife& life : instance_lives(graph_, plan)) {
       if (life.first > step || step >= life.end || uses(life.value) || tried[life.value]) continue;
-      if (graph_.bytes[life.value] == Bytes()) continue;
+      if (graph_.bytes[life.value] == Bytes() || !graph_.copyable[life.value]) continue;
       if (best.end.is_none() || life.end > best.end) best = life;
     }
     return best.value;
@@ -208,7 +208,9 @@ class Offload {
     const bool may_rerun = graph_.recomputable[maker] && maker < choice.at;
     choice.rerun[maker] = false;
     choice.on_host[v] = false;
-    const bool to_copy = was_rerun ? random_.chance(0.5) : !was_copied && (!may_rerun || random_.chance(0.5));
+    const bool to_copy =
+        graph_.copyable[v] &&
+        (was_rerun ? random_.chance(0.5) : !was_copied && (!may_rerun || random_.chance(0.5)));
     if (to_copy) {
       choice.on_host[v] = true;
     } else if (!was_rerun && may_rerun && (!was_copied || random_.chance(0.5))) {
