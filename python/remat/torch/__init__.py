@@ -3,6 +3,7 @@
 - train: `fit` returns a `FittedModel`, whose attribute `remat` is a `ModelReport` of `PlanReport`;
   ``torch.compile(model, backend="remat", options={"budget": "6GiB"})`` does the same in one line
 - options of both: `Options`; for annotations `FitOptions` and `CompileOptions`
+- values that go to a host and back (`host=`): `Traffic` of a `PlanReport`, `HostMemoryError`
 - ask before training: `sweep` (`Sweep`, `SweepRow`), `report` (`PeakReport`, `PeakRow`)
 - measure: `measure_peak`, `measure_costs`; `record` (`Recording`), a real step beside its plan
 - prove: `verify` (`Verification`), planned steps beside those of eager mode; `python -m remat.torch.doctor`
@@ -25,6 +26,7 @@ from .api import (
     fit as fit,
 )
 from .base.errors import (
+    HostMemoryError as HostMemoryError,
     UnsupportedModelError as UnsupportedModelError,
     VerificationError as VerificationError,
 )
@@ -47,6 +49,7 @@ from .plan.peak import (
 from .plan.report import (
     ModelReport as ModelReport,
     PlanReport as PlanReport,
+    Traffic as Traffic,
 )
 from .record import (
     Recording as Recording,

@@ -83,6 +83,8 @@ def fit(
         costs: "measured", "roofline" or a file.
         device: of the roofline.
         executor: "boxed" or "inductor".
+        host: memory to copy results to and fetch them back from: "25GB/s", a :class:`remat.Host`, or "auto".
+        host_dir: where the file is that is the host on the CPU.
         cache_dir: a folder that keeps costs and plans for later processes.
         max_shapes: combinations of input shapes that keep their plans.
         strict: code that would run without a plan is an error, not a warning.
@@ -99,6 +101,7 @@ def fit(
         InfeasibleError: it is proved that no plan fits; with the floor and the smallest budget known to work.
         NoPlanError: no plan was found, nothing is proved.
         UnsupportedModelError: the step cannot be planned.
+        HostMemoryError: the host has no room for what the plan copies out.
         VerificationError: `verify` is asked for, and something differs.
     """
     if has_no_memory(model):

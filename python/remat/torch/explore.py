@@ -123,6 +123,8 @@ def sweep(
 
 def _swept(captured: CapturedStep, points: int, seconds: float, progress: ProgressLine) -> Sweep:
     settled, graph = captured.settled(), captured.graph
+    if settled.host is not None:
+        raise remat.UsageError("sweep: host= is not swept yet; fit and report take it")
     effort: Effort = {**settled.effort(), "time_limit": seconds, "progress": progress.better_plan}
     found = remat.sweep(graph, points, settled.planner, **effort)
     reserve = settled.size("reserve")
@@ -194,7 +196,8 @@ def _of_step(captured: CapturedStep, planned: bool) -> PeakReport:
 
 
 def _of_plan(planned: PlanReport) -> PeakReport:
-    return peak_report(planned.graph, planned.plan.steps, planned.predicted_peak, planned.written_over)
+    plan = planned.plan
+    return peak_report(planned.graph, plan.steps, planned.predicted_peak, planned.written_over, plan.copies)
 
 
 @errors_stand_alone

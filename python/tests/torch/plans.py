@@ -75,3 +75,43 @@ def segment_plan(graph: remat.Graph, segments: int) -> remat.Plan:
             steps.append(top)
             present.update(ops[top]["outputs"])
     return remat.Plan(graph, steps)
+
+
+def with_random_copies(graph: remat.Graph, plan: remat.Plan, seed: int, share: float = 0.6) -> remat.Plan:
+    """The plan with copies of so many of the values that may be copied, at random times.
+
+    A value leaves after it was made or later, and is back in time for the next step that reads it; now and
+    then it comes back twice. `graph` was captured with a host.
+    """
+    rng = random.Random(seed)
+    steps, values = plan.steps, graph.to_dict()["values"]
+    end = len(steps)
+    made: dict[int, list[int]] = {}
+    read: dict[int, list[int]] = {}
+    for position, op in enumerate(steps):
+        for value in graph.op_inputs(op):
+            read.setdefault(value, []).append(position)
+        for value in graph.op_outputs(op):
+            made.setdefault(value, []).append(position)
+    copies: list[tuple[int, str, int, int]] = []
+    for value, positions in made.items():
+        if values[value].get("copy") == "never" or rng.random() >= share:
+            continue
+        # Of one instance: from where it is made to where it is made again.
+        which = rng.randrange(len(positions))
+        first, last = positions[which], (*positions[which + 1 :], end)[0]
+        issue = rng.randrange(first, last)
+        free = rng.randint(issue + 1, min(last, issue + 1 + rng.choice([0, 3, end])))
+        copies.append((value, "out", issue, free))
+        readers = [r for r in read.get(value, []) if free <= r <= last and r < end]
+        if last < end:  # what reads there reads it before it is made again
+            readers = [r for r in readers if r < last or value not in graph.op_outputs(steps[last])]
+        start = free
+        while readers:
+            back = rng.randint(max(start, readers[0] - rng.choice([0, 2, end])), readers[0])
+            copies.append((value, "in", back, rng.randint(back, readers[0])))
+            if rng.random() < 0.8:
+                break
+            start, readers = readers[0] + 1, readers[1:]
+    copies.sort(key=lambda copy: copy[2])
+    return remat.Plan(graph, steps, copies=copies, host="1GB/s")

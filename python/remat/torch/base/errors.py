@@ -19,6 +19,12 @@ class UnsupportedModelError(remat.RematError):
     """The step contains something that cannot be planned; the message names the operation."""
 
 
+class HostMemoryError(remat.RematError):
+    """The host has no room for what a step copies out (a full disk, an exhausted budget of the host); raised
+    before the step. Or a copy failed.
+    """
+
+
 class VerificationError(remat.RematError):
     """A planned step made other bits than eager mode, or needed more than its budget (option `verify`)."""
 

@@ -326,6 +326,13 @@ def graph_task() -> int:
     return int(torch._C._current_graph_task_id())
 
 
+def keeps_graph() -> bool:
+    """Is the backward that runs in this thread to leave the saved tensors (`retain_graph=True`)?
+    `_get_current_graph_task_keep_graph`.
+    """
+    return bool(torch._C._autograd._get_current_graph_task_keep_graph())
+
+
 def running_backwards() -> list[Sequence[Any]]:
     """What the backwards of all threads that run now began with. Nobody tells, but it stands on the stack
     of who called: `t_outputs` of `_engine_run_backward`.
@@ -442,6 +449,7 @@ __all__ = [
     "is_primal",
     "is_tangent",
     "is_view",
+    "keeps_graph",
     "local_part",
     "loop_breaks",
     "optimizers_in_backward",

@@ -76,6 +76,7 @@ class StepGraph:
     readers.
     loss: the op that stands for the caller's loss; replay: the value that a replay would need, if any.
     written_over: by op, bytes of its result where that takes the place of an argument if nothing runs again.
+    copyable: by value that may be copied to a host, the node whose result it is; None where there is no host.
     """
 
     gm: fx.GraphModule
@@ -92,6 +93,7 @@ class StepGraph:
     loss: int = -1
     replay: int | None = None
     written_over: dict[int, int] = field(default_factory=dict)
+    copyable: dict[int, fx.Node] | None = None
 
     @property
     def forward_outputs(self) -> list[Any]:
@@ -210,6 +212,17 @@ class StepGraph:
         """The op's result takes the place of an argument if nothing runs again."""
         self.written_over[index] = self.values[self.ops[index].outputs[0]].bytes
 
+    def allow_copies(self, nodes: dict[int, fx.Node]) -> None:
+        """There is a host, for these values."""
+        self.copyable = nodes
+
+    def _value_to_dict(self, index: int) -> dict[str, Any]:
+        value = self.values[index]
+        described: dict[str, Any] = {"bytes": value.bytes, "name": value.name}
+        if self.copyable is not None and index not in self.copyable:
+            described["copy"] = "never"
+        return described
+
     def to_dict(self) -> dict[str, Any]:
         """The graph as a `remat.graph` version 1 object."""
         ops = [
@@ -233,7 +246,7 @@ class StepGraph:
             "version": 1,
             "name": self.name,
             "time_unit": "ns",
-            "values": [{"bytes": v.bytes, "name": v.name} for v in self.values],
+            "values": [self._value_to_dict(index) for index in range(len(self.values))],
             "ops": ops,
             "inputs": self.inputs,
             "outputs": self.kept,

@@ -8,6 +8,9 @@ import remat
 
 from ..base.step import StepGraph
 
+# Value, "out" or "in", step of issue, step of wait.
+CopyStep = tuple[int, str, int, int]
+
 
 def keep_all_peak_of(step: StepGraph, graph: remat.Graph) -> int:
     """What keeping everything needs, where results take the place of arguments that nobody reads again."""
@@ -15,21 +18,29 @@ def keep_all_peak_of(step: StepGraph, graph: remat.Graph) -> int:
 
 
 def peak_of(
-    step: StepGraph, graph: remat.Graph, steps: Sequence[int], saved: Mapping[int, int] | None = None
+    step: StepGraph,
+    graph: remat.Graph,
+    steps: Sequence[int],
+    saved: Mapping[int, int] | None = None,
+    copies: Sequence[CopyStep] = (),
 ) -> int:
     """Peak of a plan: the most of `memory_of`."""
-    return max(memory_of(step, graph, steps, saved))
+    return max(memory_of(step, graph, steps, saved, copies))
 
 
 def memory_of(
-    step: StepGraph, graph: remat.Graph, steps: Sequence[int], saved: Mapping[int, int] | None = None
+    step: StepGraph,
+    graph: remat.Graph,
+    steps: Sequence[int],
+    saved: Mapping[int, int] | None = None,
+    copies: Sequence[CopyStep] = (),
 ) -> list[int]:
     """Bytes at each step of a plan, with the generator states of the random ops that run again: each is held
     from the first run to the last, and every further run holds the state of the moment besides.
 
     saved: by position, bytes that a step needs less than the simulator says.
     """
-    memory = [int(m) for m in remat.simulate(graph, steps).memory]
+    memory = [int(m) for m in remat.simulate(graph, steps, copies).memory]
     for position, size in (saved or {}).items():
         memory[position] -= size
     runs: dict[int, list[int]] = {}

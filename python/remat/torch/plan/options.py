@@ -46,6 +46,8 @@ class FitOptions(TypedDict, total=False):
     costs: str | Path
     device: str | None
     executor: Literal["boxed", "inductor"]
+    host: remat.Host | float | str | None
+    host_dir: str | Path | None
     cache_dir: str | Path | None
     max_shapes: int
     strict: bool
@@ -68,6 +70,24 @@ class CompileOptions(_Budget, FitOptions):
 _GAP = "0.1%"
 # Fewer bytes than any training step takes: a number that has lost its percent sign or unit.
 _NO_STEP = 1000
+
+
+def as_host(host: remat.Host | float | str) -> remat.Host:
+    """What was asked for, as a host. Raises UsageError for what is none."""
+    if isinstance(host, remat.Host):
+        return host
+    try:
+        return remat.Host(out=host, in_=host)
+    except (remat.RematError, TypeError) as error:
+        raise remat.UsageError(
+            f'remat: host must be a bandwidth ("25GB/s"), a remat.Host or "auto", not {host!r} ({error})'
+        ) from None
+
+
+def with_budget(host: remat.Host, budget: int) -> remat.Host:
+    """The same with so many bytes."""
+    back: int = getattr(host, "in_")  # noqa: B009 (a name that the stub leaves out)
+    return remat.Host(host.out, back, latency=host.latency, budget=budget, shared=host.shared)
 
 
 def _check_budget(budget: Any) -> None:
@@ -119,6 +139,10 @@ class Options:
             "flops=19.5e12,bandwidth=2e12,launch=4e-6". None: "a100".
         executor: "boxed" runs the ops of eager mode in the plan's order. "inductor" compiles both halves,
             keeps what the plan keeps, and measures the peak of the first step.
+        host: memory beside the device's, to which results are copied while ops run, and from which they come
+            back: "25GB/s" both ways, a :class:`remat.Host`, or "auto": as fast as it is measured to be. On
+            the CPU it is a file, on CUDA pinned memory.
+        host_dir: the folder of that file; None: that of temporary files, if it is on a disk.
         cache_dir: a folder that keeps measured costs and plans for later processes.
         max_shapes: combinations of input shapes that keep their plans; past it the least recently used goes.
         strict: code that would run without a plan is an error, not a warning.
@@ -152,6 +176,8 @@ class Options:
     costs: str | Path = "measured"
     device: str | None = None
     executor: Literal["boxed", "inductor"] = "boxed"
+    host: remat.Host | float | str | None = None
+    host_dir: str | Path | None = None
     cache_dir: str | Path | None = None
     max_shapes: int = 16
     strict: bool = False
@@ -205,7 +231,12 @@ class Options:
         return options
 
     def _check_kinds(self) -> None:
-        for name, kinds in (("costs", (str, Path)), ("cache_dir", (str, Path, type(None)))):
+        optional_path = (str, Path, type(None))
+        for name, kinds in (
+            ("costs", (str, Path)),
+            ("cache_dir", optional_path),
+            ("host_dir", optional_path),
+        ):
             value = getattr(self, name)
             if not isinstance(value, kinds):
                 raise remat.UsageError(f"remat: {name} must be a path, not {type(value).__name__}")
@@ -218,10 +249,24 @@ class Options:
             remat.parse_device(self.device)
         if self.step is not None:
             self._check_step()
+        if self.host is not None or self.host_dir is not None:
+            self._check_host()
         if self.optimizer is not None and not isinstance(self.optimizer, torch.optim.Optimizer):
             raise remat.UsageError(
                 f"remat: optimizer must be a torch.optim.Optimizer, not {type(self.optimizer).__name__}"
             )
+
+    def _check_host(self) -> None:
+        if self.host is None:
+            raise remat.UsageError('remat: host_dir belongs to host=, for example host="auto"')
+        if self.host != "auto":
+            as_host(self.host)
+        if self.executor != "boxed":
+            raise remat.UsageError('remat: host= needs executor="boxed", which keeps to the plan')
+        if self.order != "fixed":
+            raise remat.UsageError('remat: host= needs order="fixed": plans with copies keep to the order')
+        if self.group is not None:
+            raise remat.UsageError("remat: host= and group= do not go together: each rank has its own host")
 
     def _check_step(self) -> None:
         """Raises UsageError where the optimizer cannot step for one parameter after the other."""
@@ -249,6 +294,12 @@ class Options:
         """runs: the step is to run here, not only to be captured."""
         device = remat.parse_device(self.device or "a100") if self.costs == "roofline" else None
         return Costs(str(self.costs), device, store, workspaces=runs)
+
+    @property
+    def settled_host(self) -> remat.Host | None:
+        """Of options that are settled, where the host is no longer "auto"."""
+        assert self.host != "auto"
+        return None if self.host is None else as_host(self.host)
 
     def effort(self) -> Effort:
         """As keywords of the calls that plan."""

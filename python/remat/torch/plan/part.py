@@ -10,6 +10,7 @@ from typing import Any
 import remat
 
 from ..base.step import StepGraph
+from .count import CopyStep
 from .store import digest
 
 
@@ -66,9 +67,9 @@ class Part:
         """What `held_bytes` is of keeping everything."""
         return self.held_bytes(range(self.graph.num_ops))
 
-    def held_bytes(self, steps: Sequence[int]) -> int:
+    def held_bytes(self, steps: Sequence[int], copies: Sequence[CopyStep] = ()) -> int:
         """Bytes alive at the loss boundary besides what is always resident: what a call in flight holds."""
-        memory = remat.simulate(self.graph, steps).memory
+        memory = remat.simulate(self.graph, steps, copies).memory
         position = list(steps).index(self.loss)
         return int(memory[position]) - self.graph.resident - int(self.graph.workspaces[self.loss])
 

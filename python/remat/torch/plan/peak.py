@@ -11,6 +11,7 @@ import remat
 from ..base.units import format_bytes
 from ..trace.gradients import KINDS
 from ..trace.origins import EXISTING_GRADIENTS, category_of_input
+from .count import CopyStep
 
 _ORDER = (
     "parameters",
@@ -117,14 +118,15 @@ def peak_report(
     steps: Sequence[int],
     peak: int | None = None,
     written_over: Mapping[int, int] | None = None,
+    copies: Sequence[CopyStep] = (),
 ) -> PeakReport:
     """What fills the peak of a plan.
 
     peak: of the whole step, if it counts more than the plan (`reserve`, saved generator states).
-    written_over: as in `PlanReport`.
+    written_over: as in `PlanReport`. copies: as in `remat.Plan`.
     """
     saved = written_over or {}
-    memory = [int(m) - saved.get(i, 0) for i, m in enumerate(remat.simulate(graph, steps).memory)]
+    memory = [int(m) - saved.get(i, 0) for i, m in enumerate(remat.simulate(graph, steps, copies).memory)]
     top = max(memory)
     at = memory.index(top)
     op = graph.op(steps[at])
@@ -132,7 +134,7 @@ def peak_report(
     unmade = set(op.outputs) if at in saved else set()
     rows = [
         PeakRow(*origin[value], int(graph.bytes[value]))
-        for value in _alive(graph, steps, at)
+        for value in _alive(graph, steps, copies, at)
         if value not in unmade
     ]
     rows.append(PeakRow(op.module, "workspace", op.workspace))
@@ -155,16 +157,35 @@ def peak_report(
     )
 
 
-def _alive(graph: remat.Graph, steps: Sequence[int], at: int) -> list[int]:
-    """The values of which an instance is alive at step `at` (docs/model.md)."""
-    made = {value for step in steps[: at + 1] for value in graph.op_outputs(step)}
-    wanted = {*graph.op_inputs(steps[at]), *graph.op_outputs(steps[at])}
-    made_again: set[int] = set()
-    for step in steps[at + 1 :]:
-        wanted.update(value for value in graph.op_inputs(step) if value not in made_again)
-        made_again.update(graph.op_outputs(step))
-    wanted.update(value for value in graph.outputs if value not in made_again)
-    return sorted({*graph.inputs, *(wanted & made)})
+def _alive(graph: remat.Graph, steps: Sequence[int], copies: Sequence[CopyStep], at: int) -> list[int]:
+    """The values of which instances are in memory at step `at`, once for each (docs/model.md)."""
+    lives = [[value, 0, len(steps)] for value in graph.inputs]
+    newest: dict[int, list[int]] = {}
+    leaving: dict[int, list[int]] = {}
+
+    def begin(value: int, first: int, last: int) -> None:
+        newest[value] = [value, first, last]
+        lives.append(newest[value])
+
+    for position, step in enumerate(steps):
+        for value, way, issue, wait in copies:
+            if way == "out" and wait == position:
+                leaving[value][2] = max(leaving[value][2], position - 1)
+            elif way == "in" and issue == position:
+                begin(value, position, max(position, wait - 1))
+        for value in graph.op_inputs(step):
+            if value in newest:
+                newest[value][2] = max(newest[value][2], position)
+        for value in graph.op_outputs(step):
+            begin(value, position, position)
+        for value, way, issue, wait in copies:
+            if way == "out" and issue == position:
+                leaving[value] = newest[value]
+                if wait == len(steps):
+                    newest[value][2] = wait
+    for value in set(graph.outputs) & newest.keys():
+        newest[value][2] = len(steps)
+    return sorted(value for value, first, last in lives if first <= at <= last)
 
 
 def _origins(graph: remat.Graph, steps: Sequence[int]) -> dict[int, tuple[str, str]]:

@@ -57,8 +57,8 @@ def count_saved(report: PlanReport, step: StepGraph, saved: Mapping[int, int]) -
 
     saved: bytes by position in the plan.
     """
-    steps = list(report.plan.steps)
-    memory = [each + report.reserve for each in memory_of(step, report.graph, steps, saved)]
+    plan = report.plan
+    memory = [m + report.reserve for m in memory_of(step, report.graph, plan.steps, saved, plan.copies)]
     peak = max(memory)
     return replace(
         report,
@@ -89,12 +89,25 @@ def _confirmed(problem: Problem, stored: Mapping[str, Any]) -> PlanReport:
 
 def _reported(problem: Problem, found: Found) -> PlanReport:
     """The steps, simulated anew. Raises PlanError where they break a rule."""
-    order = problem.options.order
-    plan = remat.Plan(problem.graph, found.steps, order, planner=found.planner)
+    order, host = problem.options.order, problem.host if found.copies else None
+    copies = [(int(value), str(way), int(issue), int(wait)) for value, way, issue, wait in found.copies]
+
+    def made(budget: int | None = None) -> remat.Plan:
+        return remat.Plan(
+            problem.graph,
+            found.steps,
+            order,
+            copies=copies,
+            host=host,
+            budget=budget,
+            planner=found.planner,
+        )
+
+    plan = made()
     # Of the graph alone, for who shows the plan.
     budget = problem.budget - problem.reserve - found.beside
     if (plan.peak or 0) <= budget:
-        plan = remat.Plan(problem.graph, found.steps, order, budget=budget, planner=found.planner)
+        plan = made(budget)
     report = _report_of(problem, plan, found.beside)
     return replace(
         report,
@@ -110,11 +123,15 @@ def _given_plan(problem: Problem) -> PlanReport:
     given: Any = problem.options.plan
     if not isinstance(given, (list, tuple, remat.Plan)):
         given = remat.load_plan(str(given))
-    if isinstance(given, remat.Plan) and given.copies:
-        raise remat.PlanError("the given plan copies values to a host, which steps of PyTorch cannot yet")
     order = given.order if isinstance(given, remat.Plan) else problem.options.order
     steps = given.steps if isinstance(given, remat.Plan) else given
-    report = _report_of(problem, remat.Plan(problem.graph, steps, order))
+    copies = given.copies if isinstance(given, remat.Plan) else []
+    if copies and problem.host is None:
+        raise remat.PlanError(
+            'the given plan copies values to a host: host= says to which ("25GB/s", "auto")'
+        )
+    host = problem.host if copies else None
+    report = _report_of(problem, remat.Plan(problem.graph, steps, order, copies=copies, host=host))
     if report.predicted_peak > problem.budget:
         raise remat.PlanError(_why_too_large(problem, report.predicted_peak))
     return report
@@ -141,7 +158,8 @@ def _report_of(problem: Problem, plan: remat.Plan, beside: int = 0) -> PlanRepor
     beside: bytes that other calls in flight hold at its peak; they are reserved for them.
     """
     graph, steps, reserve = problem.graph, list(plan.steps), problem.reserve + beside
-    peak = peak_of(problem.step, graph, steps) + reserve
+    peak = peak_of(problem.step, graph, steps, copies=plan.copies) + reserve
+    copied = remat.simulate(graph, steps, plan.copies, plan.host)
     return PlanReport(
         name=problem.step.name,
         graph=graph,
@@ -159,4 +177,9 @@ def _report_of(problem: Problem, plan: remat.Plan, beside: int = 0) -> PlanRepor
         recomputed_steps=len(steps) - len(problem.step.ops),
         fixed=problem.fixed,
         rise=peak - problem.reserve - graph.resident,
+        host=problem.host,
+        copied_out=copied.bytes_out,
+        copied_in=copied.bytes_in,
+        stalled=copied.stalled / 1e9,
+        host_peak=copied.host_peak,
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -11,7 +12,7 @@ import remat
 from ..base.step import StepGraph
 from ..base.units import exact_bytes
 from ..trace.origins import EXISTING_GRADIENTS, category_of_input
-from .count import keep_all_peak_of
+from .count import CopyStep, keep_all_peak_of
 from .options import Options
 from .part import Part, without_names
 from .store import digest
@@ -38,6 +39,10 @@ class Problem:
     @property
     def parts(self) -> list[Part]:
         return [self.part, *self.others]
+
+    @property
+    def host(self) -> remat.Host | None:
+        return self.options.settled_host
 
     @property
     def is_alone(self) -> bool:
@@ -99,6 +104,7 @@ class Problem:
             "budget": self.budget,
             "reserve": self.reserve,
             **{name: getattr(self.options, name) for name in effort},
+            **({} if self.host is None else {"host": repr(self.host)}),
         }
 
 
@@ -107,6 +113,7 @@ class Found:
     """What planning a step came to.
 
     beside: bytes that other calls in flight hold at this one's peak.
+    copies: to a host and back, as in `remat.Plan`.
     """
 
     steps: list[int]
@@ -115,10 +122,17 @@ class Found:
     peak_lower_bound: int
     duration_lower_bound: int
     beside: int = 0
+    copies: Sequence[CopyStep] = ()
 
     @classmethod
     def of(cls, result: remat.PlanResult, beside: int = 0) -> Found:
-        steps = list(result.plan.steps) if result.plan is not None else []
+        plan = result.plan
         return cls(
-            steps, result.status, result.planner, result.peak_lower_bound, result.duration_lower_bound, beside
+            list(plan.steps) if plan is not None else [],
+            result.status,
+            result.planner,
+            result.peak_lower_bound,
+            result.duration_lower_bound,
+            beside,
+            list(plan.copies) if plan is not None else [],
         )

@@ -19,6 +19,40 @@ _LEAST_S = 2.0
 
 
 @dataclass
+class Traffic:
+    """What the copies of a plan came to so far, over all calls.
+
+    Attributes:
+        out: bytes copied to the host.
+        back: bytes copied back to the device.
+        stalled: seconds that ops waited for copies (0 on CUDA, where nobody looks).
+        calls: how many began.
+    """
+
+    out: int = 0
+    back: int = 0
+    stalled: float = 0.0
+    calls: int = 0
+
+    def clear(self) -> None:
+        """Count anew."""
+        self.out = self.back = self.calls = 0
+        self.stalled = 0.0
+
+    def count_call(self) -> None:
+        self.calls += 1
+
+    def count_out(self, size: int) -> None:
+        self.out += size
+
+    def count_back(self, size: int) -> None:
+        self.back += size
+
+    def count_stall(self, seconds: float) -> None:
+        self.stalled += seconds
+
+
+@dataclass
 class PlanReport:
     """One planned graph. Amounts are bytes; seconds are wall clock.
 
@@ -32,6 +66,12 @@ class PlanReport:
         stored: whether the plan came from `cache_dir`.
         measured_peak: of the first training step, for an executor that does not keep to the plan's order.
         written_over: by position in the plan, bytes of a result that is written over an argument.
+        host: what the plan was made for, if anything may be copied.
+        copied_out: bytes that a step copies to the host.
+        copied_in: bytes that it copies back.
+        stalled: seconds of the step in which ops wait for copies, as predicted.
+        host_peak: bytes on the host at most.
+        traffic: what the copies really came to, over all calls so far.
         memory: by position in the plan, what it is predicted to need; the most is `predicted_peak`.
     """
 
@@ -56,6 +96,12 @@ class PlanReport:
     exceeded: int = 0
     stored: bool = False
     measured_peak: int | None = None
+    host: remat.Host | None = None
+    copied_out: int = 0
+    copied_in: int = 0
+    stalled: float = 0.0
+    host_peak: int = 0
+    traffic: Traffic = field(default_factory=Traffic, compare=False)
     written_over: dict[int, int] = field(default_factory=dict)
     memory: list[int] = field(default_factory=list, repr=False, compare=False)
     seconds: dict[str, float] = field(default_factory=dict)
@@ -68,6 +114,20 @@ class PlanReport:
 
     def _repr_html_(self) -> str:
         return _core.plan_html(self.graph, self.plan)
+
+    def _copy_lines(self) -> list[str]:
+        if self.host is None:
+            return []
+        lines = [
+            f"copied_out = {format_bytes(self.copied_out)}",
+            f"copied_in = {format_bytes(self.copied_in)}",
+            f"stalled = {self.stalled:.4g} s",
+            f"host_peak = {format_bytes(self.host_peak)}",
+        ]
+        calls = self.traffic.calls
+        if calls:
+            lines.append(f"stalled_measured = {self.traffic.stalled / calls:.4g} s a call of {calls}")
+        return lines
 
     def exceed(self, excess: int) -> None:
         """A step was measured that needs so many bytes more than predicted."""
@@ -91,8 +151,17 @@ class PlanReport:
             f"{self.name}: {self.ops} ops, peak {format_bytes(self.keep_all_peak)} -> "
             f"{format_bytes(self.predicted_peak)} (budget {format_bytes(self.budget)}), "
             f"overhead {100 * self.overhead:.1f} %, "
-            f"{self.recomputed_steps} steps recomputed, "
+            f"{self.recomputed_steps} steps recomputed, {self._copied()}"
             f"{sum(self.seconds.values()):.1f} s{', stored plan' if self.stored else ''}"
+        )
+
+    def _copied(self) -> str:
+        """Of the summary: nothing without a host."""
+        if self.host is None:
+            return ""
+        return (
+            f"{format_bytes(self.copied_out)} copied out, {format_bytes(self.copied_in)} back, "
+            f"{1e3 * self.stalled:.1f} ms stalled, "
         )
 
     def came_to(self) -> str:
@@ -114,6 +183,7 @@ class PlanReport:
             f"keep_all_peak = {format_bytes(self.keep_all_peak)}",
             f"overhead = {self.overhead:.2%}",
             f"recomputed_steps = {self.recomputed_steps}",
+            *self._copy_lines(),
             f"peak_lower_bound = {format_bytes(self.peak_lower_bound)}",
             f"duration_lower_bound = {self.duration_lower_bound / 1e9:.4g} s",
         ]

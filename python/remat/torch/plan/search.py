@@ -10,6 +10,8 @@ from .options import Options
 
 # Work of a first plan, which takes milliseconds: far more than retention uses before it stops by itself.
 _FIRST_WORK = 10_000_000
+# The same with a host, for each op: what the linear programs of a first joint plan take, and not much more.
+_FIRST_WORK_WITH_HOST = 300
 
 
 def seconds_for(graph: remat.Graph) -> float:
@@ -24,8 +26,10 @@ def first_plan(graph: remat.Graph, target: int, options: Options) -> remat.PlanR
     """
     if options.planner != "auto":
         return None
-    effort: Effort = {**options.effort(), "time_limit": None, "work_limit": _FIRST_WORK}
-    return remat.plan(graph, target, "retention", **effort)
+    host = options.settled_host
+    work = _FIRST_WORK if host is None else _FIRST_WORK_WITH_HOST * max(100, graph.num_ops)
+    effort: Effort = {**options.effort(), "time_limit": None, "work_limit": work}
+    return remat.plan(graph, target, "retention" if host is None else "auto", host=host, **effort)
 
 
 def search(
@@ -39,7 +43,8 @@ def search(
         effort["time_limit"] = seconds_for(graph)
     if progress is not None:
         effort["progress"] = progress.better_plan
-    result = remat.plan(graph, target, options.planner, **effort)
+    host = options.settled_host
+    result = remat.plan(graph, target, options.planner, host=host, **effort)
     if result.plan is not None or result.stopped_by != "time":
         return result
     first = first_plan(graph, target, options)
@@ -47,5 +52,5 @@ def search(
         return first
     if result.status != "infeasible" and result.smallest_known_budget() <= target:
         # The search for the least peak found one; the process knows it now, and planning starts from it.
-        return remat.plan(graph, target, options.planner, **effort)
+        return remat.plan(graph, target, options.planner, host=host, **effort)
     return result

@@ -14,7 +14,7 @@ import remat
 from ..base.progress import ProgressLine
 from ..base.units import exact_bytes
 from .cache import PlanCache
-from .options import Options
+from .options import Options, with_budget
 from .part import Part
 from .search import first_plan, search, seconds_for
 
@@ -79,6 +79,12 @@ class _Together:
         ]
         self.timed = options.work_limit is None
         self.seconds = options.time_limit or max(seconds_for(part.graph) for part in parts)
+        host = options.settled_host
+        if host is not None and host.budget is not None:
+            # All calls in flight have theirs there at the same time.
+            calls = sum(part.copies for part in parts)
+            budget = max(1, host.budget // calls)
+            options = replace(options, host=with_budget(host, budget))
         if self.timed:
             options = replace(options, time_limit=self.seconds / (2 * len(set(self.keys))))
         self.options = options
@@ -179,12 +185,14 @@ class _Together:
 
     def _peak(self, index: int, result: remat.PlanResult) -> int:
         plan = result.plan
-        return 0 if plan is None else int(remat.simulate(self.parts[index].graph, list(plan.steps)).peak)
+        if plan is None:
+            return 0
+        return int(remat.simulate(self.parts[index].graph, plan.steps, plan.copies).peak)
 
     def _held(self, results: Sequence[remat.PlanResult]) -> list[int]:
         plans = [result.plan for result in results]
         return [
-            part.held_bytes(list(plan.steps)) if plan is not None else 0
+            part.held_bytes(plan.steps, plan.copies) if plan is not None else 0
             for part, plan in zip(self.parts, plans, strict=True)
         ]
 

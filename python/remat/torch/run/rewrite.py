@@ -32,6 +32,7 @@ from ..base.step import Op, StepGraph
 from ..trace.gradients import end_of, takes_gradient, touched
 from ..trace.inplace import MARK, write_over_dying
 from ..trace.kernels import kernel_of
+from .copies import Copies
 from .generators import run_and_save_rng, run_with_rng
 from .views import shows_the_same, viewed
 
@@ -52,12 +53,15 @@ class Halves:
     saved: dict[int, int]
 
 
-def rewrite(step: StepGraph, steps: Sequence[int], for_compiler: bool = False) -> Halves:
+def rewrite(
+    step: StepGraph, steps: Sequence[int], for_compiler: bool = False, copies: Copies | None = None
+) -> Halves:
     """The forward and backward graph that run `steps` (op indices, one occurrence of the loss among them).
 
     for_compiler: in PyTorch's own operators only, none of which writes over what it reads.
+    copies: to a host and back between the steps; the values that `step.copyable` names.
     """
-    return _Rewriter(step, steps, for_compiler).run()
+    return _Rewriter(step, steps, for_compiler, copies).run()
 
 
 class _Half:
@@ -69,6 +73,7 @@ class _Half:
     states: random op -> node here that holds the generator's state from before its first run.
     root: view or getitem here -> node here that it shows.
     same: what makes a view -> that view, so that none is made twice of the same instance.
+    call: node here that holds what the call knows of its copies.
     """
 
     def __init__(self) -> None:
@@ -79,6 +84,7 @@ class _Half:
         self.states: dict[int, fx.Node] = {}
         self.root: dict[fx.Node, fx.Node] = {}
         self.same: dict[Any, fx.Node] = {}
+        self.call: fx.Node | None = None
 
     def placeholder(self, node: fx.Node) -> None:
         new = self.graph.placeholder(node.name)
@@ -87,7 +93,9 @@ class _Half:
 
 
 class _Rewriter:
-    def __init__(self, step: StepGraph, steps: Sequence[int], for_compiler: bool) -> None:
+    def __init__(
+        self, step: StepGraph, steps: Sequence[int], for_compiler: bool, copies: Copies | None
+    ) -> None:
         self.step = step
         self.for_compiler = for_compiler
         self.steps = list(steps)
@@ -107,6 +115,9 @@ class _Rewriter:
         # Made outside the graphs.
         self.replays = {i for i, op in enumerate(step.ops) if step.replay in op.outputs}
         self.fake_mode: Any = detect_fake_mode([n.meta.get("val") for n in step.gm.graph.nodes])
+        self.copies = copies
+        # By number of a copy that was issued: its tensor, in the half that issued it.
+        self.copied: dict[int, fx.Node] = {}
         self.no_check = {
             step.value_of[n]
             for n in step.gm.graph.nodes
@@ -133,12 +144,21 @@ class _Rewriter:
         tangents = [n for n in placeholders if is_tangent(n)]
         for node in placeholders:
             (self.backward if is_tangent(node) else self.forward).placeholder(node)
+        if self.copies is not None:
+            self.half.call = self._copy_call(self.copies.begin())
         for position in range(cut):
+            self._copies_before(position)
             self._emit(position)
+            self._copies_after(position)
+        self._copies_before(cut)
         outputs = [self._result(n) for n in step.forward_outputs]
         self.half = self.backward
+        self._copies_after(cut)
         for position in range(cut + 1, len(self.steps)):
+            self._copies_before(position)
             self._emit(position)
+            self._copies_after(position)
+        self._copies_before(len(self.steps))
         gradients = [self._result(n) for n in step.backward_outputs]
         return self._finish(outputs, gradients, tangents)
 
@@ -191,6 +211,67 @@ class _Rewriter:
                 half.root[new] = holder
         for value in op.outputs:
             self.instance[value] += 1
+
+    def _copies_before(self, position: int) -> None:
+        """What a plan does between the step before and this one: memory is freed, then taken."""
+        copies = self.copies
+        if copies is None:
+            return
+        for number in copies.at("out", "wait", position):
+            tensor = self._here(self.copied[number])
+            self._copy_call(copies.wait(number), self._call_state(), tensor)
+            self._forget(self._copied_node(number), self.copied[number])
+        for number in copies.at("in", "issue", position):
+            origin = self._copied_node(number)
+            new = self._copy_call(copies.issue_in(number), self._call_state())
+            new.meta.update(origin.meta)
+            if position < len(self.steps):
+                new.meta["remat_position"] = position
+            self.half.made[origin] = self.copied[number] = new
+            self.instance[copies.steps[number][0]] += 1
+        for number in copies.at("in", "wait", position):
+            self._copy_call(copies.wait(number), self._call_state(), self._here(self.copied[number]))
+
+    def _copies_after(self, position: int) -> None:
+        copies = self.copies
+        if copies is None:
+            return
+        for number in copies.at("out", "issue", position):
+            self.copied[number] = tensor = self._fetch(self._copied_node(number))
+            self._copy_call(copies.issue_out(number), self._call_state(), tensor)
+
+    def _copied_node(self, number: int) -> fx.Node:
+        """Of the joint graph: what the copy is of."""
+        assert self.copies is not None
+        return (self.step.copyable or {})[self.copies.steps[number][0]]
+
+    def _copy_call(self, target: Any, *args: fx.Node) -> fx.Node:
+        """A node that belongs to no step of the plan."""
+        node = self.half.graph.call_function(target, args)
+        node.meta["remat_copy"] = True
+        return node
+
+    def _call_state(self) -> fx.Node:
+        half, copies = self.half, self.copies
+        assert copies is not None
+        if half.call is None:
+            assert self.forward.call is not None
+            token = self.forward.graph.call_function(copies.token(), (self.forward.call,))
+            with self.fake_mode:
+                token.meta["val"] = torch.empty(1, dtype=torch.int64)
+            half.call = self._copy_call(copies.resume(), self._save(token))
+        return half.call
+
+    def _here(self, node: fx.Node) -> fx.Node:
+        """A node of the forward half, or what the backward half knows it by."""
+        return node if node.graph is self.half.graph else self._save(node)
+
+    def _forget(self, origin: fx.Node, left: fx.Node) -> None:
+        """The instance that has left is read no more; a newer one of its value may be there."""
+        for half in (self.forward, self.backward):
+            known = half.made.get(origin)
+            if known is not None and left in (known, self.saved.get(known)):
+                del half.made[origin]
 
     def _run_op(self, index: int, op: Op, node: fx.Node, args: Any, kwargs: Any) -> fx.Node:
         if not op.random or self.runs[index] == 1:

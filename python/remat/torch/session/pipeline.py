@@ -6,6 +6,7 @@ import logging
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -15,6 +16,7 @@ import remat
 
 from ..base.progress import ProgressLine, progress_line
 from ..base.step import OutputUse, StepGraph
+from ..cost.bandwidth import measured_host
 from ..cost.profile import run_alone
 from ..plan.cache import PlanCache
 from ..plan.options import Options
@@ -23,7 +25,10 @@ from ..plan.planning import count_saved, plan_step
 from ..plan.problem import Problem
 from ..plan.report import PlanReport
 from ..plan.store import Store
+from ..run.channels import Channels, channels_of
+from ..run.copies import Copies, HostPool, lay_out
 from ..run.rewrite import Halves, rewrite
+from ..trace.away import copyable_values
 from ..trace.capture import Circumstances, capture_step
 from .flight import InFlight
 from .surroundings import Existing, Surroundings
@@ -112,6 +117,7 @@ class Pipeline:
         self.for_compiler = options.executor == "inductor"
         # By number of the graph and whether it adds to gradients: as it was planned last.
         self._parts: dict[tuple[int, bool], Part] = {}
+        self._pool: HostPool | None = None
 
     def __call__(self, joint: fx.GraphModule, num_forward_outputs: int, call: Call) -> tuple[Planned, Halves]:
         """The whole way. Raises CapturedOnlyError where steps are only to be captured."""
@@ -136,6 +142,8 @@ class Pipeline:
             for_compiler=self.for_compiler,
         )
         step = capture_step(joint, num_forward_outputs, (call.gm, call.args), circumstances, run_alone)
+        if options.host is not None:
+            step.allow_copies(copyable_values(step, call.device))
         return Captured(step, call, time.perf_counter() - call.start)
 
     def cost(self, captured: Captured, progress: ProgressLine) -> Costed:
@@ -145,15 +153,15 @@ class Pipeline:
     def plan(self, captured: Captured) -> tuple[Planned, Halves]:
         """From costs on. Raises what `plan_step` raises."""
         step, call = captured.step, captured.call
-        options = self.surroundings.settle(call.args, call.device)
+        options = self._settled(call)
         start = time.perf_counter()
         with progress_line() as progress:
             costed = self.cost(captured, progress)
             profiled = time.perf_counter()
             part, others = self._parts_together(captured, costed.graph)
             report = plan_step(Problem(step, part, options, others), self.cache, progress)
-            steps = list(report.plan.steps)
-            halves = rewrite(step, steps, self.for_compiler)
+            plan = report.plan
+            halves = rewrite(step, plan.steps, self.for_compiler, self._copies(report, call.device))
             report = count_saved(report, step, halves.saved)
             report = replace(
                 report,
@@ -167,9 +175,33 @@ class Pipeline:
                 },
             )
             progress.came_to(report.came_to())
-        held = part.held_bytes(steps) - step.tangent_bytes + halves.rng_state_bytes
+        held = part.held_bytes(plan.steps, plan.copies) - step.tangent_bytes + halves.rng_state_bytes
         planned = Planned(report, held, step.tangent_bytes, step.output_bytes(), step.is_random)
         return planned, halves
+
+    def _settled(self, call: Call) -> Options:
+        """The options of a call, with the host as it was measured where it was "auto"."""
+        options = self.surroundings.settle(call.args, call.device)
+        if options.host == "auto":
+            options = replace(options, host=measured_host(self._channels(call.device), call.device))
+        return options
+
+    def _channels(self, device: torch.device) -> Channels:
+        folder = self.options.host_dir
+        return channels_of(device, None if folder is None else Path(folder))
+
+    def _host_pool(self, device: torch.device, host: remat.Host) -> HostPool:
+        if self._pool is None:
+            self._pool = HostPool(self._channels(device), host.budget)
+        return self._pool
+
+    def _copies(self, report: PlanReport, device: torch.device) -> Copies | None:
+        """What carries out the copies of a plan, if it has any."""
+        plan = report.plan
+        if not plan.copies or report.host is None:
+            return None
+        places = lay_out(report.graph, plan.copies)
+        return Copies(plan.copies, places, self._host_pool(device, report.host), report.traffic)
 
     def bytes_between(self, numbers: set[int]) -> int:
         """What these graphs hand to one another and to the caller: no plan recomputes that."""

@@ -50,6 +50,8 @@ class Session:
         self.sharding = Sharding.of(model) if model is not None else None
         if self.sharding is not None and options.group is None:
             options = replace(options, group=self.sharding.process_group)
+        if self.sharding is not None and options.host is not None:
+            raise remat.UsageError("remat: host= and FSDP2 do not go together yet")
         surroundings = Surroundings(options, model, self.sharding)
         flight = InFlight(options.calls)
         self.shared = Shared(options, surroundings, flight, only_capture, self.say_breaks)

@@ -57,3 +57,5 @@ class Shared:
             yield
         finally:
             self.is_preparing = False
+            for part in self.report.parts:
+                part.traffic.clear()

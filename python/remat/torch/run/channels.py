@@ -1,0 +1,227 @@
+"""Copies between a device and memory beside it, while ops run: two channels, each first in, first out.
+
+The two implementations: a file that is mapped from disk and a thread for each way (device CPU), and pinned
+memory and a stream for each way (device CUDA).
+"""
+
+from __future__ import annotations
+
+import ctypes
+import mmap
+import os
+import queue
+import tempfile
+import threading
+import time
+from functools import cache
+from pathlib import Path
+from typing import Any, Protocol
+
+import torch
+
+import remat
+
+from ..base.errors import HostMemoryError
+from ..base.units import exact_bytes
+
+
+class Region(Protocol):
+    """Bytes of the host.
+
+    size: how many.
+    """
+
+    size: int
+
+
+class Copy(Protocol):
+    """One that was issued."""
+
+    def wait(self) -> float:
+        """No op that is called from now on runs before it has ended. Returns the seconds that this took."""
+
+    def has_ended(self) -> bool:
+        """Asks, and does not wait."""
+
+
+class Channels(Protocol):
+    """The ways to a host and back, for all that copies on one device."""
+
+    def __hash__(self) -> int: ...
+
+    def reserve(self, size: int) -> Region:
+        """Raises HostMemoryError where there is not so much."""
+
+    def out(self, source: torch.UntypedStorage, region: Region, offset: int, holder: object) -> Copy:
+        """Issue a copy of a whole storage to the region; its bytes and `holder` stay till it has ended."""
+
+    def back(self, region: Region, offset: int, target: torch.UntypedStorage, holder: object) -> Copy:
+        """Issue a copy from the region over a whole storage."""
+
+
+class MappedFile:
+    """A region in a file that has no name: it ends with the process, however that ends."""
+
+    def __init__(self, folder: Path, size: int) -> None:
+        self.size = size
+        try:
+            with tempfile.TemporaryFile(dir=folder, prefix="remat-") as file:
+                _take_space(file, size)
+                self._map = mmap.mmap(file.fileno(), size)
+        except OSError as error:
+            raise HostMemoryError(_why_no_space(folder, size, error)) from None
+        self.address = ctypes.addressof(ctypes.c_char.from_buffer(self._map))
+
+
+def _take_space(file: Any, size: int) -> None:
+    """A hole in a mapped file would show as a crash once the disk is full."""
+    if hasattr(os, "posix_fallocate"):
+        os.posix_fallocate(file.fileno(), 0, size)
+        return
+    block = bytes(1 << 20)
+    for start in range(0, size, len(block)):
+        file.write(block[: size - start])
+    file.flush()
+
+
+def _why_no_space(folder: Path, size: int, error: OSError) -> str:
+    needed = f"host: this step's copies need {exact_bytes(size)}"
+    try:
+        disk = os.statvfs(folder)
+    except OSError:
+        return f"{needed}, and {folder}: {error.strerror}"
+    free = exact_bytes(disk.f_bavail * disk.f_frsize)
+    return f"{needed}, and {folder} has {free} free ({error.strerror}): host_dir= names another folder"
+
+
+def move(target: int, source: int, size: int) -> None:
+    """Between addresses; other threads run meanwhile."""
+    ctypes.memmove(target, source, size)
+
+
+class _Job:
+    """A copy by a thread. It lets go of what it holds before it says that it has ended."""
+
+    def __init__(self, target: int, source: int, size: int, held: tuple[object, ...]) -> None:
+        self._move: tuple[int, int, int] | None = (target, source, size)
+        self._held = held
+        self._ended = threading.Event()
+        self._error: BaseException | None = None
+
+    def run(self) -> None:
+        try:
+            assert self._move is not None
+            move(*self._move)
+        except BaseException as error:  # whoever waits hears of it
+            self._error = error
+        self._held = ()
+        self._ended.set()
+
+    def has_ended(self) -> bool:
+        return self._ended.is_set()
+
+    def wait(self) -> float:
+        if self._ended.is_set():
+            stalled = 0.0
+        else:
+            start = time.perf_counter()
+            self._ended.wait()
+            stalled = time.perf_counter() - start
+        if self._error is not None:
+            raise HostMemoryError(f"host: a copy failed: {self._error}")
+        return stalled
+
+
+class _Worker:
+    """One way: a thread that carries out one copy after the other."""
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+        self._jobs: queue.SimpleQueue[_Job] = queue.SimpleQueue()
+        self._process = 0
+        self._lock = threading.Lock()
+
+    def put(self, job: _Job) -> _Job:
+        if self._process != os.getpid():
+            self._start()
+        self._jobs.put(job)
+        return job
+
+    def _start(self) -> None:
+        """Threads do not live on in the child of a process that forks."""
+        with self._lock:
+            if self._process == os.getpid():
+                return
+            self._jobs = queue.SimpleQueue()
+            threading.Thread(target=_work, args=(self._jobs,), name=self._name, daemon=True).start()
+            self._process = os.getpid()
+
+
+def _work(jobs: queue.SimpleQueue[_Job]) -> None:
+    while True:
+        jobs.get().run()
+
+
+class FileChannels:
+    """To files in a folder and back, by a thread for each way."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self._out, self._back = _Worker("remat out"), _Worker("remat in")
+
+    def reserve(self, size: int) -> MappedFile:
+        return MappedFile(self.folder, size)
+
+    def out(self, source: torch.UntypedStorage, region: Any, offset: int, holder: object) -> _Job:
+        held = (source, region, holder)
+        return self._out.put(_Job(region.address + offset, source.data_ptr(), source.nbytes(), held))
+
+    def back(self, region: Any, offset: int, target: torch.UntypedStorage, holder: object) -> _Job:
+        held = (target, region, holder)
+        return self._back.put(_Job(target.data_ptr(), region.address + offset, target.nbytes(), held))
+
+
+# File systems that are memory themselves.
+_IN_MEMORY = {"tmpfs", "ramfs", "devtmpfs"}
+
+
+def folder_on_disk() -> Path:
+    """Where temporary files go, unless that is memory."""
+    folders = [Path(tempfile.gettempdir()), Path("/var/tmp"), Path.cwd()]
+    for folder in folders:
+        if os.access(folder, os.W_OK) and _file_system(folder) not in _IN_MEMORY:
+            return folder
+    return folders[0]
+
+
+def _file_system(folder: Path) -> str:
+    """Its type; "" where the system does not say."""
+    try:
+        lines = Path("/proc/self/mounts").read_text().splitlines()
+    except OSError:
+        return ""
+    found, kind = "", ""
+    real = os.path.realpath(folder)
+    for line in lines:
+        _, mount, this_kind = line.split()[:3]
+        if (real == mount or real.startswith(mount.rstrip("/") + "/")) and len(mount) >= len(found):
+            found, kind = mount, this_kind
+    return kind
+
+
+@cache
+def _file_channels(folder: Path) -> FileChannels:
+    return FileChannels(folder)
+
+
+def channels_of(device: torch.device, folder: Path | None) -> Channels:
+    """Of a device; one pair for the whole process. Raises UsageError where there are none."""
+    if device.type == "cpu":
+        return _file_channels(folder if folder is not None else folder_on_disk())
+    raise remat.UsageError(f"remat: host=: there is none for a model on {device}")
+
+
+def synchronize(device: torch.device) -> None:
+    """Wait for all that was called on a device."""
+    if device.type == "cuda":
+        torch.cuda.synchronize(device)

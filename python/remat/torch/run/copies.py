@@ -1,0 +1,238 @@
+"""Copies of values while a plan runs: what leaves the device, where it is meanwhile, how it comes back.
+
+All that belongs to one call of a plan is in one object, from its forward to the end of its backward. The
+backward finds it by a token among the saved tensors: when that ends, the call will see no backward any more,
+and its place on the host is free as soon as no copy uses it.
+"""
+
+from __future__ import annotations
+
+import itertools
+import threading
+import weakref
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Literal, NamedTuple
+
+import numpy as np
+import torch
+
+import remat
+
+from ..base.errors import HostMemoryError
+from ..base.private import keeps_graph
+from ..base.units import exact_bytes
+from ..plan.count import CopyStep
+from ..plan.report import Traffic
+from .channels import Channels, Copy, Region
+
+# Places on the host begin at multiples of this.
+_ALIGNMENT = 64
+# Of laying them out: a plan has few copies, and any good layout will do.
+_LAYOUT_WORK = 200_000
+
+
+@dataclass(frozen=True)
+class Places:
+    """Where values are on the host: offsets by value, in `size` bytes."""
+
+    offsets: Mapping[int, int]
+    size: int
+
+
+def lay_out(graph: remat.Graph, copies: Sequence[CopyStep]) -> Places:
+    """Places for all that a plan copies out, that of a value free again after its last copy."""
+    issued = {value: issue for value, way, issue, _ in copies if way == "out"}
+    ended: dict[int, int] = {}
+    for value, _, _, wait in copies:
+        ended[value] = max(ended.get(value, 0), wait + 1)
+    values = list(issued)
+    found = remat.layout_buffers(
+        [issued[v] for v in values],
+        [ended[v] for v in values],
+        [int(graph.bytes[v]) for v in values],
+        alignment=_ALIGNMENT,
+        time_limit=None,
+        work_limit=_LAYOUT_WORK,
+    )
+    assert found.offsets is not None
+    return Places(dict(zip(values, map(int, found.offsets), strict=True)), found.best_arena)
+
+
+class HostPool:
+    """Regions of the host for the calls of one model, kept for the next ones.
+
+    budget: bytes that all calls in flight may have together.
+    """
+
+    def __init__(self, channels: Channels, budget: int | None) -> None:
+        self.channels, self.budget = channels, budget
+        self._free: list[Region] = []
+        self._used = 0
+        # Collecting garbage may give a region back while this thread takes one.
+        self._lock = threading.RLock()
+
+    def lease(self, size: int) -> Lease:
+        """Raises HostMemoryError."""
+        with self._lock:
+            region = self._known(size) or self._new(size)
+            self._used += region.size
+        return Lease(region, self._give_back)
+
+    def _known(self, size: int) -> Region | None:
+        fitting = [region for region in self._free if region.size >= size]
+        if not fitting:
+            return None
+        best = min(fitting, key=lambda region: region.size)
+        self._free = [region for region in self._free if region is not best]
+        return best
+
+    def _new(self, size: int) -> Region:
+        # Those that are free are too small.
+        self._free.clear()
+        if self.budget is not None and self._used + size > self.budget:
+            beside = f" beside {exact_bytes(self._used)} of calls in flight" if self._used else ""
+            raise HostMemoryError(
+                f"host: this step's copies need {exact_bytes(size)}{beside}, the budget of the host is "
+                f"{exact_bytes(self.budget)}"
+            )
+        return self.channels.reserve(size)
+
+    def _give_back(self, region: Region) -> None:
+        with self._lock:
+            self._used -= region.size
+            self._free.append(region)
+
+
+class Lease:
+    """A region, until nobody holds this."""
+
+    def __init__(self, region: Region, give_back: Callable[[Region], None]) -> None:
+        self.region = region
+        weakref.finalize(self, give_back, region).atexit = False
+
+
+class _Away(NamedTuple):
+    """A tensor on the host: where, and all that it takes to make it again."""
+
+    lease: Lease
+    size: int
+    dtype: torch.dtype
+    device: torch.device
+    shape: torch.Size
+    strides: tuple[int, ...]
+    start: int
+
+
+@dataclass
+class _Call:
+    """lease: where copies out go. away: by value. issued: by number of the copy."""
+
+    lease: Lease
+    away: dict[int, _Away] = field(default_factory=dict)
+    issued: dict[int, Copy] = field(default_factory=dict)
+
+
+_numbers = itertools.count()
+
+
+class Copies:
+    """Carries out the copies of one plan; the functions that it makes are ops of the two halves."""
+
+    def __init__(self, steps: Sequence[CopyStep], places: Places, pool: HostPool, traffic: Traffic) -> None:
+        self.steps, self.places, self.pool, self.traffic = list(steps), places, pool, traffic
+        self._calls: dict[int, _Call] = {}
+        self._at: dict[tuple[str, str, int], list[int]] = {}
+        for number, (_, way, issue, wait) in enumerate(self.steps):
+            self._at.setdefault((way, "issue", issue), []).append(number)
+            self._at.setdefault((way, "wait", wait), []).append(number)
+
+    def at(self, way: Literal["out", "in"], what: Literal["issue", "wait"], position: int) -> list[int]:
+        """The numbers of the copies of which that is at a step, in the sequence of the plan."""
+        return self._at.get((way, what, position), [])
+
+    def begin(self) -> Callable[[], _Call]:
+        """The first op of a forward. Raises HostMemoryError, and nothing has run."""
+
+        def begin_copies() -> _Call:
+            call = _Call(self.pool.lease(self.places.size))
+            self.traffic.count_call()
+            return call
+
+        return begin_copies
+
+    def token(self) -> Callable[[_Call], torch.Tensor]:
+        """The call as a tensor, which the backward gets."""
+
+        def token_of_call(call: _Call) -> torch.Tensor:
+            number = next(_numbers)
+            # The storage holds the array: both end together.
+            array = np.array([number])
+            self._calls[number] = call
+            weakref.finalize(array, self._calls.pop, number, None).atexit = False
+            return torch.from_numpy(array)
+
+        return token_of_call
+
+    def resume(self) -> Callable[[torch.Tensor], _Call]:
+        """The call again. Each backward has its own: with `retain_graph` there are several."""
+
+        def resume_copies(token: torch.Tensor) -> _Call:
+            call = self._calls.get(int(token))
+            if call is None:
+                raise HostMemoryError(
+                    "host: the saved tensors of this call are copies (saved_tensors_hooks makes such), and "
+                    "what was copied to the host for it is gone"
+                )
+            # Another backward needs what is on the host now: copies out of this one go elsewhere.
+            lease = self.pool.lease(self.places.size) if keeps_graph() else call.lease
+            return _Call(lease, dict(call.away), dict(call.issued))
+
+        return resume_copies
+
+    def issue_out(self, number: int) -> Callable[[_Call, torch.Tensor], None]:
+        """Begin to copy a tensor out; it stays as it is until `wait`."""
+        value = self.steps[number][0]
+        offset = self.places.offsets[value]
+
+        def copy_out(call: _Call, tensor: torch.Tensor) -> None:
+            storage = tensor.untyped_storage()
+            size = storage.nbytes()
+            call.away[value] = _Away(
+                call.lease,
+                size,
+                tensor.dtype,
+                tensor.device,
+                tensor.shape,
+                tensor.stride(),
+                tensor.storage_offset(),
+            )
+            call.issued[number] = self.pool.channels.out(storage, call.lease.region, offset, call.lease)
+            self.traffic.count_out(size)
+
+        return copy_out
+
+    def issue_in(self, number: int) -> Callable[[_Call], torch.Tensor]:
+        """A tensor like the one that was copied out, which holds the same from `wait` on."""
+        value = self.steps[number][0]
+        offset = self.places.offsets[value]
+
+        def copy_in(call: _Call) -> torch.Tensor:
+            away = call.away[value]
+            room = torch.empty(away.size, dtype=torch.uint8, device=away.device)
+            storage = room.untyped_storage()
+            tensor = torch.empty(0, dtype=away.dtype, device=away.device)
+            tensor.set_(storage, away.start, away.shape, away.strides)
+            call.issued[number] = self.pool.channels.back(away.lease.region, offset, storage, away.lease)
+            self.traffic.count_back(away.size)
+            return tensor
+
+        return copy_in
+
+    def wait(self, number: int) -> Callable[[_Call, torch.Tensor], None]:
+        """What follows runs when the copy has ended. The tensor is held until then."""
+
+        def wait_for_copy(call: _Call, tensor: torch.Tensor) -> None:
+            self.traffic.count_stall(call.issued[number].wait())
+
+        return wait_for_copy
