@@ -120,8 +120,11 @@ SHARDED = """
     warnings = []
     class Collect(logging.Handler):
         def emit(self, record):
-            if not record.getMessage().startswith("the machine is busy"):
-                warnings.append(record.getMessage())
+            message = record.getMessage()
+            # PyTorch 2.10 leaves the loop over the blocks, not these, alone.
+            in_loop = torch.__version__ < "2.11" and message.startswith("Body.forward")
+            if not in_loop and not message.startswith("the machine is busy"):
+                warnings.append(message)
     logging.getLogger("remat.torch").addHandler(Collect(logging.WARNING))
 
     def check(share, **how):
