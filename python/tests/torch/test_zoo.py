@@ -50,8 +50,7 @@ def test_the_zoo_is_trained_as_in_eager_mode_within_the_budget(z: Zoo) -> None:
         fitted = remat.torch.fit(model, inputs, budget, loss=z.loss, time_limit=0.5)
     except remat.InfeasibleError as error:
         assert BACKWARD_HOLDS_ARGUMENTS, "gradients of outputs are freed early in all but PyTorch 2.10"
-        assert error.smallest_known is not None
-        budget = error.smallest_known
+        budget = error.smallest_known or 0
         fitted = remat.torch.fit(model, inputs, budget, loss=z.loss, time_limit=0.5)
     first = step_peak(z, fitted, inputs)
     assert first <= budget
