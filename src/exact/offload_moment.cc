@@ -42,6 +42,19 @@ class OffloadModel {
     bytes_ = std::max(1.0, real(moment_.most_bytes()));
   }
 
+  OffloadMoment solve_whole(Limits& limits) {
+    constexpr double kRelativeGap = 0.01, kAbsoluteGap = 3e-4;  // of the base duration
+    OffloadMoment result;
+    if (moment_.keeps().empty()) return result;
+    build();
+    lp::Settings settings;
+    settings.relative_gap = kRelativeGap;
+    settings.absolute_gap = kAbsoluteGap;
+    const lp::Solution solution = lp::solve(model_, settings, limits);
+    if (solution.x) read(*solution.x, result);
+    return result;
+  }
+
   OffloadMoment solve(Limits& limits) {
     OffloadMoment result;
     if (moment_.keeps().empty()) return result;
@@ -96,11 +109,11 @@ class OffloadModel {
   void build() {
     rerun_.assign(graph_.num_ops(), -1);
     for (const Moment::Rerun& one : moment_.reruns()) {
-      rerun_[one.op] = model_.add_column(real(one.cost) / unit_, 0, 1, false);
+      rerun_[one.op] = model_.add_column(real(one.cost) / unit_, 0, 1, true);
     }
     for (const Moment::Keep& keep : moment_.keeps()) {
-      keep_.push_back(model_.add_column(0, 0, 1, false));
-      copy_.push_back(model_.add_column(0, 0, graph_.copyable[keep.value] ? 1 : 0, false));
+      keep_.push_back(model_.add_column(0, 0, 1, true));
+      copy_.push_back(model_.add_column(0, 0, graph_.copyable[keep.value] ? 1 : 0, true));
     }
     const double most_stall = real(all_copies_) / unit_;
     stall_out_ = model_.add_column(1, 0, most_stall, false);
@@ -267,6 +280,11 @@ class OffloadModel {
 
 OffloadMoment solve_offload(const Graph& graph, OpId at, Bytes budget, const Host& host, Limits& limits) {
   return OffloadModel(graph, at, budget, host).solve(limits);
+}
+
+OffloadMoment solve_offload_whole(const Graph& graph, OpId at, Bytes budget, const Host& host,
+                                  Limits& limits) {
+  return OffloadModel(graph, at, budget, host).solve_whole(limits);
 }
 
 }  // namespace remat

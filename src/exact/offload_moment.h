@@ -24,4 +24,8 @@ struct OffloadMoment {
 /// then.
 OffloadMoment solve_offload(const Graph& graph, OpId at, Bytes budget, const Host& host, Limits& limits);
 
+/// The same with whole choices, by a tree search: the best that was found within the limits, and no bound.
+OffloadMoment solve_offload_whole(const Graph& graph, OpId at, Bytes budget, const Host& host,
+                                  Limits& limits);
+
 }  // namespace remat

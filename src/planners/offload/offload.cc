@@ -1,13 +1,18 @@
 #include "planners/offload/offload.h"
 
 #include <algorithm>
+#include <cmath>
 #include <tuple>
+#include <utility>
 
 #include "base/numbers.h"
 #include "bounds/host.h"
 #include "exact/offload_moment.h"
 #include "exact/retention_cut.h"
-#include "planners/offload/copy_schedule.h"
+#include "planners/offload/fetch_graph.h"
+#include "planners/offload/moves.h"
+#include "planners/offload/timetable.h"
+#include "planners/offload/worth_copying.h"
 #include "planning/incumbent.h"
 #include "polish/polish.h"
 #include "remat/random.h"
@@ -15,17 +20,11 @@
 namespace remat::offload {
 namespace {
 
-/// What happens to every op and value that is wanted after the moment; what is neither is kept.
-struct Choice {
-  OpId at;  ///< the moment; earlier ops may run again after it
-  IndexVector<OpId, bool> rerun;
-  IndexVector<ValueId, bool> on_host;
-};
+using Chosen = IndexVector<ValueId, bool>;
 
-/// A choice, the plan that it makes, and what that costs.
+/// A script, and what its plan costs.
 struct Candidate {
-  Choice choice;
-  Plan plan;
+  Script script;
   Simulation cost;
 };
 
@@ -35,197 +34,186 @@ class Offload {
       : problem_(problem),
         graph_(*problem.graph),
         host_(*problem.host),
+        seed_(options.seed),
         limits_(limits),
         random_(options.seed),
+        timetable_(graph_, problem.budget, host_),
+        moves_(graph_, random_),
         best_(problem, "offload", limits) {}
 
   PlanResult run() {
-    best_.offer(keep_all_plan(graph_));
-    find_first();
-    if (!current_.plan.steps.empty()) improve();
+    take(evaluated(script_of(graph_, keep_all_plan(graph_), Chosen(graph_.num_values(), false))));
+    start_from_worth();
+    start_from_relaxations();
+    start_from_whole_choice();
+    search();
     return best_.result(
         {{"relaxations", relaxations_}, {"evaluations", evaluations_}, {"accepted", accepted_}});
   }
 
  private:
-  static constexpr int kMostRelaxations = 8;
-
-  Candidate evaluated(Choice choice) {
-    Candidate candidate;
-    Plan steps =
-        polish::without_unread_steps(graph_, plan_of(graph_, {choice.at, choice.rerun, Duration(), Bytes()}));
-    candidate.plan = with_copies(graph_, steps, choice.on_host, problem_.budget, host_);
-    candidate.cost = simulate(graph_, candidate.plan, &host_);
-    candidate.choice = std::move(choice);
+  Candidate evaluated(const Script& script) {
+    Candidate candidate{without_unread(graph_, script), {}};
+    candidate.cost = timetable_.evaluate(candidate.script);
     ++evaluations_;
-    limits_.spend(1 + std::ssize(candidate.plan.steps) / 64);
+    limits_.spend(1 + std::ssize(candidate.script) / 64);
     return candidate;
   }
 
   /// Bytes over the budgets of device and host first, then time.
   std::tuple<Bytes, Duration, Bytes> rank(const Candidate& one) const {
-    const Bytes over = std::max(Bytes(), one.cost.peak - problem_.budget);
+    return {over(one), one.cost.duration, one.cost.traffic.out};
+  }
+  Bytes over(const Candidate& one) const {
     const Bytes host = host_.budget ? std::max(Bytes(), one.cost.traffic.host_peak - *host_.budget) : Bytes();
-    return {over + host, one.cost.duration, one.cost.traffic.out};
+    return std::max(Bytes(), one.cost.peak - problem_.budget) + host;
   }
 
-  bool take_if_better(Candidate candidate) {
-    const bool better = current_.plan.steps.empty() || rank(candidate) < rank(current_);
-    const bool as_good = !better && rank(candidate) == rank(current_);
-    if (better) best_.offer(candidate.plan, candidate.cost);
-    if (better || as_good) current_ = std::move(candidate);
-    return better;
-  }
-
-  static bool is_most(double share, double a, double b) { return share >= a && share >= b; }
-
-  /// Each value and op by its largest share.
-  Choice rounded(OpId at, const OffloadMoment& moment) const {
-    Choice choice{at, IndexVector<OpId, bool>(graph_.num_ops(), false),
-                  IndexVector<ValueId, bool>(graph_.num_values(), false)};
-    for (OpId op : graph_.ops()) choice.rerun[op] = moment.rerun[op] > 0.5;
-    for (ValueId v : graph_.values()) {
-      if (graph_.is_graph_input(v) || choice.rerun[graph_.producer[v]]) continue;
-      const double again = moment.rerun[graph_.producer[v]];
-      choice.on_host[v] = moment.on_host[v] > 0.01 && is_most(moment.on_host[v], moment.kept[v], again);
-    }
-    return choice;
-  }
-
-  /// The best start from some moments; the others only where there is time for more than one.
-  void find_first() {
-    constexpr int kMostMoments = 6;
-    constexpr double kShare = 0.3;
-    Candidate best;
-    Limits part(limits_, kShare);
-    for (OpId at : scarce_moments(graph_, problem_.budget, kMostMoments)) {
-      if (!best.plan.steps.empty() && part.reached()) break;
-      current_ = {};
-      find_at(at);
-      if (current_.plan.steps.empty()) continue;
-      relieve();
-      if (best.plan.steps.empty() || rank(current_) < rank(best)) best = std::move(current_);
-      if (is_optimal()) break;
-    }
-    current_ = std::move(best);
-  }
-
-  /// The relaxation at the budget, and where its rounding does not fit, at smaller ones.
-  void find_at(OpId at) {
-    Bytes room = problem_.budget;
-    for (int i = 0; i < kMostRelaxations && !limits_.reached(); ++i) {
-      const OffloadMoment moment = solve_offload(graph_, at, room, host_, limits_);
-      ++relaxations_;
-      if (!moment.has_choice) return;
-      Candidate candidate = evaluated(rounded(at, moment));
-      const Bytes over = std::max(Bytes(), candidate.cost.peak - problem_.budget);
-      take_if_better(std::move(candidate));
-      if (over == Bytes()) return;
-      room -= std::max(over, Bytes(room.count() / 64));
-      if (room <= Bytes()) return;
-    }
-  }
-
-  /// Where the plan is over the budget at other moments: there the values that are needed last go to the
-  /// host, one by one, as long as that brings the plan nearer to the budget.
-  void relieve() {
-    IndexVector<ValueId, bool> tried(graph_.num_values(), false);
-    while (current_.cost.peak > problem_.budget && !limits_.reached()) {
-      const ValueId v = needed_last(current_.plan, current_.cost.peak_step, tried);
-      if (!v) return;
-      tried[v] = true;
-      Choice choice = current_.choice;
-      choice.on_host[v] = true;
-      choice.rerun[graph_.producer[v]] = false;
-      take_if_better(evaluated(std::move(choice)));
-    }
-  }
-
-  /// Of what is alive at a step and not used by it, and is neither copied nor tried: the value whose instance
-  /// is held longest after it.
-  ValueId needed_last(const Plan& plan, StepId step, const IndexVector<ValueId, bool>& tried) const {
-    const OpId op = plan.steps[step];
-    const auto uses = [&](ValueId v) {
-      return std::ranges::binary_search(graph_.inputs[op], v) || graph_.producer[v] == op;
-    };
-    InstanceLife best;
-    for (const InstanceLife& life : instance_lives(graph_, plan)) {
-      if (life.first > step || step >= life.end || uses(life.value) || tried[life.value]) continue;
-      if (graph_.bytes[life.value] == Bytes() || !graph_.copyable[life.value]) continue;
-      if (best.end.is_none() || life.end > best.end) best = life;
-    }
-    return best.value;
-  }
-
-  /// Changes one to three choices at a time. In rounds, each from the best so far: what is no worse is taken,
-  /// and at the beginning of a round also what is a little slower.
-  void improve() {
-    constexpr std::int64_t kRound = 1000;
-    constexpr double kSlower = 0.003;  // of the base duration, falling to nothing over a round
-    collect();
-    if (values_.empty()) return;
-    Candidate best = current_;
-    for (std::int64_t i = 0; !limits_.reached() && !is_optimal(); ++i) {
-      if (i % kRound == 0 && rank(best) < rank(current_)) current_ = best;
-      Choice choice = current_.choice;
-      const std::int64_t changes = 1 + random_.below(3);
-      for (std::int64_t k = 0; k < changes; ++k) change(choice);
-      Candidate next = evaluated(std::move(choice));
-      const double left = 1 - real(i % kRound) / kRound;
-      const auto slower = static_cast<std::int64_t>(kSlower * left * left * real(graph_.base_duration));
-      auto allowed = rank(current_);
-      std::get<Duration>(allowed) += Duration(slower);
-      if (rank(next) > allowed) continue;
-      current_ = std::move(next);
-      if (rank(current_) >= rank(best)) continue;
-      best = current_;
-      best_.offer(best.plan, best.cost);
-      ++accepted_;
-    }
+  /// The best is kept, with the plan that the reference simulator has confirmed.
+  bool take(Candidate candidate) {
+    if (!current_best_.script.empty() && rank(candidate) >= rank(current_best_)) return false;
+    timetable_.evaluate(candidate.script);
+    Plan plan = timetable_.plan();
+    const Simulation cost = simulate(graph_, plan, &host_);
+    best_.offer(std::move(plan), cost);
+    current_best_ = std::move(candidate);
+    return true;
   }
 
   bool is_optimal() const {
     const Duration least = problem_.duration_bound ? problem_.duration_bound->duration : graph_.base_duration;
     return best_.fits() && best_.cost().duration <= least;
   }
+  bool is_over() { return is_optimal() || limits_.reached(); }
 
-  /// Values with a gap between two uses.
-  void collect() {
-    for (ValueId v : graph_.values()) {
-      const OpId maker = graph_.producer[v];
-      const auto readers = graph_.readers[v];
-      if (!maker || graph_.bytes[v] == Bytes()) continue;
-      const bool has_gap = graph_.kept[v] || (!readers.empty() && readers.back() > maker.next());
-      if (has_gap) values_.push_back(v);
+  /// With what may be fetched settled, `retention` says what is, and what runs again, at several prices of a
+  /// fetch: near 1 where the channels are the bottleneck.
+  void recompute_around(const Chosen& may_be_fetched, Limits& limits) {
+    for (double price : {0.2, 0.05, 1.0, 0.5, 0.01}) {
+      if (limits.reached() || is_optimal()) return;
+      const FetchGraph around(graph_, may_be_fetched, host_, price);
+      Problem inner{.graph = &around.graph(), .budget = problem_.budget};
+      const PeakBound peak_bound = host_peak_bound(around.graph());
+      const DurationBound duration_bound{"base", around.graph().base_duration};
+      inner.peak_bound = &peak_bound;
+      inner.duration_bound = &duration_bound;
+      const PlanResult result =
+          make_plan(inner, "retention", {.seed = seed_, .threads = 1, .set = {}}, limits);
+      if (!result.plan) return;
+      take(evaluated(around.script_of(*result.plan)));
     }
   }
 
-  /// Another of keep, make again and copy for a random value; its op's other outputs follow where it runs.
-  void change(Choice& choice) {
-    const ValueId v = values_[at(random_.below(std::ssize(values_)))];
-    const OpId maker = graph_.producer[v];
-    const bool was_rerun = choice.rerun[maker], was_copied = choice.on_host[v];
-    const bool may_rerun = graph_.recomputable[maker] && maker < choice.at;
-    choice.rerun[maker] = false;
-    choice.on_host[v] = false;
-    const bool to_copy =
-        graph_.copyable[v] &&
-        (was_rerun ? random_.chance(0.5) : !was_copied && (!may_rerun || random_.chance(0.5)));
-    if (to_copy) {
-      choice.on_host[v] = true;
-    } else if (!was_rerun && may_rerun && (!was_copied || random_.chance(0.5))) {
-      choice.rerun[maker] = true;
+  /// Without a linear program; the last start copies and makes nothing again.
+  void start_from_worth() {
+    constexpr double kMostTime = 0.3;
+    const OpId dearest(simulate(graph_, keep_all_plan(graph_)).peak_step.index());
+    Limits part(limits_, kMostTime);
+    for (double share : {0.9, 0.6, 1.2}) recompute_around(worth_copying(graph_, dearest, host_, share), part);
+    recompute_around(Chosen(graph_.num_values(), true), part);
+  }
+
+  void start_from_relaxations() {
+    constexpr int kMostMoments = 6;
+    constexpr double kMostTime = 0.4, kFetched = 0.3;
+    if (is_over()) return;
+    Limits part(limits_, kMostTime);
+    for (OpId at : scarce_moments(graph_, problem_.budget, kMostMoments)) {
+      if (is_optimal() || part.reached()) return;
+      const OffloadMoment moment = solve_offload(graph_, at, problem_.budget, host_, part);
+      ++relaxations_;
+      if (!moment.has_choice) return;
+      take(evaluated(rounded(at, moment)));
+      Chosen may_be_fetched(graph_.num_values(), false);
+      for (ValueId v : graph_.values()) may_be_fetched[v] = moment.on_host[v] > kFetched;
+      recompute_around(may_be_fetched, part);
+    }
+  }
+
+  /// The choice of the relaxation at the dearest moment, in whole values; only where a tree search gets
+  /// there.
+  void start_from_whole_choice() {
+    constexpr std::size_t kMostOps = 500;
+    constexpr double kMostTime = 0.3;
+    if (graph_.num_ops() > kMostOps || is_over()) return;
+    Limits part(limits_, kMostTime);
+    for (OpId at : scarce_moments(graph_, problem_.budget, 1)) {
+      const OffloadMoment whole = solve_offload_whole(graph_, at, problem_.budget, host_, part);
+      if (!whole.has_choice) return;
+      Candidate found = evaluated(rounded(at, whole));
+      const Chosen fetched = fetched_values(graph_, found.script);
+      take(std::move(found));
+      recompute_around(fetched, part);
+    }
+  }
+
+  /// Each value and op by its largest share.
+  Script rounded(OpId at, const OffloadMoment& moment) const {
+    constexpr double kHalf = 0.5, kSome = 0.01;
+    Retention choice{at, IndexVector<OpId, bool>(graph_.num_ops(), false), Duration(), Bytes()};
+    Chosen on_host(graph_.num_values(), false);
+    for (OpId op : graph_.ops()) choice.rerun[op] = moment.rerun[op] > kHalf;
+    for (ValueId v : graph_.values()) {
+      if (graph_.is_graph_input(v) || choice.rerun[graph_.producer[v]]) continue;
+      const double again = moment.rerun[graph_.producer[v]];
+      on_host[v] = moment.on_host[v] >= std::max({kSome, moment.kept[v], again});
+    }
+    const Plan steps = polish::without_unread_steps(graph_, plan_of(graph_, choice));
+    return script_of(graph_, steps, on_host);
+  }
+
+  /// In turns: small changes, and `retention` around what is on the host by then.
+  void search() {
+    constexpr int kTurns = 5;
+    constexpr double kMostTime = 0.3;
+    Chosen last;
+    for (int turns = kTurns; turns > 0 && moves_.any() && !is_over(); --turns) {
+      Limits part(limits_, 1.0 / turns);
+      anneal(part);
+      Chosen fetched = fetched_values(graph_, current_best_.script);
+      Limits again(limits_, kMostTime);
+      if (turns > 1 && fetched != last) recompute_around(fetched, again);
+      last = std::move(fetched);
+    }
+  }
+
+  /// Time, and a price on every byte over the budgets.
+  double energy(const Candidate& one) const {
+    const double share = real(over(one)) / std::max(1.0, real(problem_.budget));
+    return real(one.cost.duration) + share * real(graph_.base_duration);
+  }
+
+  /// Simulated annealing in rounds, each from the best plan so far.
+  void anneal(Limits& limits) {
+    constexpr std::int64_t kRound = 3000;
+    constexpr double kLeast = 1e-12;
+    const double warm = 0.001 * real(graph_.base_duration);
+    Candidate current;
+    for (std::int64_t i = 0; !limits.reached() && !is_optimal(); ++i) {
+      if (i % kRound == 0) {
+        current = current_best_;
+        moves_.start_from(current.script, current.cost.peak_step);
+      }
+      Candidate next = evaluated(moves_.changed(over(current) > Bytes()));
+      const double left = 1 - real(i % kRound) / real(kRound);
+      const double allowed = -warm * left * left * std::log(std::max(kLeast, random_.unit()));
+      if (energy(next) > energy(current) + allowed) continue;
+      current = std::move(next);
+      moves_.start_from(current.script, current.cost.peak_step);
+      if (take(current)) ++accepted_;
     }
   }
 
   const Problem& problem_;
   const Graph& graph_;
   const Host& host_;
+  const std::uint64_t seed_;
   Limits& limits_;
   Random random_;
+  Timetable timetable_;
+  Moves moves_;
   Incumbent best_;
-  Candidate current_;
-  std::vector<ValueId> values_;
+  Candidate current_best_;
   std::int64_t relaxations_ = 0, evaluations_ = 0, accepted_ = 0;
 };
 

@@ -1,0 +1,92 @@
+// When values go to the host and come back, where a script says which; and what that costs.
+#pragma once
+
+#include <vector>
+
+#include "planners/offload/script.h"
+#include "remat/plan.h"
+
+namespace remat::offload {
+
+/// Times the copies of one script after the other. Out: from the end of the step that first makes the value,
+/// waited for at the first step after the last reader of that instance that need not stall for it. In: as
+/// late as the next reader and the copies after it allow. Both channels are first in, first out. Where that
+/// leaves a step over the budget, copies out are waited for earlier and copies in issued later, those first
+/// that stall least. O(edges + copies x steps over the budget).
+class Timetable {
+ public:
+  Timetable(const Graph& graph, Bytes budget, const Host& host);
+
+  /// The cost of the script's plan by the rules of the reference simulator; its memory may be above, by what
+  /// is written over values that turn out to stay on the device. Of the traffic only the stalls, the bytes
+  /// out and the host peak.
+  const Simulation& evaluate(const Script& script);
+  /// Of the script that was evaluated last: valid, and may be over the budget.
+  Plan plan() const;
+
+ private:
+  static constexpr int kNoCopy = -1;
+
+  /// A copy out: after the step `made`, and the bytes are free from `wait` on, after the step `last`, which
+  /// reads the instance last.
+  struct Out {
+    ValueId value;
+    StepId made, last, wait;
+    StepId back;  ///< the step that reads it first when it is back
+    int backs = 0;
+    bool is_gone = true;
+    Wide finish = 0;
+  };
+  /// A copy in for the step `next`; after the last step where the value is kept.
+  struct In {
+    ValueId value;
+    int out = kNoCopy;
+    StepId last, next, issue;  ///< `last` reads it last before
+  };
+  /// The newest instance of a value.
+  struct Use {
+    StepId made;         ///< the first instance; none before it
+    StepId first, last;  ///< of the newest: its making, or first reader when it is back; and last use
+    StepId first_last;   ///< the last use of the first instance
+    bool is_first = true, is_fetched = false;
+    int out = kNoCopy;
+  };
+
+  StepId end() const { return StepId(std::ssize(steps_)); }
+  void read(const Script& script);
+  void use(ValueId v, StepId step);
+  void make(ValueId v, StepId step);
+  void close(ValueId v);
+  void schedule_out();
+  void schedule_in();
+  void fill_memory();
+  void fit();
+  bool relieve(StepId step);
+  void run();
+  void measure();
+
+  const Graph& graph_;
+  const Bytes budget_;
+  const bool is_shared_;
+  IndexVector<ValueId, Wide> out_time_, in_time_;
+
+  IndexVector<StepId, OpId> steps_;
+  IndexVector<StepId, Wide> start_;    ///< of every step where nothing stalls, and the end
+  IndexVector<StepId, Bytes> memory_;  ///< of every step; until `fill_memory` what a step adds
+  IndexVector<StepId, Wide> waited_;   ///< when the last copy has ended that the step waits for
+  IndexVector<ValueId, Use> uses_;
+  IndexVector<ValueId, Wide> out_done_;
+  struct LastRead {
+    ValueId value;
+    StepId step;
+    bool is_first;
+  };
+  std::vector<LastRead> last_reads_;
+  std::vector<Out> outs_;
+  std::vector<In> ins_;
+  std::vector<int> out_order_, in_order_;  ///< as they are issued
+  std::vector<Bytes> on_host_;
+  Simulation cost_;
+};
+
+}  // namespace remat::offload
