@@ -8,6 +8,8 @@
 #include "baselines/hiremate/hiremate.h"
 #include "baselines/lower_set_dp/lower_set_dp.h"
 #include "baselines/moccasin/moccasin.h"
+#include "baselines/offload_all/offload_all.h"
+#include "baselines/offload_only/offload_only.h"
 #include "baselines/pw_remat/pw_remat.h"
 #include "planners/auto/auto.h"
 #include "planners/evict/evict.h"
@@ -42,6 +44,9 @@ std::span<const PlannerInfo> planners() {
       checkmate_milp::info(),
       moccasin::info(),
       hiremate::info(),
+      // With a host, for comparison.
+      offload_only::info(),
+      offload_all::info(),
   };
   return kPlanners;
 }

@@ -10,6 +10,7 @@
 #include "planners/offload/moves.h"
 #include "planners/offload/timetable.h"
 #include "planners/offload/worth_copying.h"
+#include "remat/error.h"
 #include "remat/io.h"
 #include "remat/planner.h"
 
@@ -152,6 +153,106 @@ TEST(Offload, HasAPlanForALargeGraphFromLittleWork) {
   const PlanResult result = planned(problem_of(graph, budget, host), 400'000);
   ASSERT_TRUE(has_plan(result));
   EXPECT_LT(overhead(graph, result.cost.duration), 0.01);
+}
+
+PlanResult planned_by(const char* planner, const Problem& problem, std::int64_t work,
+                      const PlanOptions& options = {}) {
+  Limits limits;
+  limits.set_work(work);
+  return make_plan(problem, planner, options, limits);
+}
+
+TEST(Offload, IsNeverWorseThanOffloadAloneOrOffloadOfAll) {
+  Random random(21);
+  int only_fits = 0, all_fits = 0, faster = 0;
+  for (int i = 0; i < 40; ++i) {
+    Graph graph = testing::random_graph(random, {.min_ops = 6, .max_ops = 12, .max_values = 12});
+    graph.time_unit = "us";
+    for (OpId op : graph.ops()) {
+      graph.phase[op] = op.index() * 2 < graph.ops().size() ? Phase::kForward : Phase::kBackward;
+    }
+    const Host host{.out = kBytesPerUs * (1 + random.below(20)),
+                    .in = kBytesPerUs * (1 + random.below(20)),
+                    .budget = std::nullopt};
+    const PlanOptions every{.set = {{"least_bytes", "0"}}};
+    const PlanResult all = planned_by("offload_all", problem_of(graph, kNoBudget, host), 1, every);
+    const Bytes peak = simulate(graph, keep_all_plan(graph)).peak;
+    for (const Bytes budget : {Bytes(peak.count() * 4 / 5), Bytes(peak.count() * 9 / 10), all.cost.peak}) {
+      const Problem problem = problem_of(graph, budget, host);
+      const PlanResult joint = planned(problem, 20'000);
+      const PlanResult only = planned_by("offload_only", problem, 20'000);
+      if (has_plan(only)) {
+        ++only_fits;
+        EXPECT_EQ(recomputed_ops(graph, *only.plan), 0);
+        ASSERT_TRUE(has_plan(joint));
+        EXPECT_LE(joint.cost.duration, only.cost.duration);
+        faster += joint.cost.duration < only.cost.duration;
+      }
+      if (all.cost.peak <= budget) {
+        ++all_fits;
+        ASSERT_TRUE(has_plan(joint));
+        EXPECT_LE(joint.cost.duration, all.cost.duration);
+      }
+    }
+  }
+  EXPECT_GT(only_fits, 20);
+  EXPECT_GT(all_fits, 20);
+  EXPECT_GT(faster, 0);
+}
+
+TEST(Offload, OfAllCopiesWhatTheBackwardPassReadsOneBlockAhead) {
+  GraphBuilder builder("blocks", "us");
+  constexpr std::int64_t kLayers = 6;
+  std::vector<std::int64_t> made;
+  std::vector<std::string> modules;
+  for (std::int64_t i = 0; i < kLayers; ++i) modules.push_back("layers." + std::to_string(i) + ".linear");
+  for (std::int64_t i = 0; i < kLayers; ++i) {
+    made.push_back(builder.add_value(Bytes(2000)));
+    const std::vector<std::int64_t> inputs(i > 0 ? 1 : 0, i > 0 ? made[at(i - 1)] : 0);
+    builder.add_op({.name = "f",
+                    .module = modules[at(i)],
+                    .duration = Duration(1),
+                    .phase = Phase::kForward,
+                    .inputs = inputs,
+                    .outputs = std::span(&made.back(), 1)});
+  }
+  std::int64_t gradient = -1;
+  for (std::int64_t i = kLayers; i-- > 0;) {
+    const std::int64_t next = builder.add_value(Bytes(1));
+    std::vector<std::int64_t> inputs{made[at(i)]};
+    if (gradient >= 0) inputs.push_back(gradient);
+    builder.add_op({.name = "b",
+                    .module = modules[at(i)],
+                    .duration = Duration(1),
+                    .phase = Phase::kBackward,
+                    .inputs = inputs,
+                    .outputs = std::span(&next, 1)});
+    gradient = next;
+  }
+  const Graph graph = builder.build();
+  const Host host{.out = 2000 * kBytesPerUs, .in = 2000 * kBytesPerUs, .budget = std::nullopt};
+  const PlanResult result = planned_by("offload_all", problem_of(graph, kNoBudget, host), 1);
+  // Value 0 is read last by op 1, and the blocks of layer 5 are one: steps 5 and 6.
+  const Copy out{ValueId(0), Way::kOut, StepId(1), StepId(3)},
+      in{ValueId(0), Way::kIn, StepId(10), StepId(11)};
+  EXPECT_EQ(result.plan->copies.front(), out);
+  EXPECT_EQ(result.plan->copies.back(), in);
+  EXPECT_LT(result.cost.peak, simulate(graph, keep_all_plan(graph)).peak);
+  const PlanResult none =
+      planned_by("offload_all", problem_of(graph, kNoBudget, host), 1, {.set = {{"least_bytes", "2001"}}});
+  EXPECT_TRUE(none.plan->copies.empty());
+}
+
+TEST(Offload, PlannersForComparisonSayThatTheyNeedAHost) {
+  const Graph graph = testing::training_chain(3);
+  for (const char* name : {"offload_only", "offload_all"}) {
+    try {
+      planned_by(name, {&graph, Bytes(1000)}, 1);
+      ADD_FAILURE() << name;
+    } catch (const UsageError& error) {
+      EXPECT_NE(std::string(error.what()).find("it needs a host"), std::string::npos) << error.what();
+    }
+  }
 }
 
 TEST(Offload, PlansOfTheSameSeedAndWorkAreTheSame) {
