@@ -4,7 +4,8 @@
     python bench/torch/architectures.py --out DIR [--models gpt2,unet] [--budgets 100,75,50,least] [--jobs 2]
     python bench/torch/architectures.py --out DIR --others      what PyTorch has beside, and us at its peaks
     python bench/torch/architectures.py --out DIR --growth 200  memory of the process over so many steps
-    python bench/torch/architectures.py --out DIR --all         all three
+    python bench/torch/architectures.py --out DIR --host auto --budgets 50,30    with a file as host
+    python bench/torch/architectures.py --out DIR --all         the first three
     python bench/torch/architectures.py --out DIR --device cuda --dtype bfloat16
 
 Each model runs in a process of its own. DIR holds a file for each model and table: what is there is not run
@@ -163,6 +164,45 @@ def growth_table(z: Zoo, setting: Setting, steps: int) -> list[Row]:
     ]
 
 
+def host_table(z: Zoo, setting: Setting, budgets: Sequence[str], host: str) -> list[Row]:
+    """One row for each budget: the plan with a host, and that without one beside it. Times are elapsed, as
+    waiting takes no processor time.
+    """
+    model, inputs = setting.build(z)
+    eager = Subject(z, copied(model), inputs)
+    first = eager.peak()
+    eager.model.load_state_dict(model.state_dict())
+    expected = eager.state()
+    eager_peak = max(first, eager.peak())
+    rows: list[Row] = []
+    for budget in budgets:
+        row: Row = {"model": z.name, "budget": budget, "eager_peak": eager_peak}
+        limit = int(eager_peak * float(budget) / 100)
+        for key, where in (("", host), ("plain_", None)):
+            start = time.perf_counter()
+            try:
+                subject = fitted(z, copied(model), inputs, limit, setting, host=where)
+            except remat.NoPlanError as error:
+                row[f"{key}no_plan"] = str(error)
+                continue
+            row[f"{key}planning_s"] = time.perf_counter() - start
+            part = subject.model.remat.parts[0]
+            row[f"{key}overhead"] = part.overhead
+            if where is not None:
+                row["equal"] = not expected.differs(subject.state())
+                row["peak"], row["predicted"] = subject.peak(), part.predicted_peak
+                row["kept"] = row["peak"] <= min(part.budget, part.predicted_peak)
+                row |= {"ops": part.ops, "out": part.copied_out, "again": part.recomputed_steps}
+                row |= {"host": repr(part.host), "stalled": part.stalled / (part.duration_lower_bound / 1e9)}
+                part.traffic.clear()
+            eager_s, planned_s = alternate([eager, subject], setting.steps, elapsed=True)
+            row |= {f"{key}eager_s": eager_s, f"{key}ratio": planned_s / eager_s}
+            if where is not None:
+                row["really_stalled"] = part.traffic.stalled / part.traffic.calls / eager_s
+        rows.append(row)
+    return rows
+
+
 def _grown(subject: Subject, steps: int) -> int:
     for _ in range(20):
         subject.seconds()
@@ -277,7 +317,53 @@ def write_growth(rows: list[Row]) -> list[str]:
     )
 
 
-WRITERS = {"budgets": write_budgets, "others": write_others, "growth": write_growth}
+def write_host(rows: list[Row]) -> list[str]:
+    lines = []
+    for r in rows:
+        plain = ["no plan", ""]
+        if "plain_ratio" in r:
+            plain = [f"{1 + r['plain_overhead']:.3f}", f"{r['plain_ratio']:.3f}"]
+        start = [r["model"], r["budget"], _mb(r["eager_peak"])]
+        if "no_plan" in r:
+            lines.append([*start, *["no plan"] * 9, *plain])
+            continue
+        error = r["predicted"] / r["peak"] - 1
+        lines.append(
+            [
+                *start,
+                _yes(r["equal"]),
+                _mb(r["peak"]),
+                f"{100 * error:+.3f} %",
+                _yes(r["kept"]),
+                _mb(r["out"]),
+                str(r["again"]),
+                f"{1 + r['overhead']:.3f}",
+                f"{r['ratio']:.3f}",
+                f"{r['really_stalled']:.3f}",
+                *plain,
+            ]
+        )
+    head = (
+        "model|budget %|eager MB|equal|measured MB|error|kept|out MB|again|predicted time|time|of it stalled|"
+        "without: predicted|without: time"
+    )
+    good = [r for r in rows if "no_plan" not in r]
+    if not good:
+        return _table(head, lines)
+    errors = [abs(r["predicted"] / r["peak"] - 1) for r in good]
+    both = [r for r in good if "plain_overhead" in r]
+    better = sum(r["overhead"] <= r["plain_overhead"] for r in both)
+    return [
+        *_table(head, lines),
+        "",
+        f"{len(good)} rows: equal {sum(r['equal'] for r in good)}, kept {sum(r['kept'] for r in good)}; "
+        f"prediction error of the peak: median {100 * statistics.median(errors):.3f} %, largest "
+        f"{100 * max(errors):.3f} %. Predicted to be no slower than without a host: {better} of {len(both)}; "
+        f"no plan without: {len(good) - len(both)}. Host: {good[0]['host']}.",
+    ]
+
+
+WRITERS = {"budgets": write_budgets, "others": write_others, "growth": write_growth, "host": write_host}
 
 
 def run_one(given: argparse.Namespace, kind: str, name: str) -> list[Row]:
@@ -287,6 +373,8 @@ def run_one(given: argparse.Namespace, kind: str, name: str) -> list[Row]:
         z = animal(name)
         if kind == "budgets":
             return budgets_table(z, setting, given.budgets.split(","))
+        if kind == "host":
+            return host_table(z, setting, given.budgets.split(","), given.host)
         return others_table(z, setting) if kind == "others" else growth_table(z, setting, given.growth)
 
 
@@ -318,6 +406,7 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--dtype", choices=("float32", "bfloat16", "float16"), default="float32")
     parser.add_argument("--others", action="store_true")
     parser.add_argument("--growth", type=int, default=0)
+    parser.add_argument("--host", default="")
     parser.add_argument("--all", action="store_true")
     parser.add_argument("--out", type=Path, default=None)
     parser.add_argument("--child", default="", help=argparse.SUPPRESS)
@@ -333,7 +422,8 @@ def main() -> int:
         kind, _, name = given.child.partition(":")
         print(json.dumps(run_one(given, kind, name)))
         return 0
-    kinds = ["budgets"] if given.all or not (given.others or given.growth) else []
+    kinds = ["budgets"] if given.all or not (given.others or given.growth or given.host) else []
+    kinds += ["host"] * bool(given.host)
     kinds += ["others"] * (given.all or given.others) + ["growth"] * (given.growth > 0)
     out: Path = given.out or Path(tempfile.mkdtemp(prefix="remat-architectures-"))
     out.mkdir(parents=True, exist_ok=True)
@@ -352,7 +442,9 @@ def main() -> int:
             good = good and path.exists()
             rows += json.loads(path.read_text()) if path.exists() else []
         lines += ["", f"## {kind}", "", *WRITERS[kind](rows)]
-        good = good and all(r.get("equal", True) and r.get("kept", True) for r in rows if kind == "budgets")
+        good = good and all(
+            r.get("equal", True) and r.get("kept", True) for r in rows if kind in ("budgets", "host")
+        )
     (out / "report.md").write_text("\n".join(lines) + "\n")
     print("\n".join(lines))
     return 0 if good else 1

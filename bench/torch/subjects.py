@@ -104,9 +104,15 @@ class Subject:
             [t.detach().cpu().clone() for t in self.model.buffers()],
         )
 
-    def seconds(self) -> float:
-        """Of a step: processor time, as other load on the machine counts little there; on CUDA elapsed."""
+    def seconds(self, elapsed: bool = False) -> float:
+        """Of a step: processor time, as other load on the machine counts little there; on CUDA elapsed, and
+        where that is asked for.
+        """
         self.model.zero_grad()
+        if self.device.type == "cpu" and elapsed:
+            start = time.perf_counter()
+            self.step()
+            return time.perf_counter() - start
         if self.device.type == "cpu":
             start = time.process_time()
             self.step()
@@ -139,12 +145,12 @@ def distance(mine: State, theirs: State) -> float:
     return worst
 
 
-def alternate(subjects: list[Subject], steps: int) -> list[float]:
+def alternate(subjects: list[Subject], steps: int, elapsed: bool = False) -> list[float]:
     """Median seconds of a step of each, steps of all in turn, so that other load hits all."""
     times: list[list[float]] = [[] for _ in subjects]
     for _ in range(steps):
         for each, subject in zip(times, subjects, strict=True):
-            each.append(subject.seconds())
+            each.append(subject.seconds(elapsed))
     return [statistics.median(each) for each in times]
 
 
@@ -157,10 +163,18 @@ def least_plan(z: Zoo, model: nn.Module, inputs: Any, setting: Setting, seconds:
     return found
 
 
-def fitted(z: Zoo, model: nn.Module, inputs: Any, budget: int, setting: Setting, plan: Any = None) -> Subject:
+def fitted(
+    z: Zoo,
+    model: nn.Module,
+    inputs: Any,
+    budget: int,
+    setting: Setting,
+    plan: Any = None,
+    host: Any = None,
+) -> Subject:
     torch._dynamo.reset()
     planned = remat.torch.fit(
-        model, inputs, budget, loss=z.loss, plan=plan, cache_dir=setting.cache, **STATED
+        model, inputs, budget, loss=z.loss, plan=plan, host=host, cache_dir=setting.cache, **STATED
     )
     return Subject(z, planned, inputs)
 
