@@ -62,13 +62,13 @@ def lay_out(graph: remat.Graph, copies: Sequence[CopyStep]) -> Places:
 class HostPool:
     """Regions of the host for the calls of one model, kept for the next ones.
 
-    budget: bytes that all calls in flight may have together.
+    budget: bytes that all calls in flight may have together; bytes_used: those that they have.
     """
 
     def __init__(self, channels: Channels, budget: int | None) -> None:
         self.channels, self.budget = channels, budget
         self._free: list[Region] = []
-        self._used = 0
+        self.bytes_used = 0
         # Collecting garbage may give a region back while this thread takes one.
         self._lock = threading.RLock()
 
@@ -76,7 +76,7 @@ class HostPool:
         """Raises HostMemoryError."""
         with self._lock:
             region = self._known(size) or self._new(size)
-            self._used += region.size
+            self.bytes_used += region.size
         return Lease(region, self._give_back)
 
     def _known(self, size: int) -> Region | None:
@@ -90,8 +90,9 @@ class HostPool:
     def _new(self, size: int) -> Region:
         # Those that are free are too small.
         self._free.clear()
-        if self.budget is not None and self._used + size > self.budget:
-            beside = f" beside {exact_bytes(self._used)} of calls in flight" if self._used else ""
+        used = self.bytes_used
+        if self.budget is not None and used + size > self.budget:
+            beside = f" beside {exact_bytes(used)} of calls in flight" if used else ""
             raise HostMemoryError(
                 f"host: this step's copies need {exact_bytes(size)}{beside}, the budget of the host is "
                 f"{exact_bytes(self.budget)}"
@@ -100,8 +101,18 @@ class HostPool:
 
     def _give_back(self, region: Region) -> None:
         with self._lock:
-            self._used -= region.size
+            self.bytes_used -= region.size
             self._free.append(region)
+
+    def bytes_free(self) -> int:
+        """Of regions that wait for the next call."""
+        with self._lock:
+            return sum(region.size for region in self._free)
+
+    def forget(self) -> None:
+        """Give them back to the system."""
+        with self._lock:
+            self._free.clear()
 
 
 class Lease:
