@@ -18,10 +18,11 @@ import remat.torch
 import torch
 from models import CASES, Case, case
 from plans import random_plan, with_random_copies
+from remat.torch.plan.peak import _alive
 from remat.torch.run import channels
 from remat.torch.run.copies import HostPool
 from torch import nn
-from training import fit, step_peak, train
+from training import Trace, fit, step_peak, train
 
 HOST = "2GB/s"
 
@@ -52,7 +53,7 @@ def at_random(seed: int, most: float = 0.01) -> Callable[[int], float]:
 
 
 def fit_copying(
-    model: nn.Module, inputs: tuple[torch.Tensor, ...], budget: str, **options: object
+    model: nn.Module, inputs: tuple[torch.Tensor, ...], budget: int | str, **options: object
 ) -> nn.Module:
     """A plan that is not worth much without copies."""
     return fit(model, inputs, budget, **{"host": HOST, "time_limit": None, "work_limit": 30_000, **options})
@@ -324,3 +325,156 @@ def test_killing_the_process_leaves_no_file(tmp_path) -> None:
 
 def maps_of(pid: int) -> list[str]:
     return os.listdir(f"/proc/{pid}/map_files")
+
+
+def test_what_fills_the_peak_is_known_with_copies_too() -> None:
+    model, inputs = case("encoder").build()
+    fitted = fit_copying(model, inputs, "60%", accumulate=False)
+    filled = remat.torch.report(fitted)
+    assert filled.peak == fitted.remat.predicted_peak
+    assert sum(row.bytes for row in filled.rows) == filled.peak
+    assert min(row.bytes for row in filled.rows) > 0
+    plan = fitted.remat.plan
+    everywhere = remat.simulate(fitted.remat.graph, plan.steps, plan.copies).memory
+    for at in range(0, len(plan.steps), 7):
+        alive = _alive(fitted.remat.graph, plan.steps, plan.copies, at)
+        sizes = fitted.remat.graph.bytes
+        workspace = fitted.remat.graph.workspaces[plan.steps[at]]
+        assert sum(int(sizes[v]) for v in alive) + workspace == everywhere[at]
+
+
+def test_a_step_with_copies_is_recorded_step_by_step(slow) -> None:
+    model, inputs = case("mlp").build()
+    fitted = fit_copying(model, inputs, "60%", accumulate=False)
+    slow(at_random(6))
+    fitted.zero_grad()
+
+    def step() -> None:
+        fitted(*inputs).backward()
+        fitted.zero_grad()
+
+    recorded = remat.torch.record(step, resident=[fitted, *inputs])
+    assert recorded.measured_peak == fitted.remat.predicted_peak
+    assert abs(recorded.measured - recorded.predicted).max() <= 0.01 * recorded.measured_peak
+
+
+def test_verify_compares_steps_with_copies() -> None:
+    model, inputs = case("encoder").build()
+    found = remat.torch.verify(model, inputs, "70%", host=HOST, time_limit=None, work_limit=30_000)
+    assert found.differences == ()
+    assert found.within
+    fitted = fit_copying(model, inputs, "70%", verify=True)
+    fitted(*inputs).backward()
+
+
+def test_the_backend_takes_a_host_and_finds_its_plan_again(tmp_path) -> None:
+    model, inputs = case("mlp").build()
+    eager = train(copy.deepcopy(model), inputs)
+    options = {
+        "budget": "60%",
+        "host": HOST,
+        "work_limit": 30_000,
+        "cache_dir": tmp_path / "plans",
+        "host_dir": tmp_path,
+        "accumulate": False,
+    }
+    for _ in range(2):
+        torch._dynamo.reset()
+        again = copy.deepcopy(model)
+        compiled = torch.compile(again, backend="remat", options=options)
+        found = train(compiled, inputs)
+        found = Trace.of(again, found.losses)
+        assert eager.differences(found) == []
+    options["host"] = "3GB/s"
+    fitted = [fit(copy.deepcopy(model), inputs, **options) for _ in range(2)]
+    assert [f.remat.parts[0].stored for f in fitted] == [False, True]
+    assert fitted[0].remat.plan.copies == fitted[1].remat.plan.copies != []
+
+
+def test_how_fast_the_host_is_can_be_measured(caplog: pytest.LogCaptureFixture) -> None:
+    model, inputs = case("mlp").build()
+    with caplog.at_level("INFO", logger="remat.torch"):
+        fitted = fit(model, inputs, "60%", host="auto", accumulate=False)
+        again = fit(model, inputs, "70%", host="auto", accumulate=False)
+    (part,) = fitted.remat.parts
+    assert part.host is not None
+    assert 1e7 < part.host.out < 1e12
+    assert 0 < part.host.latency < 0.1
+    assert again.remat.parts[0].host == part.host  # measured once
+    assert sum("host=auto: " in message for message in caplog.messages) <= 1
+
+
+def test_a_model_in_pieces_copies_too() -> None:
+    class Broken(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.first, self.second = case("mlp").build()[0], nn.Linear(8, 1)
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            y = self.first(x)
+            torch._dynamo.graph_break()
+            return y + self.second(x[:, :8]).square().mean()
+
+    inputs = case("mlp").build()[1]
+    torch.manual_seed(0)
+    model = Broken()
+    eager = train(copy.deepcopy(model), inputs)
+    budget = 3 * step_peak(copy.deepcopy(model), inputs) // 4
+    fitted = fit_copying(model, inputs, budget)
+    assert max(part.copied_out for part in fitted.remat.parts) > 0
+    assert eager.differences(train(fitted, inputs)) == []
+    fitted.zero_grad()
+    assert step_peak(fitted, inputs) <= budget
+
+
+def test_gradients_that_end_in_the_backward_go_with_copies(slow) -> None:
+    model, inputs = case("encoder").build()
+    twin = copy.deepcopy(model)
+    optimizers = [torch.optim.SGD(m.parameters(), lr=0.1) for m in (model, twin)]
+    fitted = fit_copying(model, inputs, "60%", optimizer=optimizers[0], step="backward")
+    assert fitted.remat.parts[0].copied_out > 0
+    slow(at_random(8, 0.003))
+    for each in (fitted, twin):
+        torch.manual_seed(2)
+        for _ in range(3):
+            each(*inputs).backward()
+            if each is twin:
+                optimizers[1].step()
+                optimizers[1].zero_grad()
+    assert all(p.equal(q) for p, q in zip(model.parameters(), twin.parameters(), strict=True))
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"host": "fast"}, r'host must be a bandwidth \("25GB/s"\), a remat.Host or "auto", not .fast.'),
+        ({"host": HOST, "executor": "inductor"}, r'host= needs executor="boxed"'),
+        ({"host": HOST, "order": "free"}, r'host= needs order="fixed"'),
+        ({"host": HOST, "group": object()}, r"host= and group= do not go together"),
+        ({"host_dir": "."}, r"host_dir belongs to host="),
+        ({"host": HOST, "host_dir": 3}, r"host_dir must be a path, not int"),
+    ],
+)
+def test_what_a_host_does_not_go_with_is_one_line(options: dict[str, object], message: str) -> None:
+    model, inputs = case("mlp").build()
+    with pytest.raises(remat.UsageError, match=message) as caught:
+        remat.torch.fit(model, inputs, "60%", **options)
+    assert "\n" not in str(caught.value)
+
+
+def test_a_plan_with_copies_needs_a_host_and_copies_what_may_leave() -> None:
+    model, inputs = case("mlp").build()
+    graph = remat.torch.capture(model, inputs, accumulate=False, host=HOST)
+    plan = with_random_copies(graph, remat.Plan(graph, range(graph.num_ops)), 1)
+    with pytest.raises(remat.PlanError, match=r"the given plan copies values to a host: host= says to which"):
+        fit(model, inputs, 1 << 40, plan=plan, accumulate=False)
+    plain = remat.torch.capture(model, inputs, accumulate=False)
+    kept = graph.outputs[0]
+    end = graph.num_ops
+    wrong = remat.Plan(
+        plain, range(end), copies=[(kept, "out", end - 1, end), (kept, "in", end, end)], host=HOST
+    )
+    with pytest.raises(remat.PlanError, match=r"copy_value: .*: the graph forbids it"):
+        fit(model, inputs, 1 << 40, plan=wrong, accumulate=False, host=HOST)
+    with pytest.raises(remat.UsageError, match=r"sweep: host= is not swept yet"):
+        remat.torch.sweep(model, inputs, host=HOST)
