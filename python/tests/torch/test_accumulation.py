@@ -311,6 +311,40 @@ def test_buckets_of_data_parallel_training_are_added_to(tmp_path: Path) -> None:
     assert len(said) == 2
 
 
+def test_ten_steps_of_four_micro_batches_on_two_ranks_end_at_the_parameters_of_eager_mode(
+    tmp_path: Path,
+) -> None:
+    said = run_on_two_ranks(
+        """
+        import contextlib
+        from models import Encoder
+        from torch.nn.parallel import DistributedDataParallel
+
+        def train(m):
+            optimizer = torch.optim.AdamW(m.parameters(), 1e-3)
+            draws = torch.Generator().manual_seed(rank)
+            torch.manual_seed(1 + rank)
+            for _ in range(10):
+                optimizer.zero_grad()
+                for last in (False, False, False, True):
+                    with contextlib.nullcontext() if last else m.no_sync():
+                        m(torch.randn(4, 32, 64, generator=draws)).square().mean().backward()
+                optimizer.step()
+            return [p.detach().clone() for p in m.parameters()]
+
+        torch.manual_seed(0)
+        model = Encoder(depth=2)
+        expected = train(DistributedDataParallel(copy.deepcopy(model)))
+        fitted = remat.torch.fit(model, torch.randn(4, 32, 64), "70%", time_limit=0.3)
+        mine = train(DistributedDataParallel(fitted))
+        assert all(a.equal(b) for a, b in zip(expected, mine, strict=True))
+        assert all(p.recomputed_steps > 0 for p in fitted.remat.parts)
+        """,
+        tmp_path,
+    )
+    assert len(said) == 2
+
+
 def test_both_kinds_of_steps_are_planned_before_the_first_one() -> None:
     model, x = wide()
     fitted = fit(model, x, 1 << 30, outputs="dropped")
