@@ -81,6 +81,22 @@ Simulation simulate(const Graph& graph, const Plan& plan, const Host* host = nul
 Simulation simulate(const Graph& graph, const Plan& plan, IndexVector<StepId, Bytes>& memory,
                     const Host* host = nullptr);
 
+/// Half-open time [begin, end) from the start of a plan.
+struct TimeSpan {
+  Duration begin, end;
+  friend bool operator==(const TimeSpan&, const TimeSpan&) = default;
+};
+/// When everything of a plan happens.
+struct PlanTimes {
+  IndexVector<StepId, TimeSpan> steps;  ///< a step that waits for copies begins after the wait
+  std::vector<TimeSpan> copies;         ///< as in the plan, each while its channel is busy with it
+};
+/// `plan` is valid and takes less than 2^63; one with copies needs the host.
+PlanTimes plan_times(const Graph& graph, const Plan& plan, const Host* host = nullptr);
+
+/// Bytes on the host at each step, and after the last one.
+IndexVector<StepId, Bytes> host_memory(const Graph& graph, const Plan& plan);
+
 /// Half-open life [first, end) of one instance in steps. An instance that a copy in brings begins at its
 /// issue; one that is copied out ends at the wait.
 struct InstanceLife {

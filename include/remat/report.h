@@ -24,9 +24,10 @@ enum class MemoryKind : std::uint8_t {
   kRecomputed,   ///< made by a recomputation
   kGradients,    ///< made from the first backward op on, and dropped again
   kShortLived,   ///< made before the first backward op and gone by then
+  kCopied,       ///< until its copy to the host has ended, or since a copy back
   kWorkspace,    ///< of the op that runs
 };
-inline constexpr std::size_t kMemoryKinds = 8;
+inline constexpr std::size_t kMemoryKinds = 9;
 /// For people: "activations kept".
 std::string_view to_string(MemoryKind kind);
 
@@ -75,7 +76,8 @@ std::string_view to_string(ReportFormat format);
 ReportFormat parse_report_format(std::string_view name);
 
 /// Throws InputError, naming the plan, for one that is not of this graph, breaks a rule or misstates its
-/// costs, or was measured at another number of steps. Asked before a long run; a plan may be over its budget.
+/// costs, has copies and does not say how fast they are, or was measured at another number of steps. Asked
+/// before a long run; a plan may be over its budget.
 void check_report(const ReportContent& content);
 
 /// The whole file. Csv and MemoryViz show the first plan (keep-all where there is none) and take no second

@@ -30,6 +30,29 @@ export interface PlanData {
   /** Of a plan that was measured when it ran: by step, the most in memory. */
   measured?: string;
   lives: { value: string; first: string; length: string; kind: string };
+  /** Of a plan with copies. */
+  host?: HostData;
+}
+
+/** What copies to the host and back do. Bandwidths in bytes per second, times in the graph's unit. */
+export interface HostData {
+  out: number;
+  in: number;
+  latency_ns: number;
+  budget: number | null;
+  shared: boolean;
+  peak: number;
+  bytes_out: number;
+  bytes_in: number;
+  busy_out: number;
+  busy_in: number;
+  stalled: number;
+  /** By step, and after the last one. */
+  memory: string;
+  /** When each step begins. */
+  start: string;
+  /** way: 0 to the host, 1 back. */
+  copies: { value: string; way: string; issue: string; wait: string; begin: string; end: string };
 }
 
 export interface CurvePoint {

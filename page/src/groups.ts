@@ -18,6 +18,7 @@ const KIND_COLOURS = [
   "again",
   "gradients",
   "short",
+  "copied",
   "workspace",
 ];
 

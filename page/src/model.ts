@@ -1,5 +1,13 @@
 // The graph and its plans, unpacked, with what every part of the page asks of them.
-import { contextOf, Names, type PlanData, type ReportData, unpack, unpackDifferences } from "./data";
+import {
+  contextOf,
+  type HostData,
+  Names,
+  type PlanData,
+  type ReportData,
+  unpack,
+  unpackDifferences,
+} from "./data";
 import { entry } from "./maps";
 
 export const PARAMETERS = 0;
@@ -7,7 +15,8 @@ export const INPUTS = 1;
 export const OUTPUTS = 2;
 export const ACTIVATIONS = 3;
 export const RECOMPUTED = 4;
-export const WORKSPACE = 7;
+export const COPIED = 7;
+export const WORKSPACE = 8;
 const PHASES = ["", "forward", "loss", "backward", "update"];
 
 /** Rows of integers, stored back to back. */
@@ -156,6 +165,45 @@ export class Graph {
   }
 }
 
+/** A copy to the host or back; steps as in the plan's file, times in the graph's unit. */
+export interface CopyOfValue {
+  out: boolean;
+  issue: number;
+  wait: number;
+  begin: number;
+  end: number;
+}
+
+/** The copies of a plan, and what is on the host. */
+export class Host {
+  /** By step, and after the last one. */
+  readonly memory: Float64Array;
+  private readonly copiesOfValue = new Map<number, CopyOfValue[]>();
+
+  constructor(readonly data: HostData) {
+    this.memory = unpack(data.memory);
+    const [value, way, issue, wait, begin, end] = (
+      ["value", "way", "issue", "wait", "begin", "end"] as const
+    ).map((name) => unpack(data.copies[name]));
+    for (let i = 0; i < value.length; i++)
+      entry(this.copiesOfValue, value[i], () => []).push({
+        out: way[i] === 0,
+        issue: issue[i],
+        wait: wait[i],
+        begin: begin[i],
+        end: end[i],
+      });
+  }
+  /** Those that are copied out. */
+  values(): Iterable<number> {
+    return this.copiesOfValue.keys();
+  }
+  /** Of a value, in the sequence in which they are issued. */
+  copiesOf(value: number): CopyOfValue[] {
+    return this.copiesOfValue.get(value) ?? [];
+  }
+}
+
 /** Sums of bytes of each step, one column for each group. */
 export type Stack = Float64Array[];
 
@@ -173,6 +221,7 @@ export class Plan {
   readonly memory: Float64Array;
   /** What was measured when the plan ran. */
   readonly measured: Float64Array | null;
+  readonly host: Host | null;
   private stepsOfOp: Rows | null = null;
   private livesOfValue: Rows | null = null;
 
@@ -190,16 +239,22 @@ export class Plan {
     );
     this.lifeEnd = this.lifeFirst.map((first, i) => first + length[i]);
     this.lifeKind = unpack(data.lives.kind);
+    this.host = data.host ? new Host(data.host) : null;
     this.start = new Float64Array(this.steps.length + 1);
+    if (data.host) {
+      // Steps wait for copies.
+      this.start.set(unpack(data.host.start));
+      this.start[this.steps.length] = data.duration;
+    }
     this.again = new Uint8Array(this.steps.length);
     const ran = new Uint8Array(graph.ops);
     this.steps.forEach((op, i) => {
-      this.start[i + 1] = this.start[i] + graph.duration[op];
+      if (!data.host) this.start[i + 1] = this.start[i] + graph.duration[op];
       this.again[i] = ran[op];
       ran[op] = 1;
     });
     this.byKind = this.stack(
-      8,
+      graph.data.memory_kinds.length,
       (life) => this.lifeKind[life],
       (value) => (graph.isParameter(value) ? PARAMETERS : INPUTS),
       () => WORKSPACE,

@@ -3,7 +3,7 @@ import { button, h } from "./dom";
 import { bytes, count, duration, exactBytes, percent } from "./format";
 import type { Grouping } from "./groups";
 import { entry } from "./maps";
-import type { Plan, Stack } from "./model";
+import type { CopyOfValue, Plan, Stack } from "./model";
 
 const MOST_ROWS = 25;
 
@@ -42,6 +42,12 @@ export function stepHeading(plan: Plan, step: number, named: boolean, pinned: bo
       h("b", {}, bytes(plan.memory[step])),
       " in memory",
     ),
+    plan.host &&
+      h(
+        "p",
+        { class: "aside", id: "on-host", "data-bytes": plan.host.memory[step] },
+        `${bytes(plan.host.memory[step])} on the host besides`,
+      ),
     plan.measured &&
       h(
         "p",
@@ -202,6 +208,19 @@ function stepLinks(plan: Plan, steps: number[], go: (step: number) => void): HTM
   return list;
 }
 
+/** "To the host: issued after step 3, waited for before step 7". */
+function copyLine(plan: Plan, copy: CopyOfValue, go: (step: number) => void): HTMLElement {
+  const last = plan.steps.length - 1;
+  const link = (step: number) =>
+    h("button", { type: "button", class: "link", click: () => go(Math.min(step, last)) }, `step ${step}`);
+  const wait = copy.wait > last ? "the end" : link(copy.wait);
+  const taken = duration(copy.end - copy.begin, plan.graph.data.graph.time_unit);
+  const from = copy.out
+    ? ["To the host: issued after ", link(copy.issue)]
+    : ["Back: room from ", link(copy.issue)];
+  return h("p", { class: "copy" }, ...from, ", waited for before ", wait, `; ${taken} on its channel`);
+}
+
 interface CardActions {
   go: (step: number) => void;
   close: () => void;
@@ -239,6 +258,7 @@ export function valueCard(plan: Plan, value: number, actions: CardActions): HTML
           : "Computed once.",
       ),
     );
+    for (const copy of plan.host?.copiesOf(value) ?? []) parts.push(copyLine(plan, copy, actions.go));
     for (const life of lives) {
       const [first, end] = [plan.lifeFirst[life], plan.lifeEnd[life]];
       const kind = graph.data.memory_kinds[plan.lifeKind[life]];

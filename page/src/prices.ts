@@ -12,10 +12,11 @@ interface Row {
   after: number;
   kept: number;
   again: number;
+  copied: number;
   runs: number;
   time: number;
 }
-type Column = "name" | "before" | "after" | "saved" | "kept" | "again" | "runs" | "time" | "price";
+type Column = "name" | "before" | "after" | "saved" | "kept" | "again" | "copied" | "runs" | "time" | "price";
 
 const COLUMNS: [Column, string, string][] = [
   ["name", "Name", "Sort by name"],
@@ -24,6 +25,7 @@ const COLUMNS: [Column, string, string][] = [
   ["saved", "Saved", "the difference of the two"],
   ["kept", "Activations kept", "bytes that are kept for the backward half"],
   ["again", "Computed again", "bytes of instances made by recomputations"],
+  ["copied", "Copied out", "bytes that leave for the host and come back"],
   ["runs", "Extra runs", "steps beyond the first run of each op"],
   ["time", "Time paid", "what the extra runs take"],
   ["price", "Time for a GiB", "time paid for each GiB saved"],
@@ -51,7 +53,16 @@ export function priceRows(
   const { graph } = plan;
   const rows = new Map<string, Row>();
   const row = (name: string): Row =>
-    entry(rows, name, () => ({ name, before: 0, after: 0, kept: 0, again: 0, runs: 0, time: 0 }));
+    entry(rows, name, () => ({
+      name,
+      before: 0,
+      after: 0,
+      kept: 0,
+      again: 0,
+      copied: 0,
+      runs: 0,
+      time: 0,
+    }));
   for (const [shown, key] of [
     [keepAll, "before"],
     [plan, "after"],
@@ -69,6 +80,7 @@ export function priceRows(
     if (plan.lifeKind[life] === ACTIVATIONS) row(ofValue(value)).kept += graph.bytes[value];
     if (plan.lifeKind[life] === RECOMPUTED) row(ofValue(value)).again += graph.bytes[value];
   }
+  for (const value of plan.host?.values() ?? []) row(ofValue(value)).copied += graph.bytes[value];
   plan.again.forEach((again, step) => {
     if (!again) return;
     const paid = row(ofOp(plan.steps[step]));
@@ -80,7 +92,7 @@ export function priceRows(
 
 export class Prices {
   private by: string;
-  private only = "all";
+  private only: "all" | "kept" | "again" | "copied" = "all";
   private text = "";
   private sort: Column = "saved";
   private falling = true;
@@ -118,10 +130,11 @@ export class Prices {
           ["all", "everything"],
           ["kept", graph.data.memory_kinds[ACTIVATIONS]],
           ["again", "computed again"],
+          ...(this.plan.host ? [["copied", "copied to the host"] as [string, string]] : []),
         ],
         this.only,
         (value) => {
-          this.only = value;
+          this.only = value as typeof this.only;
           this.draw();
         },
       ),
@@ -167,7 +180,7 @@ export class Prices {
     const rows = this.rows.filter(
       (row) =>
         row.name.toLowerCase().includes(this.text) &&
-        (this.only === "all" || (this.only === "kept" ? row.kept > 0 : row.runs > 0)),
+        (this.only === "all" || (this.only === "again" ? row.runs > 0 : row[this.only] > 0)),
     );
     rows.sort((a, b) => {
       const [x, y] = [cell(a, sort), cell(b, sort)];
@@ -186,11 +199,13 @@ export class Prices {
       after: 0,
       kept: 0,
       again: 0,
+      copied: 0,
       runs: 0,
       time: 0,
     };
     for (const row of rows)
-      for (const key of ["before", "after", "kept", "again", "runs", "time"] as const) total[key] += row[key];
+      for (const key of ["before", "after", "kept", "again", "copied", "runs", "time"] as const)
+        total[key] += row[key];
     const body = h("tbody", {}, ...rows.slice(0, this.limit).map((row) => this.line(row, "")));
     const more = rows.length - this.limit;
     replace(
@@ -221,7 +236,8 @@ export class Prices {
   private heads(): HTMLElement[] {
     const kept = this.graph.data.memory_kinds[ACTIVATIONS];
     const named = kept[0].toUpperCase() + kept.slice(1);
-    return COLUMNS.map(([column, text, title]) => this.head(column, column === "kept" ? named : text, title));
+    const shown = COLUMNS.filter(([column]) => column !== "copied" || this.plan.host);
+    return shown.map(([column, text, title]) => this.head(column, column === "kept" ? named : text, title));
   }
 
   private head(column: Column, text: string, title: string): HTMLElement {
@@ -264,6 +280,7 @@ export class Prices {
       size(saved(row), "saved"),
       size(row.kept, "kept"),
       size(row.again, "again"),
+      this.plan.host && size(row.copied, "copied"),
       h("td", { "data-column": "runs", "data-count": row.runs }, row.runs === 0 ? "–" : String(row.runs)),
       h(
         "td",

@@ -103,6 +103,38 @@ function measuredLine(plan: Plan): Node[] {
   );
 }
 
+function hostLines(plan: Plan): Node[] {
+  const { host } = plan.data;
+  if (!host) return [];
+  const unit = plan.graph.data.graph.time_unit;
+  const share = (busy: number) => percent(busy / (plan.data.duration || 1));
+  return [
+    ...line(
+      "On the host",
+      exactBytes(host.peak),
+      " at the most",
+      host.budget === null ? "" : `, of ${exactBytes(host.budget)} that it has`,
+    ),
+    ...line(
+      "Copied",
+      `${exactBytes(host.bytes_out)} out (channel busy ${share(host.busy_out)}), `,
+      `${exactBytes(host.bytes_in)} back (${share(host.busy_in)})`,
+    ),
+    ...line("Waited for copies", duration(host.stalled, unit)),
+  ];
+}
+
+/** "--host-out 25000000000 ...", as the command line takes it. */
+function hostOptions(plan: Plan): string[] {
+  const { host } = plan.data;
+  if (!host) return [];
+  const parts = [`--host-out ${host.out} --host-in ${host.in}`];
+  if (host.latency_ns > 0) parts.push(`--host-latency ${host.latency_ns}ns`);
+  if (host.budget !== null) parts.push(`--host-budget ${host.budget}`);
+  if (host.shared) parts.push("--host-shared");
+  return parts;
+}
+
 /** How the plan can be made again, as far as its file says. */
 function recipe(plan: Plan): string {
   const { data } = plan;
@@ -112,6 +144,7 @@ function recipe(plan: Plan): string {
   if (data.planner) parts.push(`--planner ${quoted(data.planner)}`);
   if (data.order !== "fixed") parts.push(`--order ${data.order}`);
   if (data.seed !== 0) parts.push(`--seed ${data.seed}`);
+  parts.push(...hostOptions(plan));
   return parts.join(" ");
 }
 
@@ -146,6 +179,7 @@ export function showVerdicts(plans: Plan[]): void {
           `, by the bound “${data.duration_bound.argument}”`,
         ),
         ...line("Gap", percent(gap(plans[i]))),
+        ...hostLines(plans[i]),
         ...line("Recomputed", `${data.recomputed_ops} of ${plans[i].steps.length} steps`),
         ...line("Planner", data.planner || "not stated", `, ${data.order} order, seed ${data.seed}`),
         ...line("Made again by", h("code", {}, recipe(plans[i]))),
@@ -193,6 +227,8 @@ export function showComparison(plans: Plan[]): void {
     ["More time", (p) => p.data.overhead, percent],
     ["Steps", (p) => p.steps.length, String],
     ["Ops computed again", (p) => p.data.recomputed_ops, String],
+    ["Copied to the host", (p) => p.data.host?.bytes_out ?? 0, bytes],
+    ["Waited for copies", (p) => p.data.host?.stalled ?? 0, (d) => duration(d, unit)],
     ...kinds.map((kind, i): [string, (plan: Plan) => number, (amount: number) => string] => [
       `At the peak: ${kind}`,
       (p) => p.byKind[i][p.data.peak_step],

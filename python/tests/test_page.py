@@ -300,6 +300,33 @@ def test_the_life_of_a_value(opened: Opened, written: Written) -> None:
     assert opened.page.locator(".card").count() == 0
 
 
+def test_copies_to_the_host_are_shown_with_their_steps(
+    browser: Any, written: Written, tmp_path: Path
+) -> None:
+    path = tmp_path / "host.html"
+    host = remat.Host(25e9, 25e9)
+    plan = remat.plan(written.graph, "50%", host=host, check=True, **WORK).plan
+    assert plan is not None
+    remat.report(written.graph, plan, points=0).save(path)
+    opened = Opened(browser, path)
+    value, _, issue, _ = next(copy for copy in plan.copies if copy[1] == "out")
+    opened.page.locator("#charts .pane").focus()
+    opened.page.keyboard.press("Home")
+    for _ in range(issue):
+        opened.page.keyboard.press("ArrowRight")
+    assert opened.step() == issue
+    sizes = [entry["bytes"] for entry in written.graph.to_dict()["values"]]
+    shown = int(opened.page.locator("#on-host").get_attribute("data-bytes"))
+    assert shown == sum(sizes[v] for v, way, i, _ in plan.copies if way == "out" and i == issue)
+    opened.page.locator(f'.alive tr[data-value="{value}"] button').click()
+    lines = opened.page.locator(".card .copy").all_inner_texts()
+    assert [line.split(":")[0] for line in lines] == ["To the host", "Back"]
+    copied = opened.page.locator('#prices-table tfoot [data-column="copied"]').get_attribute("data-bytes")
+    out = [sizes[v] for v, way, _, _ in plan.copies if way == "out"]
+    assert int(copied) == sum(out)
+    assert opened.complaints == []
+
+
 def test_plans_side_by_side(browser: Any, written: Written) -> None:
     opened = Opened(browser, written.path)
     tight, loose = written.plans["tight"], written.plans["loose"]

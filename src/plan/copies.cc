@@ -112,14 +112,16 @@ class Walker {
 /// Steps and copies on their three lines: the device, the channel out and the channel in.
 class Timeline {
  public:
-  Timeline(const Graph& graph, const Plan& plan, const Host& host)
+  Timeline(const Graph& graph, const Plan& plan, const Host& host, PlanTimes* written)
       : graph_(graph),
         plan_(plan),
+        written_(written),
         clock_(graph, host),
         shared_(host.shared),
         out_done_(graph.num_values(), 0),
         waited_(plan.steps.size() + 1, 0) {
     for (const Copy& copy : plan.copies) (copy.way == Way::kOut ? outs_ : ins_).push_back(&copy);
+    if (written_) written_->copies.resize(plan.copies.size());
   }
 
   CopyTimes run() {
@@ -131,6 +133,7 @@ class Timeline {
       now_ = start;
       if (step == end) break;
       now_ += graph_.duration[plan_.steps[step]].count();
+      if (written_) written_->steps.push_back(span(start, now_));
       for (; out_ < outs_.size() && outs_[out_]->issue == step; ++out_) issue(*outs_[out_]);
     }
     times_.duration = now_;
@@ -138,6 +141,8 @@ class Timeline {
   }
 
  private:
+  static TimeSpan span(Wide begin, Wide end) { return {Duration(capped(begin)), Duration(capped(end))}; }
+
   void issue(const Copy& copy) {
     const bool is_out = copy.way == Way::kOut;
     const Wide takes = clock_.time(copy.way, graph_.bytes[copy.value]);
@@ -145,6 +150,7 @@ class Timeline {
     const Wide ready = is_out ? now_ : std::max(now_, out_done_[copy.value]);
     const Wide finish = std::max(ready, channel) + takes;
     channel = finish;
+    if (written_) written_->copies[at(&copy - plan_.copies.data())] = span(finish - takes, finish);
     if (is_out) out_done_[copy.value] = finish;
     (is_out ? times_.busy_out : times_.busy_in) += takes;
     waited_[copy.wait] = std::max(waited_[copy.wait], finish);
@@ -152,6 +158,7 @@ class Timeline {
 
   const Graph& graph_;
   const Plan& plan_;
+  PlanTimes* written_;  ///< or null
   const CopyClock clock_;
   bool shared_;
   std::vector<const Copy*> outs_, ins_;
@@ -166,28 +173,50 @@ class Timeline {
 
 CopyWalk walk_copies(const Graph& graph, const Plan& plan) { return Walker(graph, plan).run(); }
 
-CopyTimes time_copies(const Graph& graph, const Plan& plan, const Host& host) {
-  return Timeline(graph, plan, host).run();
+CopyTimes time_copies(const Graph& graph, const Plan& plan, const Host& host, PlanTimes* written) {
+  return Timeline(graph, plan, host, written).run();
 }
 
-Traffic bytes_of_copies(const Graph& graph, const Plan& plan) {
-  IndexVector<ValueId, StepId> last_wait(graph.num_values());
-  Wide out = 0, in = 0;
-  for (const Copy& copy : plan.copies) {
-    last_wait[copy.value] = std::max(last_wait[copy.value], copy.wait);
-    (copy.way == Way::kOut ? out : in) += graph.bytes[copy.value].count();
+PlanTimes plan_times(const Graph& graph, const Plan& plan, const Host* host) {
+  PlanTimes written;
+  written.steps.reserve(plan.steps.size());
+  if (!plan.copies.empty()) {
+    time_copies(graph, plan, *host, &written);
+    return written;
   }
+  Duration now;
+  for (OpId op : plan.steps) {
+    const Duration begin = now;
+    now += graph.duration[op];
+    written.steps.push_back({begin, now});
+  }
+  return written;
+}
+
+IndexVector<StepId, Bytes> host_memory(const Graph& graph, const Plan& plan) {
+  IndexVector<ValueId, StepId> last_wait(graph.num_values());
+  for (const Copy& copy : plan.copies) last_wait[copy.value] = std::max(last_wait[copy.value], copy.wait);
   IndexVector<StepId, Bytes> change(plan.steps.size() + 2);
   for (const Copy& copy : plan.copies) {
     if (copy.way != Way::kOut) continue;
     change[copy.issue] += graph.bytes[copy.value];
     change[last_wait[copy.value].next()] -= graph.bytes[copy.value];
   }
+  IndexVector<StepId, Bytes> memory(plan.steps.size() + 1);
+  Bytes held;
+  for (StepId step : memory.ids()) memory[step] = held += change[step];
+  return memory;
+}
+
+Traffic bytes_of_copies(const Graph& graph, const Plan& plan) {
+  Wide out = 0, in = 0;
+  for (const Copy& copy : plan.copies) {
+    (copy.way == Way::kOut ? out : in) += graph.bytes[copy.value].count();
+  }
   Traffic traffic;
   traffic.out = Bytes(capped(out));
   traffic.in = Bytes(capped(in));
-  Bytes held;
-  for (Bytes bytes : change) traffic.host_peak = std::max(traffic.host_peak, held += bytes);
+  for (Bytes held : host_memory(graph, plan)) traffic.host_peak = std::max(traffic.host_peak, held);
   return traffic;
 }
 

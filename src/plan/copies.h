@@ -35,11 +35,12 @@ struct CopyWalk {
 /// made before they are read, issues and waits are steps, a value is copied out once.
 CopyWalk walk_copies(const Graph& graph, const Plan& plan);
 
-/// Time of the whole plan and what its copies do; `plan` is valid. Exact.
+/// Time of the whole plan and what its copies do.
 struct CopyTimes {
   Wide duration = 0, stalled = 0, busy_out = 0, busy_in = 0;
 };
-CopyTimes time_copies(const Graph& graph, const Plan& plan, const Host& host);
+/// `plan` is valid. Exact. written: when everything happens, where it is asked for.
+CopyTimes time_copies(const Graph& graph, const Plan& plan, const Host& host, PlanTimes* written = nullptr);
 
 /// Bytes copied each way, and the host peak: a value is on the host from the issue of its copy out to the
 /// wait of its last copy.

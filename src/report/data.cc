@@ -64,8 +64,7 @@ class Writer {
   Json rising(const Numbers& numbers, const std::vector<std::size_t>& contexts) const {
     return packed_ ? Json(pack_differences(numbers, contexts)) : Json(numbers);
   }
-  template <class Row>
-  void add_ops(Json& into, Row row) const;
+  void add_host(Json& plan, const Shown& shown) const;
   Json names_of_ops() const;
   Json names_of_values() const;
   Json names(const std::vector<std::string_view>& names) const;
@@ -174,6 +173,7 @@ Json Writer::plan(const Shown& shown) const {
     kind.push_back(narrow<std::int64_t>(at(one.kind)));
   }
   plan["steps"] = rising(record.steps);
+  if (shown.host) add_host(plan, shown);
   if (!shown.measured.empty()) {
     Numbers measured;
     for (Bytes bytes : shown.measured) measured.push_back(bytes.count());
@@ -184,6 +184,44 @@ Json Writer::plan(const Shown& shown) const {
                    {"length", rising(length, contexts)},
                    {"kind", column(kind)}};
   return plan;
+}
+
+/// The copies, what they come to, and the times that they make of the steps.
+void Writer::add_host(Json& plan, const Shown& shown) const {
+  const Traffic& traffic = shown.cost.traffic;
+  const PlanTimes times = plan_times(graph_, shown.plan, shown.host);
+  Numbers value, way, issue, wait, begin, end, start, memory;
+  for (std::size_t i = 0; i < times.copies.size(); ++i) {
+    const Copy& copy = shown.plan.copies[i];
+    value.push_back(copy.value.index());
+    way.push_back(copy.way == Way::kOut ? 0 : 1);
+    issue.push_back(copy.issue.index());
+    wait.push_back(copy.wait.index());
+    begin.push_back(times.copies[i].begin.count());
+    end.push_back(times.copies[i].end.count());
+  }
+  for (const TimeSpan& span : times.steps) start.push_back(span.begin.count());
+  for (Bytes bytes : host_memory(graph_, shown.plan)) memory.push_back(bytes.count());
+  plan["host"] = {{"out", shown.host->out},
+                  {"in", shown.host->in},
+                  {"latency_ns", shown.host->latency_ns},
+                  {"budget", shown.host->budget ? Json(shown.host->budget->count()) : Json(nullptr)},
+                  {"shared", shown.host->shared},
+                  {"peak", traffic.host_peak.count()},
+                  {"bytes_out", traffic.out.count()},
+                  {"bytes_in", traffic.in.count()},
+                  {"busy_out", traffic.busy_out.count()},
+                  {"busy_in", traffic.busy_in.count()},
+                  {"stalled", traffic.stalled.count()},
+                  {"memory", column(memory)},
+                  {"start", column(start)},
+                  {"copies",
+                   {{"value", column(value)},
+                    {"way", column(way)},
+                    {"issue", column(issue)},
+                    {"wait", column(wait)},
+                    {"begin", column(begin)},
+                    {"end", column(end)}}}};
 }
 
 Json Writer::curve(const ReportCurve& curve) const {

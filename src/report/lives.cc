@@ -33,9 +33,11 @@ bool report::is_parameter(const Graph& graph, ValueId value) {
 }
 
 std::string_view to_string(MemoryKind kind) {
-  constexpr std::array<std::string_view, kMemoryKinds> kNames{
-      "parameters",        "inputs",      "kept to the end", "activations kept", "computed again",
-      "gradients passing", "short-lived", "workspace"};
+  constexpr std::array<std::string_view, kMemoryKinds> kNames{"parameters",      "inputs",
+                                                              "kept to the end", "activations kept",
+                                                              "computed again",  "gradients passing",
+                                                              "short-lived",     "copied to the host or back",
+                                                              "workspace"};
   return kNames[at(kind)];
 }
 
@@ -78,6 +80,10 @@ std::vector<KindOfLife> kinds_of_lives(const Graph& graph, const Plan& plan) {
   IndexVector<ValueId, StepId> newest(graph.num_values());
   for (const InstanceLife& life : lives) newest[life.value] = life.first;
   const StepId backward = begin_of_backward(graph, plan);
+  std::set<std::pair<ValueId, StepId>> leaves;
+  for (const Copy& copy : plan.copies) {
+    if (copy.way == Way::kOut) leaves.emplace(copy.value, copy.wait);
+  }
 
   std::vector<KindOfLife> result;
   result.reserve(lives.size());
@@ -85,8 +91,9 @@ std::vector<KindOfLife> kinds_of_lives(const Graph& graph, const Plan& plan) {
     MemoryKind kind = MemoryKind::kGradients;
     if (graph.kept[life.value] && newest[life.value] == life.first) {
       kind = MemoryKind::kOutputs;
-    } else if (graph.producer[life.value] != plan.steps[life.first]) {
-      kind = MemoryKind::kActivations;  // copied back from the host
+    } else if (graph.producer[life.value] != plan.steps[life.first] ||
+               leaves.contains({life.value, life.end})) {
+      kind = MemoryKind::kCopied;
     } else if (first_run[plan.steps[life.first]] != life.first) {
       kind = MemoryKind::kRecomputed;
     } else if (backward.is_none()) {

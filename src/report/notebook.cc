@@ -16,8 +16,8 @@ namespace {
 constexpr double kWidth = 640, kHeight = 200;
 constexpr double kLeft = 74, kRight = 12, kTop = 16, kBottom = 24;
 /// As page/src/style.css has them.
-constexpr std::array<const char*, kMemoryKinds> kColours{"#7f868e", "#bcc2c8", "#0072b2", "#56b4e9",
-                                                         "#d55e00", "#cc79a7", "#f0d858", "#009e73"};
+constexpr std::array<const char*, kMemoryKinds> kColours{
+    "#7f868e", "#bcc2c8", "#0072b2", "#56b4e9", "#d55e00", "#cc79a7", "#f0d858", "#e69f00", "#009e73"};
 constexpr const char* kGray = "#808890";
 constexpr const char* kRed = "#c5382f";
 constexpr const char* kGreen = "#0b8f66";

@@ -26,18 +26,19 @@ class Trace {
     add_name("thread_name", 1, "first runs");
     add_name("thread_name", 2, "computed again");
     const auto memory = memory_by_kind(graph_, shown.plan);
+    const PlanTimes times = plan_times(graph_, shown.plan, shown.host);
     IndexVector<OpId, bool> ran(graph_.num_ops());
-    std::int64_t time = 0;
     for (StepId step : shown.plan.steps.ids()) {
       const OpId op = shown.plan.steps[step];
+      const std::int64_t time = times.steps[step].begin.count();
       add_counter(time, memory[step]);
       if (!shown.measured.empty()) add_measured(time, shown.measured[at(step)]);
       add_slice(time, step, op, ran[op] ? 2 : 1);
       ran[op] = true;
-      time += graph_.duration[op].count();
     }
-    add_counter(time, KindSums{});
-    if (!shown.measured.empty()) add_measured(time, Bytes());
+    add_counter(shown.cost.duration.count(), KindSums{});
+    if (!shown.measured.empty()) add_measured(shown.cost.duration.count(), Bytes());
+    if (shown.host) add_copies(shown, times);
   }
   std::string finish() { return text_ + "\n],\"displayTimeUnit\":\"ms\"}\n"; }
 
@@ -58,9 +59,35 @@ class Trace {
     }
     text_ += "}}";
   }
-  void add_measured(std::int64_t time, Bytes bytes) {
-    begin() += "\"ph\":\"C\",\"name\":\"measured memory\"," + process_ + ",\"ts\":" + at_time(time) +
-               ",\"args\":{\"bytes\":" + std::to_string(bytes.count()) + "}}";
+  void add_measured(std::int64_t time, Bytes bytes) { add_amount("measured memory", time, bytes); }
+  void add_amount(std::string_view name, std::int64_t time, Bytes bytes) {
+    begin() += "\"ph\":\"C\",\"name\":\"" + std::string(name) + "\"," + process_ +
+               ",\"ts\":" + at_time(time) + ",\"args\":{\"bytes\":" + std::to_string(bytes.count()) + "}}";
+  }
+  /// Each way is a thread, and host memory a counter.
+  void add_copies(const Shown& shown, const PlanTimes& times) {
+    add_name("thread_name", 3, "copies to the host");
+    add_name("thread_name", 4, "copies back");
+    for (std::size_t i = 0; i < times.copies.size(); ++i) {
+      const Copy& copy = shown.plan.copies[i];
+      const TimeSpan& span = times.copies[i];
+      begin() += "\"ph\":\"X\"," + process_ + ",\"tid\":" + (copy.way == Way::kOut ? "3" : "4") +
+                 ",\"ts\":" + at_time(span.begin.count()) +
+                 ",\"dur\":" + at_time((span.end - span.begin).count()) + ",\"name\":";
+      io::append_quoted(text_, name_of(copy.value));
+      text_ += ",\"cat\":\"copy\",\"args\":{\"bytes\":" + std::to_string(graph_.bytes[copy.value].count()) +
+               ",\"issue\":" + std::to_string(copy.issue.index()) +
+               ",\"wait\":" + std::to_string(copy.wait.index()) + "}}";
+    }
+    const auto on_host = host_memory(graph_, shown.plan);
+    for (StepId step : shown.plan.steps.ids()) {
+      add_amount("host memory", times.steps[step].begin.count(), on_host[step]);
+    }
+    add_amount("host memory", shown.cost.duration.count(), Bytes());
+  }
+  std::string name_of(ValueId value) const {
+    const std::string_view name = graph_.value_name[value];
+    return name.empty() ? "value " + std::to_string(value.index()) : std::string(name);
   }
   void add_slice(std::int64_t time, StepId step, OpId op, int thread) {
     begin() += "\"ph\":\"X\"," + process_ + ",\"tid\":" + std::to_string(thread) +

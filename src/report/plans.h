@@ -14,6 +14,7 @@ struct Shown {
   const PlanRecord* record = nullptr;
   std::span<const Bytes> measured;  ///< as of `ReportPlan`
   Plan plan;
+  const Host* host = nullptr;  ///< where the plan has copies
   Simulation cost;
   PeakBound peak_bound;
   DurationBound duration_bound;

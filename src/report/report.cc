@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "bounds/host.h"
 #include "remat/bounds.h"
 #include "remat/error.h"
 #include "report/plans.h"
@@ -43,7 +44,10 @@ ShownPlans::ShownPlans(const ReportContent& content) : keep_all_(keep_all_record
 void ShownPlans::add(const Graph& graph, const std::string& title, const PlanRecord& record,
                      std::span<const Bytes> measured) {
   if (const auto difference = first_difference(graph, record)) throw InputError(title + ": " + *difference);
-  if (!record.copies.empty()) throw InputError(title + ": a report cannot show copies to a host yet");
+  if (!record.copies.empty() && !record.host) {
+    throw InputError(title + ": the plan has copies and does not say how fast the host is (\"machine\")");
+  }
+  if (!record.copies.empty()) require_time_unit(graph);
   if (!measured.empty() && measured.size() != record.steps.size()) {
     throw InputError(title + ": " + std::to_string(measured.size()) + " steps were measured of " +
                      std::to_string(record.steps.size()));
@@ -53,13 +57,14 @@ void ShownPlans::add(const Graph& graph, const std::string& title, const PlanRec
   shown.record = &record;
   shown.measured = measured;
   shown.plan = recorded_plan(record);
-  shown.cost = simulate(graph, shown.plan);
-  shown.peak_bound = best_peak_bound(graph, record.order);
+  if (!record.copies.empty()) shown.host = &*record.host;
+  shown.cost = simulate(graph, shown.plan, shown.host);
+  shown.peak_bound = shown.host ? host_peak_bound(graph) : best_peak_bound(graph, record.order);
   if (record.peak_bound && *record.peak_bound > shown.peak_bound.peak) {
     shown.peak_bound = {"of the plan's file", *record.peak_bound, OpId()};
   }
   shown.duration_bound = {"base", graph.base_duration};
-  if (record.budget && *record.budget >= shown.cost.peak) {
+  if (!shown.host && record.budget && *record.budget >= shown.cost.peak) {
     shown.duration_bound = cheap_duration_bound(graph, *record.budget, record.order);
   }
   if (record.duration_bound && *record.duration_bound > shown.duration_bound.duration) {

@@ -21,10 +21,12 @@ std::string csv_text(const Graph& graph, const Shown& shown) {
     text += "," + std::string(to_string(static_cast<MemoryKind>(kind)));
   }
   if (!shown.measured.empty()) text += ",measured";
+  if (shown.host) text += ",host";
   text += "\n";
   const auto memory = memory_by_kind(graph, shown.plan);
+  const auto times = plan_times(graph, shown.plan, shown.host).steps;
+  const auto on_host = host_memory(graph, shown.plan);
   IndexVector<OpId, bool> ran(graph.num_ops());
-  std::int64_t start = 0;
   for (StepId step : shown.plan.steps.ids()) {
     const OpId op = shown.plan.steps[step];
     Bytes sum;
@@ -32,15 +34,15 @@ std::string csv_text(const Graph& graph, const Shown& shown) {
     text += std::to_string(step.index()) + "," + std::to_string(op.index()) + "," + field(graph.op_name[op]) +
             "," + field(graph.op_kind[op]) + "," + field(graph.op_module[op]) + "," +
             std::string(to_string(graph.phase[op])) + "," + (ran[op] ? "1" : "0") + "," +
-            std::to_string(start) + "," + std::to_string(graph.duration[op].count()) + "," +
-            std::to_string(sum.count());
+            std::to_string(times[step].begin.count()) + "," + std::to_string(graph.duration[op].count()) +
+            "," + std::to_string(sum.count());
     for (Bytes bytes : memory[step]) text += "," + std::to_string(bytes.count());
     if (!shown.measured.empty()) {
       text += "," + std::to_string(shown.measured[at(step)].count());
     }
+    if (shown.host) text += "," + std::to_string(on_host[step].count());
     text += "\n";
     ran[op] = true;
-    start += graph.duration[op].count();
   }
   return text;
 }

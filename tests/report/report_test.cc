@@ -84,6 +84,50 @@ TEST(Report, TellsWhatMemoryIsFor) {
   for (int step = 0; step < 5; ++step) EXPECT_EQ(at(step, MemoryKind::kWorkspace), 2);
 }
 
+/// f0's result (10 bytes) leaves after f1 and is back for b0. At 2 bytes a microsecond a copy takes 5 us.
+ReportPlan with_copies(const Graph& graph) {
+  Plan plan = keep_all_plan(graph);
+  ReportPlan shown = record_of(graph, plan);
+  shown.record.copies = {{ValueId(2), Way::kOut, StepId(0), StepId(2)},
+                         {ValueId(2), Way::kIn, StepId(2), StepId(2)}};
+  shown.record.host.emplace();
+  shown.record.host->out = shown.record.host->in = 2'000'000;
+  return shown;
+}
+
+TEST(Report, CopiesHaveTheirMemoryTimesAndBytes) {
+  const Graph graph = two_layers();
+  const ReportPlan shown = with_copies(graph);
+  const json plan =
+      json::parse(format_report({&graph, {shown}, {}, ""}, ReportFormat::kJson)).at("plans").at(0);
+  const json& host = plan.at("host");
+  // f0 0-3, f1 3-6; out 3-8, in 8-13, for which b1 waits.
+  EXPECT_EQ(host.at("start"), json({0, 3, 13, 16}));
+  EXPECT_EQ(plan.at("duration"), 19);
+  EXPECT_EQ(host.at("stalled"), 7);
+  EXPECT_EQ(host.at("copies").at("begin"), json({3, 8}));
+  EXPECT_EQ(host.at("copies").at("end"), json({8, 13}));
+  EXPECT_EQ(host.at("memory"), json({10, 10, 10, 0, 0}));
+  EXPECT_EQ(host.at("peak"), 10);
+  const auto memory = memory_by_kind(graph, recorded_plan(shown.record));
+  const auto copied = static_cast<std::size_t>(MemoryKind::kCopied);
+  EXPECT_EQ(memory[StepId(0)][copied], Bytes(10));
+  EXPECT_EQ(memory[StepId(2)][copied], Bytes(10));
+  const std::string csv = format_report({&graph, {shown}, {}, ""}, ReportFormat::kCsv);
+  EXPECT_NE(csv.find("\n2,2,b1,k,m,backward,0,13,3,"), std::string::npos) << csv;
+  const json trace = json::parse(format_report({&graph, {shown}, {}, ""}, ReportFormat::kPerfetto));
+  const auto copies = std::count_if(trace.at("traceEvents").begin(), trace.at("traceEvents").end(),
+                                    [](const json& event) { return event.value("cat", "") == "copy"; });
+  EXPECT_EQ(copies, 2);
+}
+
+TEST(Report, CopiesOfUnknownSpeedAreRefused) {
+  const Graph graph = two_layers();
+  ReportPlan shown = with_copies(graph);
+  shown.record.host.reset();
+  EXPECT_THROW(check_report({&graph, {shown}, {}, ""}), InputError);
+}
+
 TEST(Report, WithoutPhasesEveryFirstResultIsOfOneKind) {
   const Graph graph = testing::training_chain(3);
   for (const KindOfLife& one : kinds_of_lives(graph, keep_all_plan(graph))) {
@@ -207,7 +251,7 @@ TEST(Report, CsvHasARowForEachStepWithTheMemoryOfTheSimulator) {
   const std::string text = format_report({&graph, {}, {}, ""}, ReportFormat::kCsv);
   EXPECT_TRUE(text.starts_with("step,op,name,kind,module,phase,recomputed,start,duration,memory,parameters,"))
       << text;
-  EXPECT_NE(text.find("\n1,1,f1,k,m,forward,0,3,3,133,100,1,0,30,0,0,0,2\n"), std::string::npos) << text;
+  EXPECT_NE(text.find("\n1,1,f1,k,m,forward,0,3,3,133,100,1,0,30,0,0,0,0,2\n"), std::string::npos) << text;
   EXPECT_EQ(std::count(text.begin(), text.end(), '\n'), 5);
 }
 

@@ -15,6 +15,7 @@ KINDS = {
     "computed again": "#d55e00",
     "gradients passing": "#cc79a7",
     "short-lived": "#f0d858",
+    "copied to the host or back": "#e69f00",
     "workspace": "#009e73",
 }
 
