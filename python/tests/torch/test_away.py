@@ -10,8 +10,10 @@ import random
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 
+import numpy as np
 import pytest
 import remat
 import remat.torch
@@ -21,6 +23,7 @@ from plans import random_plan, with_random_copies
 from remat.torch.plan.peak import _alive
 from remat.torch.run import channels
 from remat.torch.run.copies import HostPool
+from remat.torch.session import pipeline
 from torch import nn
 from training import Trace, fit, step_peak, train
 
@@ -78,7 +81,7 @@ def until(holds: Callable[[], bool]) -> None:
 def test_late_copies_change_neither_bits_nor_the_peak(c: Case, slow) -> None:
     model, inputs = c.build()
     eager = train(copy.deepcopy(model), inputs)
-    sizes = slow(at_random(1))
+    sizes = slow(at_random(1, 0.003))
     fitted = fit_copying(model, inputs, "60%")
     assert all(part.copied_out > 0 for part in fitted.remat.parts)
     assert eager.differences(train(fitted, inputs)) == []
@@ -92,7 +95,7 @@ def test_late_copies_change_neither_bits_nor_the_peak(c: Case, slow) -> None:
     assert measured <= making.budget
 
 
-@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("seed", range(2))
 @pytest.mark.parametrize("name", ["mlp", "conv_net", "encoder"])
 def test_copies_at_any_time_of_any_plan_equal_eager(name: str, seed: int, slow) -> None:
     model, inputs = case(name).build()
@@ -478,3 +481,120 @@ def test_a_plan_with_copies_needs_a_host_and_copies_what_may_leave() -> None:
         fit(model, inputs, 1 << 40, plan=wrong, accumulate=False, host=HOST)
     with pytest.raises(remat.UsageError, match=r"sweep: host= is not swept yet"):
         remat.torch.sweep(model, inputs, host=HOST)
+
+
+class FakeEvent:
+    """Has ended once all is done that its stream had to do when it was recorded."""
+
+    def __init__(self, stream: FakeStream) -> None:
+        self.stream, self.place = stream, len(stream.work)
+
+    def query(self) -> bool:
+        return self.stream.done >= self.place
+
+    def synchronize(self) -> None:
+        self.stream.run_to(self.place)
+
+
+class FakeStream:
+    """Does what it has to do as late as it may: when somebody waits who cannot go on without it."""
+
+    def __init__(self, *_: object) -> None:
+        self.work: list[Callable[[], object]] = []
+        self.done = 0
+
+    def add(self, work: Callable[[], object]) -> None:
+        self.work.append(work)
+
+    def record_event(self) -> FakeEvent:
+        return FakeEvent(self)
+
+    def wait_event(self, event: FakeEvent) -> None:
+        self.add(event.synchronize)
+
+    def run_to(self, place: int) -> None:
+        while self.done < place:
+            self.done += 1
+            work, self.work[self.done - 1] = self.work[self.done - 1], int
+            work()
+
+
+class OpsStream(FakeStream):
+    """The CPU's ops run where they are called, so this stream never has anything left to do."""
+
+    def add(self, work: Callable[[], object]) -> None:
+        work()
+
+
+class FakeCuda:
+    """As much of `torch.cuda` as copies need, with streams that are as late as they may be."""
+
+    Stream = FakeStream
+
+    def __init__(self) -> None:
+        self.ops, self.active = OpsStream(), None
+
+    def current_stream(self, device: torch.device) -> FakeStream:
+        return self.ops
+
+    @contextmanager
+    def stream(self, stream: FakeStream) -> Iterator[None]:
+        self.active = stream
+        yield
+        self.active = None
+
+
+class PlainMemory(channels.PinnedMemory):
+    """Not of the allocator that is measured."""
+
+    def __init__(self, size: int) -> None:
+        self.size, self.read = size, None
+        self.bytes = torch.from_numpy(np.empty(size, dtype=np.uint8))
+
+
+@pytest.fixture
+def streams(monkeypatch: pytest.MonkeyPatch) -> FakeCuda:
+    """The channels of CUDA under models on the CPU."""
+    fake = FakeCuda()
+
+    class Streams(channels.StreamChannels):
+        def __init__(self, device: torch.device) -> None:
+            self.device, self._cuda = device, fake
+            self._out, self._back = FakeStream(), FakeStream()
+
+        def reserve(self, size: int) -> PlainMemory:
+            return PlainMemory(size)
+
+        def _move(self, target: torch.Tensor, source: torch.Tensor) -> None:
+            fake.active.add(lambda: target.copy_(source))
+
+    monkeypatch.setattr(pipeline, "channels_of", lambda device, folder: Streams(device))
+    return fake
+
+
+@pytest.mark.parametrize("seed", range(2))
+def test_streams_that_are_as_late_as_they_may_be_give_the_bits_of_eager_mode(
+    streams: FakeCuda, seed: int
+) -> None:
+    model, inputs = case("encoder").build()
+    eager = train(copy.deepcopy(model), inputs)
+    graph = remat.torch.capture(model, inputs, accumulate=False, host=HOST)
+    plan = with_random_copies(graph, random_plan(graph, seed), seed)
+    fitted = fit(model, inputs, 1 << 40, plan=plan, accumulate=False, host=HOST)
+    assert eager.differences(train(fitted, inputs)) == []
+    for _ in range(3):  # dropped
+        fitted(*inputs)
+    fitted.zero_grad()
+    assert eager.differences(train(fitted, inputs)) == []
+    fitted.zero_grad()
+    assert step_peak(fitted, inputs) == pytest.approx(fitted.remat.predicted_peak, rel=1e-4)
+
+
+def test_streams_that_nobody_waits_for_show(streams: FakeCuda, monkeypatch: pytest.MonkeyPatch) -> None:
+    model, inputs = case("mlp").build()
+    eager = train(copy.deepcopy(model), inputs)
+    fitted = fit_copying(model, inputs, "60%", accumulate=False)
+    assert eager.differences(train(fitted, inputs)) == []
+    monkeypatch.setattr(channels._StreamCopy, "wait", lambda copy: 0.0)
+    fitted.zero_grad()
+    assert eager.differences(train(fitted, inputs)) != []

@@ -21,10 +21,11 @@ TOP = len(LAYERS)
 
 # What is set on objects of PyTorch and of Python, whose interface that is: nodes of fx graphs, optimizers,
 # tensors, contexts of autograd functions, callables with boxed arguments, kernels of ops; lines of generated
-# code; the dictionary of a module. Where PyTorch has no hook: its converter of code, and whether it traces.
+# code; the dictionary of a module; finalizers. Where PyTorch has no hook: its converter of code, and whether
+# it traces.
 FOREIGN = {
     "args", "grad", "meta", "param_groups", "state", "target",
-    "ctx.index", "ctx.replay", "_boxed_call", "py_kernels", "linecache.cache", "__dict__",
+    "atexit", "ctx.index", "ctx.replay", "_boxed_call", "py_kernels", "linecache.cache", "__dict__",
     "convert_frame.catch_errors_wrapper", "_symbolic_trace.is_fx_symbolic_tracing",
     "graph_compile.aot_dispatch_autograd_graph", "meta.memory_format",
     "symbolic_convert.format_loop_skip_frame_message", "dynamo_utils._get_dynamo_config_for_logging",

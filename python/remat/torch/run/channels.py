@@ -21,6 +21,7 @@ import torch
 
 import remat
 
+from ..base.ends import when_gone
 from ..base.errors import HostMemoryError
 from ..base.units import exact_bytes
 
@@ -209,15 +210,113 @@ def _file_system(folder: Path) -> str:
     return kind
 
 
+class PinnedMemory:
+    """A region of memory that the device reaches by itself.
+
+    read: when the last copy back from it has ended.
+    """
+
+    def __init__(self, size: int) -> None:
+        self.size = size
+        self.read: Any = None
+        try:
+            self.bytes = torch.empty(size, dtype=torch.uint8, pin_memory=True)
+        except RuntimeError as error:
+            why = str(error).splitlines()[0]
+            raise HostMemoryError(
+                f"host: this step's copies need {exact_bytes(size)} of pinned memory: {why}"
+            ) from None
+
+    def note_read(self, ended: Any) -> None:
+        """Its bytes are read until this event."""
+        self.read = ended
+
+
+class _StreamCopy:
+    """A copy that a stream carries out; memory on the device is held until an op waits for it."""
+
+    def __init__(self, stream: Any, event: Any, held: object) -> None:
+        self._stream, self._event = stream, event
+        # A call that is dropped: the allocator would hand memory on that is still copied from or to.
+        self._dropped = when_gone(self, _end_then_drop, event, held)
+
+    def has_ended(self) -> bool:
+        return bool(self._event.query())
+
+    def wait(self) -> float:
+        self._stream().wait_event(self._event)
+        # From here on the memory is handed on in the order of the stream that waits.
+        self._dropped.detach()
+        return 0.0
+
+
+def _end_then_drop(event: Any, held: object) -> None:
+    event.synchronize()
+    del held
+
+
+class StreamChannels:
+    """To pinned memory and back, by a stream for each way. Streams wait, the process does not.
+
+    No memory is handed to another stream by the allocator: what leaves is held until the stream of the ops
+    waits for its copy, and what comes back is allocated in the order of that stream.
+    """
+
+    def __init__(self, device: torch.device) -> None:
+        self.device = device
+        self._cuda: Any = torch.cuda
+        self._out, self._back = self._cuda.Stream(device), self._cuda.Stream(device)
+
+    def reserve(self, size: int) -> PinnedMemory:
+        return PinnedMemory(size)
+
+    def out(self, source: torch.UntypedStorage, region: Any, offset: int, holder: object) -> _StreamCopy:
+        if region.read is not None:  # the call before may still read its place
+            self._out.wait_event(region.read)
+        there = region.bytes[offset : offset + source.nbytes()]
+        return self._copy(self._out, there, self._bytes_of(source), holder)
+
+    def back(self, region: Any, offset: int, target: torch.UntypedStorage, holder: object) -> _StreamCopy:
+        there = region.bytes[offset : offset + target.nbytes()]
+        copy = self._copy(self._back, self._bytes_of(target), there, holder)
+        region.note_read(self._back.record_event())
+        return copy
+
+    def _bytes_of(self, storage: torch.UntypedStorage) -> torch.Tensor:
+        return torch.empty(0, dtype=torch.uint8, device=self.device).set_(storage)
+
+    def _move(self, target: torch.Tensor, source: torch.Tensor) -> None:
+        target.copy_(source, non_blocking=True)
+
+    def _current(self) -> Any:
+        return self._cuda.current_stream(self.device)
+
+    def _copy(self, way: Any, target: torch.Tensor, source: torch.Tensor, holder: object) -> _StreamCopy:
+        # After the op that made it, or that had this memory before.
+        way.wait_event(self._current().record_event())
+        with self._cuda.stream(way):
+            self._move(target, source)
+        return _StreamCopy(self._current, way.record_event(), (target, source, holder))
+
+
 @cache
 def _file_channels(folder: Path) -> FileChannels:
     return FileChannels(folder)
+
+
+@cache
+def _stream_channels(device: torch.device) -> StreamChannels:
+    return StreamChannels(device)
 
 
 def channels_of(device: torch.device, folder: Path | None) -> Channels:
     """Of a device; one pair for the whole process. Raises UsageError where there are none."""
     if device.type == "cpu":
         return _file_channels(folder if folder is not None else folder_on_disk())
+    if folder is not None:
+        raise remat.UsageError(f"remat: host_dir= is for models on the CPU, this one is on {device}")
+    if device.type == "cuda":
+        return _stream_channels(device)
     raise remat.UsageError(f"remat: host=: there is none for a model on {device}")
 
 

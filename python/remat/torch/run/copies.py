@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import itertools
 import threading
-import weakref
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal, NamedTuple
@@ -19,6 +18,7 @@ import torch
 
 import remat
 
+from ..base.ends import when_gone
 from ..base.errors import HostMemoryError
 from ..base.private import keeps_graph
 from ..base.units import exact_bytes
@@ -120,7 +120,7 @@ class Lease:
 
     def __init__(self, region: Region, give_back: Callable[[Region], None]) -> None:
         self.region = region
-        weakref.finalize(self, give_back, region).atexit = False
+        when_gone(self, give_back, region)
 
 
 class _Away(NamedTuple):
@@ -180,7 +180,7 @@ class Copies:
             # The storage holds the array: both end together.
             array = np.array([number])
             self._calls[number] = call
-            weakref.finalize(array, self._calls.pop, number, None).atexit = False
+            when_gone(array, self._calls.pop, number, None)
             return torch.from_numpy(array)
 
         return token_of_call

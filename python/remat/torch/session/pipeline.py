@@ -16,7 +16,6 @@ import remat
 
 from ..base.progress import ProgressLine, progress_line
 from ..base.step import OutputUse, StepGraph
-from ..cost.bandwidth import measured_host
 from ..cost.profile import run_alone
 from ..plan.cache import PlanCache
 from ..plan.options import Options
@@ -25,6 +24,7 @@ from ..plan.planning import count_saved, plan_step
 from ..plan.problem import Problem
 from ..plan.report import PlanReport
 from ..plan.store import Store
+from ..run.bandwidth import measured_host
 from ..run.channels import Channels, channels_of
 from ..run.copies import Copies, HostPool, lay_out
 from ..run.rewrite import Halves, rewrite

@@ -14,7 +14,7 @@ import torch
 import remat
 
 from ..base.units import format_bytes
-from ..run.channels import Channels, Copy, Region, synchronize
+from .channels import Channels, Copy, Region, synchronize
 
 log = logging.getLogger("remat.torch")
 
@@ -99,7 +99,14 @@ def _ops(device: torch.device) -> Iterator[Callable[[], object]]:
     """Runs an op that is bound by memory and one that is not, in turns."""
     a, b = (torch.ones(512, 512, device=device) for _ in range(2))
     wide = torch.ones(1 << 20, device=device)
-    yield lambda: (torch.mm(a, b), wide.add_(1))
+
+    def run_one() -> None:
+        torch.mm(a, b)
+        wide.add_(1)
+        if device.type == "cuda":  # else ops pile up while copies run
+            torch.cuda.current_stream(device).synchronize()
+
+    yield run_one
 
 
 @contextmanager
