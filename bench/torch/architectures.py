@@ -198,7 +198,7 @@ def host_table(z: Zoo, setting: Setting, budgets: Sequence[str], host: str) -> l
             eager_s, planned_s = alternate([eager, subject], setting.steps, elapsed=True)
             row |= {f"{key}eager_s": eager_s, f"{key}ratio": planned_s / eager_s}
             if where is not None:
-                row["really_stalled"] = part.traffic.stalled / part.traffic.calls / eager_s
+                row["really_stalled"] = part.traffic.stalled / max(1, part.traffic.calls) / eager_s
         rows.append(row)
     return rows
 

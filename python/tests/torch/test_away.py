@@ -110,7 +110,8 @@ def test_copies_at_any_time_of_any_plan_equal_eager(name: str, seed: int, slow) 
     assert step_peak(fitted, inputs) == pytest.approx(fitted.remat.predicted_peak, rel=1e-4)
 
 
-def test_the_device_is_waited_for_and_the_report_says_for_how_long(slow) -> None:
+def test_the_device_is_waited_for_and_the_report_says_for_how_long(slow, caplog) -> None:
+    caplog.set_level("DEBUG", logger="remat.torch")
     model, inputs = case("mlp").build()
     fitted = fit_copying(model, inputs, "60%")
     (part, *_) = fitted.remat.parts
@@ -125,6 +126,8 @@ def test_the_device_is_waited_for_and_the_report_says_for_how_long(slow) -> None
     assert sum(sizes) == 2 * (part.copied_out + part.copied_in)
     assert part.traffic.stalled > 0.02
     assert part.host_peak > 0
+    assert "calls copied" in caplog.messages[-1]
+    assert part.copied_so_far() == caplog.messages[-1]
     text = str(part)
     assert "copied_out = " in text
     assert "stalled_measured = " in text
@@ -295,6 +298,19 @@ def test_a_folder_that_does_not_exist_is_an_error_of_fit(tmp_path) -> None:
         fit_copying(model, inputs, "60%", host_dir=tmp_path / "nowhere")
 
 
+def test_the_child_of_a_process_that_forks_has_places_of_its_own(tmp_path, monkeypatch) -> None:
+    pool = HostPool(channels.FileChannels(tmp_path), 5000)
+    first, second = pool.lease(1000), pool.lease(1000)
+    del second
+    assert (pool.bytes_used, pool.bytes_free()) == (1000, 1000)
+    parent = os.getpid()
+    monkeypatch.setattr(os, "getpid", lambda: parent + 1)
+    own = pool.lease(900)
+    assert own.region.size == 900
+    del first  # the parent's
+    assert (pool.bytes_used, pool.bytes_free()) == (900, 0)
+
+
 KILLED = """
 import sys, time, torch
 sys.path[:0] = {path!r}
@@ -450,6 +466,7 @@ def test_gradients_that_end_in_the_backward_go_with_copies(slow) -> None:
 @pytest.mark.parametrize(
     ("options", "message"),
     [
+        ({"host": True}, r"host must be a bandwidth .*, not True"),
         ({"host": "fast"}, r'host must be a bandwidth \("25GB/s"\), a remat.Host or "auto", not .fast.'),
         ({"host": HOST, "executor": "inductor"}, r'host= needs executor="boxed"'),
         ({"host": HOST, "order": "free"}, r'host= needs order="fixed"'),

@@ -77,6 +77,8 @@ def as_host(host: remat.Host | float | str) -> remat.Host:
     if isinstance(host, remat.Host):
         return host
     try:
+        if isinstance(host, bool):
+            raise TypeError("a truth value")
         return remat.Host(out=host, in_=host)
     except (remat.RematError, TypeError) as error:
         raise remat.UsageError(

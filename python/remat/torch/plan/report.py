@@ -164,6 +164,14 @@ class PlanReport:
             f"{1e3 * self.stalled:.1f} ms stalled, "
         )
 
+    def copied_so_far(self) -> str:
+        """One line: what the copies of all calls really came to."""
+        traffic = self.traffic
+        return (
+            f"{self.name}: {traffic.calls} calls copied {format_bytes(traffic.out)} out and "
+            f"{format_bytes(traffic.back)} back, ops waited {1e3 * traffic.stalled:.1f} ms for it"
+        )
+
     def came_to(self) -> str:
         """For who waited."""
         return (

@@ -8,6 +8,7 @@ and its place on the host is free as soon as no copy uses it.
 from __future__ import annotations
 
 import itertools
+import os
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -69,15 +70,24 @@ class HostPool:
         self.channels, self.budget = channels, budget
         self._free: list[Region] = []
         self.bytes_used = 0
+        self._process = os.getpid()
         # Collecting garbage may give a region back while this thread takes one.
         self._lock = threading.RLock()
 
     def lease(self, size: int) -> Lease:
         """Raises HostMemoryError."""
         with self._lock:
+            if self._process != os.getpid():
+                self._start_anew()
             region = self._known(size) or self._new(size)
             self.bytes_used += region.size
-        return Lease(region, self._give_back)
+            process = self._process
+        return Lease(region, lambda given: self._give_back(given, process))
+
+    def _start_anew(self) -> None:
+        """In the child of a process that forked: a mapped file is the parent's too."""
+        self._free.clear()
+        self.bytes_used, self._process = 0, os.getpid()
 
     def _known(self, size: int) -> Region | None:
         fitting = [region for region in self._free if region.size >= size]
@@ -99,10 +109,11 @@ class HostPool:
             )
         return self.channels.reserve(size)
 
-    def _give_back(self, region: Region) -> None:
+    def _give_back(self, region: Region, process: int) -> None:
         with self._lock:
-            self.bytes_used -= region.size
-            self._free.append(region)
+            if self._process == process:
+                self.bytes_used -= region.size
+                self._free.append(region)
 
     def bytes_free(self) -> int:
         """Of regions that wait for the next call."""

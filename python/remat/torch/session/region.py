@@ -338,6 +338,8 @@ class Region:
         if worth and self.shared.options.plan is None:
             self.shared.flight.plan_anew()
         self.shared.watch.backward_done(planned.report, device)
+        if planned.report.host is not None:
+            log.debug("%s", planned.report.copied_so_far())
 
     def _surprise(self, what: str) -> None:
         log.warning("%s, for the first time; the budget is kept for that from the next step on", what)
