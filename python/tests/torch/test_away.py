@@ -463,6 +463,22 @@ def test_gradients_that_end_in_the_backward_go_with_copies(slow) -> None:
     assert all(p.equal(q) for p, q in zip(model.parameters(), twin.parameters(), strict=True))
 
 
+def test_where_no_plan_with_a_host_is_found_one_without_copies_is_taken(monkeypatch) -> None:
+    plan = remat.plan
+
+    def plan_badly(*args: object, host: object = None, **effort: object) -> remat.PlanResult:
+        if host is not None:
+            effort |= {"time_limit": None, "work_limit": 1}
+        return plan(*args, host=host, **effort)
+
+    monkeypatch.setattr(remat, "plan", plan_badly)
+    model, inputs = case("encoder").build()
+    fitted = fit(model, inputs, "70%", host=HOST, accumulate=False)
+    (part,) = fitted.remat.parts
+    assert part.plan.copies == []
+    assert part.recomputed_steps > 0
+
+
 @pytest.mark.parametrize(
     ("options", "message"),
     [

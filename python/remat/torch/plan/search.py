@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import remat
 from remat.planning import Effort
 
@@ -36,8 +38,18 @@ def search(
     graph: remat.Graph, target: int, options: Options, progress: ProgressLine | None = None
 ) -> remat.PlanResult:
     """A plan for one graph within `target` bytes. Where the clock alone stops the search before it has one,
-    the first plan, or what a search for the least peak finds.
+    the first plan, or what a search for the least peak finds; with a host also one that copies nothing.
     """
+    found = _search(graph, target, options, progress)
+    if options.host is None or found.plan is not None or found.status == "infeasible":
+        return found
+    without = _search(graph, target, replace(options, host=None), progress)
+    return found if without.plan is None else without
+
+
+def _search(
+    graph: remat.Graph, target: int, options: Options, progress: ProgressLine | None
+) -> remat.PlanResult:
     effort = options.effort()
     if options.time_limit is None and options.work_limit is None:
         effort["time_limit"] = seconds_for(graph)
