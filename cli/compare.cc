@@ -4,6 +4,7 @@
 
 #include "commands.h"
 #include "common.h"
+#include "host.h"
 #include "people.h"
 #include "progress.h"
 #include "remat/bounds.h"
@@ -18,6 +19,7 @@ struct CompareCommand {
   std::vector<std::string> names;
   bool json = false;
   EffortOptions effort;
+  HostOptions host;
 
   int run();
 };
@@ -38,7 +40,11 @@ struct Row {
     row["overhead_percent"] =
         shown ? Report(100 * overhead(*problem.graph, result->cost.duration)) : Report(nullptr);
     row["peak"] = shown ? Report(result->cost.peak.count()) : Report(nullptr);
-    const bool over = shown && result->cost.peak > problem.budget;
+    if (problem.host) {
+      row["stalled"] = shown ? Report(result->cost.traffic.stalled.count()) : Report(nullptr);
+      row["bytes_out"] = shown ? Report(result->cost.traffic.out.count()) : Report(nullptr);
+    }
+    const bool over = shown && !within_budget(problem, result->cost);
     if (for_people && over) row["status"] = "over budget";
     if (!for_people) row["over_budget"] = shown ? Report(over ? "yes" : "no") : Report(nullptr);
     row["peak_bound"] = ran ? Report(result->peak_bound.peak.count()) : Report(nullptr);
@@ -96,6 +102,7 @@ int CompareCommand::run() {
   problem.graph = &loaded.graph;
   problem.order = parse_order(order);
   problem.budget = parse_budget(budget, keep_all_peak, floor_bound(loaded.graph).peak);
+  problem.host = host.read(loaded.graph, graph);
   if (!out_dir.empty()) create_folder(out_dir);
   for (const std::string& name : names) {
     if (out_dir.empty()) break;
@@ -146,6 +153,7 @@ void add_compare(CLI::App& app, Action& action) {
       ->type_name("A,B,...");
   declare_order(*sub, command->order);
   command->effort.declare(*sub);
+  command->host.declare(*sub);
   add_output(*sub, "--out-dir", command->out_dir,
              "write each plan to DIR/PLANNER.json, or PLANNER.over_budget.json")
       ->type_name("DIR");

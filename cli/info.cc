@@ -4,6 +4,7 @@
 
 #include "commands.h"
 #include "common.h"
+#include "host.h"
 #include "remat/bounds.h"
 
 namespace remat::cli {
@@ -71,9 +72,11 @@ struct InfoCommand {
   std::string graph;
   std::size_t top = 10;
   bool json = false;
+  HostOptions host;
 
   int run() const;
   void add_bounds(Report& report, const Graph& g) const;
+  void add_host(Report& report, const Graph& g, const Host& link, Bytes keep_all_peak) const;
   void add_peak(Report& report, const Graph& g, const Simulation& cost) const;
 };
 
@@ -88,6 +91,36 @@ void InfoCommand::add_bounds(Report& report, const Graph& g) const {
     report["peak_lower_bound_free_order"] = free.peak.count();
     report["peak_bound_argument_free_order"] = free.argument;
   }
+}
+
+/// What the channels move while every op runs once, and what is proved with them and without.
+void InfoCommand::add_host(Report& report, const Graph& g, const Host& link, Bytes keep_all_peak) const {
+  constexpr std::int64_t kWork = 20'000'000;
+  const auto moved = [&](std::int64_t rate) {
+    return static_cast<std::int64_t>(Wide{g.base_duration.count()} * rate / units_per_second(g).value());
+  };
+  report["host_moves_out"] = moved(link.out);
+  report["host_moves_in"] = moved(link.in);
+  Report rows = Report::array();
+  const auto percent = [&](const Host* with, Bytes budget) {
+    Limits limits;
+    limits.set_work(kWork);
+    const PeakBound least = with ? host_peak_bound(g) : best_peak_bound(g, OrderMode::kFixed);
+    if (budget < least.peak) return Report(nullptr);
+    const DurationBound bound = with ? host_duration_bound(g, budget, OrderMode::kFixed, *with, limits)
+                                     : cheap_duration_bound(g, budget, OrderMode::kFixed);
+    return Report(100 * overhead(g, bound.duration));
+  };
+  for (const std::int64_t share : {80, 60, 50, 40, 30, 20}) {
+    const Bytes budget(keep_all_peak.count() / 100 * share);
+    Report row;
+    row["budget_percent"] = share;
+    row["budget"] = budget.count();
+    row["least_overhead_percent"] = percent(nullptr, budget);
+    row["with_host_percent"] = percent(&link, budget);
+    rows.push_back(std::move(row));
+  }
+  report["bounds_with_host"] = std::move(rows);
 }
 
 void InfoCommand::add_peak(Report& report, const Graph& g, const Simulation& cost) const {
@@ -132,6 +165,7 @@ void InfoCommand::add_peak(Report& report, const Graph& g, const Simulation& cos
 int InfoCommand::run() const {
   const LoadedGraph loaded = load_and_warn(graph);
   const Graph& g = loaded.graph;
+  const std::optional<Host> link = host.read(g, graph);
   const Simulation cost = simulate(g, keep_all_plan(g));
   Bytes total;
   for (Bytes bytes : g.bytes) total += bytes;
@@ -150,6 +184,7 @@ int InfoCommand::run() const {
   add_bounds(report, g);
   report["base_duration"] = g.base_duration.count();
   report["time_unit"] = g.time_unit.empty() ? Report(nullptr) : Report(g.time_unit);
+  if (link) add_host(report, g, *link, cost.peak);
   add_peak(report, g, cost);
   Shares duration;
   for (OpId op : g.ops()) duration.add(std::string(g.op_kind[op]), g.duration[op].count());
@@ -165,6 +200,7 @@ void add_info(CLI::App& app, Action& action) {
   CLI::App* sub = app.add_subcommand("info", "sizes, keep-all peak, floor, what fills the peak");
   sub->add_option("GRAPH", command->graph, "remat.graph or node-link JSON")->required();
   add_whole(*sub, "--top", command->top, 0, 1'000'000'000, "rows of each table (default: 10)");
+  command->host.declare(*sub);
   sub->add_flag("--json", command->json, "print one JSON object");
   sub->callback([command, &action] { action = [command] { return command->run(); }; });
 }

@@ -7,6 +7,7 @@
 
 #include "commands.h"
 #include "common.h"
+#include "host.h"
 #include "progress.h"
 #include "remat/error.h"
 #include "remat/keep_all.h"
@@ -19,6 +20,7 @@ struct SweepCommand {
   SweepOptions sweep;
   bool json = false, csv = false;
   EffortOptions effort;
+  HostOptions host;
 
   int run();
   Report row(const SweepPoint& point, const Graph& graph_read, Bytes keep_all_peak) const;
@@ -36,6 +38,8 @@ Report SweepCommand::row(const SweepPoint& point, const Graph& graph_read, Bytes
       found ? Report(100 * overhead(graph_read, result.cost.duration)) : Report(nullptr);
   row["duration"] = found ? Report(result.cost.duration.count()) : Report(nullptr);
   row["duration_lower_bound"] = result.duration_bound.duration.count();
+  if (sweep.host) row["stalled"] = found ? Report(result.cost.traffic.stalled.count()) : Report(nullptr);
+  if (sweep.host) row["bytes_out"] = found ? Report(result.cost.traffic.out.count()) : Report(nullptr);
   row["status"] = to_string(result.status);
   row["planner"] = result.planner;
   row["knee"] = point.knee ? "knee" : "";
@@ -81,6 +85,7 @@ int SweepCommand::run() {
   const LoadedGraph loaded = load_and_warn(graph);
   sweep.order = parse_order(order);
   sweep.plan = effort.plan;
+  sweep.host = host.read(loaded.graph, graph);
   if (!out_dir.empty()) {
     create_folder(out_dir);
     refuse_inputs_named_as_budgets(out_dir);
@@ -99,7 +104,9 @@ int SweepCommand::run() {
   for (const SweepPoint& point : result.points) {
     rows.push_back(row(point, loaded.graph, result.keep_all_peak));
     if (out_dir.empty() || !point.result.plan) continue;
-    save_plan(make_record({&loaded.graph, point.budget, sweep.order}, point.result, effort.plan.seed),
+    Problem problem{&loaded.graph, point.budget, sweep.order};
+    problem.host = sweep.host;
+    save_plan(make_record(problem, point.result, effort.plan.seed),
               std::filesystem::path(out_dir) / (std::to_string(point.budget.count()) + ".json"));
   }
   const int code = result.stopped_by == StoppedBy::kInterrupted ? kInterrupted : kOk;
@@ -137,6 +144,7 @@ void add_sweep(CLI::App& app, Action& action) {
             "number of budgets (default: 20)");
   declare_order(*sub, command->order);
   command->effort.declare(*sub);
+  command->host.declare(*sub);
   add_output(*sub, "--out-dir", command->out_dir, "write the plan of each point to DIR/BUDGET.json")
       ->type_name("DIR");
   sub->add_flag("--json", command->json, "print one JSON object");

@@ -37,7 +37,7 @@ PeakBound best_peak_bound(const Graph& graph, OrderMode order);
 
 /// A lower bound on the duration of every plan within a budget, in the order that it was asked for.
 struct DurationBound {
-  std::string argument;  ///< "base", "cut", "retention", "stage_lp", "stage_milp"
+  std::string argument;  ///< "base", "cut", "retention", "offload", "stage_lp", "stage_milp"
   Duration duration;
 };
 
@@ -50,6 +50,16 @@ DurationBound cheap_duration_bound(const Graph& graph, Bytes budget, OrderMode o
 /// the models, and the bound never exceeds it. With a work limit and no time limit it is repeatable.
 DurationBound best_duration_bound(const Graph& graph, Bytes budget, OrderMode order,
                                   std::optional<Duration> known, Limits& limits);
+
+/// Bounds that hold for plans with copies to a host, too; those above do not: a value on the host is neither
+/// in memory nor made again. The floor of the ops alone: an op has its inputs and outputs on the device.
+/// (Kept outputs need not be there together before the last step has ended.)
+PeakBound host_peak_bound(const Graph& graph);
+
+/// Fixed order: the best of the relaxations at some scarce moments, with the host as a third choice; at least
+/// every op once. Free order: every op once.
+DurationBound host_duration_bound(const Graph& graph, Bytes budget, OrderMode order, const Host& host,
+                                  Limits& limits);
 
 /// What was proved about a plan, and a faster one where one was found on the way.
 struct Proof {

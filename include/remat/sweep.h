@@ -18,6 +18,7 @@ struct SweepOptions {
   OrderMode order = OrderMode::kFixed;
   int points = 20;  ///< budgets, evenly spaced from the smallest peak found to the keep-all peak
   PlanOptions plan;
+  std::optional<Host> host = std::nullopt;  ///< that plans may copy values to
 };
 
 /// The best plan known at one budget, and the best bound.
@@ -39,8 +40,10 @@ struct SweepResult {
 /// Plans at every budget with one store: a plan found at one budget is a start at every other and counts at
 /// every larger one, so that more memory is never slower. The knee is the point farthest below the chord
 /// from the first to the last point, both axes scaled to [0, 1]. With a limit reached the points that are
-/// known so far come back. Throws UsageError for a planner that does not support the graph, and for fewer
-/// points than kLeastPoints or more than kMostPoints.
+/// known so far come back. With a host the budgets go down to the floor of the ops, those that no plan was
+/// found for are left out, and the store, which knows no plans with copies, is not asked. Throws UsageError
+/// for a planner that does not support the graph, and for fewer points than kLeastPoints or more than
+/// kMostPoints.
 SweepResult sweep(const Graph& graph, const SweepOptions& options, Limits& limits, PlanStore& store);
 
 }  // namespace remat

@@ -13,7 +13,7 @@ namespace {
 BoundSweep sweep(const Question& question, int points, const std::string& planner, const Effort& effort,
                  nb::handle progress) {
   const Graph& graph = *question.problem.graph;
-  const SweepOptions options{planner, question.problem.order, points, effort.options};
+  const SweepOptions options{planner, question.problem.order, points, effort.options, question.problem.host};
   find_planner(planner);
   BoundSweep outcome{planner, options.order, graph.base_duration, {}, {}};
   PlannerThread thread;
@@ -22,7 +22,8 @@ BoundSweep sweep(const Question& question, int points, const std::string& planne
   PlanStore& store = effort.work_limit ? own : plan_store();
   thread.run([&] { outcome.result = remat::sweep(graph, options, thread.limits(), store); }, progress);
   for (const SweepPoint& point : outcome.result.points) {
-    const Problem problem{&graph, point.budget, options.order};
+    Problem problem{&graph, point.budget, options.order};
+    problem.host = options.host;
     outcome.points.push_back({point.budget, make_record(problem, point.result, effort.options.seed),
                               point.result.duration_bound, point.knee});
   }

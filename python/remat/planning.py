@@ -124,7 +124,14 @@ def plan(
     return result
 
 
-def sweep(graph: Graph, points: int = 20, planner: str = "auto", **effort: Unpack[Effort]) -> SweepResult:
+def sweep(
+    graph: Graph,
+    points: int = 20,
+    planner: str = "auto",
+    *,
+    host: Host | float | str | None = None,
+    **effort: Unpack[Effort],
+) -> SweepResult:
     """Overhead against memory, from the keep-all peak down to the smallest peak found, in one run.
 
     Plans are shared between the budgets: overhead never falls as the budget falls. The limits hold for the
@@ -133,13 +140,15 @@ def sweep(graph: Graph, points: int = 20, planner: str = "auto", **effort: Unpac
     Args:
         graph: what to plan.
         points: how many budgets, 2 to 1000, evenly spaced.
+        host: as in :func:`plan`. The budgets then go down to the floor of the ops, and those that no plan was
+            found for are left out.
 
     The others are those of :func:`plan`.
 
     Raises:
         UsageError: an unknown planner or option, or a number of points outside [2, 1000].
     """
-    question, limits, progress = asked("sweep", graph, None, effort)
+    question, limits, progress = asked("sweep", graph, None, effort, host=host)
     return _core.sweep(question, points, planner, limits, progress)
 
 

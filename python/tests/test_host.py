@@ -97,3 +97,34 @@ def test_a_plan_with_a_host_copies_where_that_is_cheaper() -> None:
     assert remat.check(graph, with_host.plan).duration == 9
     with pytest.raises(remat.UsageError, match="do not go together"):
         remat.plan(graph, 6, host="4MB/s", budget_on="arena")
+
+
+def test_a_sweep_with_a_host_goes_below_what_plans_without_one_reach() -> None:
+    graph = example()
+    fast = remat.sweep(graph, 3, host="1GB/s", work_limit=20_000, time_limit=None)
+    without = remat.sweep(graph, 3, work_limit=20_000, time_limit=None)
+    assert [point.budget for point in fast.points] == [7, 6]
+    assert fast.smallest_peak == without.smallest_peak == 6
+    overheads = [point.overhead for point in fast.points]
+    assert overheads == sorted(overheads)
+    assert fast.points[-1].duration < without.points[-1].duration
+    assert fast.points[-1].plan.host == remat.Host("1GB/s", "1GB/s")
+    assert fast.points[-1].plan.copies
+
+
+def test_the_planners_for_comparison_need_a_host() -> None:
+    graph = example()
+    with pytest.raises(remat.UsageError, match="it needs a host"):
+        remat.plan(graph, 6, "offload_only")
+    alone = remat.plan(graph, 6, "offload_only", host="1GB/s", work_limit=2000, check=True)
+    assert alone.plan is not None
+    assert len(alone.plan.steps) == graph.num_ops
+
+
+def test_the_stub_has_every_public_name_of_a_host() -> None:
+    from pathlib import Path
+
+    stub = Path(remat._core.__file__).parent / "_core.pyi"
+    text = stub.read_text().split("class Host:")[1].split("\nclass ")[0]
+    for name in (name for name in vars(remat.Host) if not name.startswith("_")):
+        assert f"def {name}(self)" in text

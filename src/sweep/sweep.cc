@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "base/numbers.h"
+#include "bounds/host.h"
 #include "remat/error.h"
 #include "remat/keep_all.h"
 
@@ -16,15 +17,16 @@ class Sweeper {
 
   SweepResult run() {
     result_.keep_all_peak = keep_all_peak(graph_);
-    result_.peak_bound = best_peak_bound(graph_, options_.order);
-    store_.add(graph_, options_.order, keep_all_plan(graph_));
-    improve_smallest_peak();
+    result_.peak_bound = options_.host ? host_peak_bound(graph_) : best_peak_bound(graph_, options_.order);
+    learn(keep_all_plan(graph_));
+    if (!options_.host) improve_smallest_peak();
     lay_out_budgets();
     // From large to small budgets, so that each start is a plan that nearly fits; the second pass starts
     // from what the first one found on both sides.
-    for (int pass = 0; pass < 2; ++pass) {
+    const int passes = options_.host ? 1 : 2;
+    for (int pass = 0; pass < passes; ++pass) {
       for (std::size_t i = 0; i < result_.points.size() && !limits_.reached(); ++i) {
-        const auto left = (2 - pass) * result_.points.size() - i;
+        const auto left = at(passes - pass) * result_.points.size() - i;
         improve(result_.points[i], 1.0 / real(left));
       }
     }
@@ -38,7 +40,23 @@ class Sweeper {
  private:
   PlanResult ask(Problem problem, Limits& share) {
     problem.peak_bound = &result_.peak_bound;
-    return make_plan_from(store_, problem, options_.planner, options_.plan, share);
+    if (!options_.host) return make_plan_from(store_, problem, options_.planner, options_.plan, share);
+    problem.host = options_.host;
+    PlanResult result = make_plan(problem, options_.planner, options_.plan, share);
+    if (result.plan) learn(*result.plan);
+    return result;
+  }
+
+  void learn(const Plan& plan) {
+    if (!options_.host) return store_.add(graph_, options_.order, plan);
+    found_.push_back({simulate(graph_, plan, &*options_.host), plan});
+  }
+
+  /// By falling peak and rising duration, or by rising duration alone.
+  std::vector<PlanStore::Entry> known() {
+    if (!options_.host) return store_.all(graph_, options_.order);
+    std::ranges::stable_sort(found_, {}, [](const PlanStore::Entry& one) { return one.cost.duration; });
+    return found_;
   }
 
   void improve_smallest_peak() {
@@ -47,7 +65,7 @@ class Sweeper {
   }
 
   void lay_out_budgets() {
-    const Bytes low = store_.all(graph_, options_.order).back().cost.peak;
+    const Bytes low = options_.host ? result_.peak_bound.peak : known().back().cost.peak;
     const Bytes high = result_.keep_all_peak;
     const std::int64_t last = std::max(1, options_.points - 1);
     for (std::int64_t i = 0; i <= last; ++i) {
@@ -74,11 +92,15 @@ class Sweeper {
 
   /// Each point gets the fastest plan of the whole run that fits it.
   void collect() {
-    const std::vector<PlanStore::Entry> known = store_.all(graph_, options_.order);
+    const std::vector<PlanStore::Entry> known = this->known();
+    result_.smallest_peak = result_.keep_all_peak;
+    for (const PlanStore::Entry& entry : known) {
+      result_.smallest_peak = std::min(result_.smallest_peak, entry.cost.peak);
+    }
     for (SweepPoint& point : result_.points) {
       PlanResult& result = point.result;
       const auto fastest = std::find_if(known.begin(), known.end(), [&](const PlanStore::Entry& entry) {
-        return entry.cost.peak <= point.budget;
+        return within_budget({.graph = &graph_, .budget = point.budget, .host = options_.host}, entry.cost);
       });
       result.plan.reset();
       if (fastest == known.end()) continue;
@@ -91,7 +113,7 @@ class Sweeper {
       const bool proved = result.cost.duration == result.duration_bound.duration;
       if (result.status != Status::kOptimal) result.status = proved ? Status::kOptimal : Status::kFeasible;
     }
-    result_.smallest_peak = known.back().cost.peak;
+    std::erase_if(result_.points, [](const SweepPoint& point) { return !point.result.plan; });
   }
 
   void mark_knee() {
@@ -119,6 +141,7 @@ class Sweeper {
   const SweepOptions& options_;
   Limits& limits_;
   PlanStore& store_;
+  std::vector<PlanStore::Entry> found_;  ///< with a host
   SweepResult result_;
 };
 
