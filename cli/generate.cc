@@ -124,7 +124,7 @@ void add_random_dag(CLI::App& generate, Action& action) {
 /// Options of a model as they stand on the command line.
 struct ModelTexts {
   TrainingOptions options;
-  std::string granularity = "op", optimizer = "none", durations = "unit", device;
+  std::string granularity = "op", optimizer = "none", durations = "unit", dtype = "fp32", device;
 };
 
 TrainingOptions finish(const ModelTexts& texts) {
@@ -137,6 +137,7 @@ TrainingOptions finish(const ModelTexts& texts) {
   TrainingOptions o = texts.options;
   o.granularity = kGranularities.at(texts.granularity);
   o.optimizer = kOptimizers.at(texts.optimizer);
+  if (texts.dtype == "bf16") o.dtype = DataType::kBf16;
   if (texts.durations == "roofline") {
     o.device = parse_device(texts.device.empty() ? "a100" : texts.device);
   } else if (!texts.device.empty()) {
@@ -185,6 +186,9 @@ void add_model(CLI::App& generate, Action& action, const ModelInfo& model) {
       ->capture_default_str();
   sub->add_option("--optimizer", texts->optimizer, "none, sgd, momentum or adam")
       ->check(CLI::IsMember({"none", "sgd", "momentum", "adam"}))
+      ->capture_default_str();
+  sub->add_option("--dtype", texts->dtype, "fp32 or bf16 (two bytes, tensor cores)")
+      ->check(CLI::IsMember({"fp32", "bf16"}))
       ->capture_default_str();
   sub->add_option("--durations", texts->durations, "unit or roofline (nanoseconds)")
       ->check(CLI::IsMember({"unit", "roofline"}))

@@ -77,6 +77,10 @@ enum class Granularity {
   kPrimitive,  ///< a node of a TensorFlow 1 graph, bookkeeping included (docs/generate.md)
 };
 
+/// kBf16: parameters, activations and gradients of two bytes, products on tensor cores; moments and running
+/// statistics, and what updates them, keep four.
+enum class DataType { kFloat32, kBf16 };
+
 /// kNone keeps the gradients; the others keep what they update.
 enum class Optimizer { kNone, kSgd, kMomentum, kAdam };
 
@@ -86,6 +90,7 @@ struct Device {
   double flops_per_second = 1e12;  ///< peak, 32-bit floats
   double bytes_per_second = 1e11;  ///< memory bandwidth
   double launch_seconds = 0;
+  double bf16_flops_per_second = 0;  ///< peak of the tensor cores, 16-bit floats; 0: it has none
 };
 std::span<const Device> devices();
 /// "a100", or "flops=19.5e12,bandwidth=1.5e12,launch=4e-6" (launch may be left out). Throws UsageError.
@@ -124,6 +129,7 @@ struct TrainingOptions {
   ModelSettings settings;
   Granularity granularity = Granularity::kOp;
   Optimizer optimizer = Optimizer::kNone;
+  DataType dtype = DataType::kFloat32;
   std::optional<Device> device;     ///< none: every op takes one unit
   bool random_recomputable = true;  ///< false: ops that draw random numbers must not run twice
 };

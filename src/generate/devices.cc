@@ -9,14 +9,14 @@
 namespace remat {
 
 std::span<const Device> devices() {
-  // Peak rates of the vendors' data sheets, 32-bit floats without tensor cores.
+  // Peak rates of the vendors' data sheets: 32-bit floats without tensor cores, and bf16 with them (dense).
   static const std::array<Device, 6> kDevices{{
       {"cpu", 1e12, 1e11, 0},
       {"p100", 9.3e12, 0.732e12, 4e-6},
       {"v100", 15.7e12, 0.9e12, 4e-6},
-      {"a100", 19.5e12, 2.039e12, 4e-6},
-      {"h100", 66.9e12, 3.35e12, 4e-6},
-      {"h200", 66.9e12, 4.8e12, 4e-6},
+      {"a100", 19.5e12, 2.039e12, 4e-6, 312e12},
+      {"h100", 66.9e12, 3.35e12, 4e-6, 989e12},
+      {"h200", 66.9e12, 4.8e12, 4e-6, 989e12},
   }};
   return kDevices;
 }

@@ -161,6 +161,7 @@ std::string graph_name(const TrainingOptions& o, std::string_view variant, const
   add("s", s.sequence);
   if (o.granularity == Granularity::kLayer) name += "_layers";
   if (o.granularity == Granularity::kPrimitive) name += "_primitives";
+  if (o.dtype == DataType::kBf16) name += "_bf16";
   return name;
 }
 
@@ -175,6 +176,45 @@ std::span<const ModelInfo> models() {
   return kModels;
 }
 
+namespace {
+
+/// The rate of products in the type: that of the tensor cores, or of a device of one's own as it is given.
+Device in_bf16(Device device) {
+  const bool is_known =
+      std::ranges::any_of(devices(), [&](const Device& one) { return one.name == device.name; });
+  if (device.bf16_flops_per_second > 0) {
+    device.flops_per_second = device.bf16_flops_per_second;
+  } else if (is_known) {
+    std::string have;
+    for (const Device& one : devices()) {
+      if (one.bf16_flops_per_second > 0) have += (have.empty() ? "" : ", ") + one.name;
+    }
+    throw UsageError("device '" + device.name + "' has no rate for bf16; these have: " + have +
+                     ", and flops=F,bandwidth=B takes any");
+  }
+  return device;
+}
+
+/// Two bytes in place of four: all but moments and running statistics, and what an op that reads such makes
+/// beside its first output.
+void make_bf16(Program& program) {
+  IndexVector<Tensor, bool> is_wide(program.tensors.size(), false);
+  for (Tensor t : program.tensors.ids()) is_wide[t] = program.tensors[t].role == generate::Role::kState;
+  for (generate::Node n : program.nodes.ids()) {
+    const bool reads_state = std::ranges::any_of(
+        program.inputs[n], [&](Tensor t) { return program.tensors[t].role == generate::Role::kState; });
+    if (!reads_state) continue;
+    for (Tensor t : program.outputs[n].subspan(1)) is_wide[t] = true;
+  }
+  constexpr std::int8_t kFloat32 = 4, kBf16 = 2;
+  for (Tensor t : program.tensors.ids()) {
+    std::int8_t& bytes = program.tensors[t].element_bytes;
+    if (bytes == kFloat32 && !is_wide[t]) bytes = kBf16;
+  }
+}
+
+}  // namespace
+
 Graph training_graph(const TrainingOptions& o) {
   const Row& model = find_model(o.model);
   const ModelInfo::Variant& variant = find_variant(model.info, o.variant);
@@ -183,8 +223,13 @@ Graph training_graph(const TrainingOptions& o) {
                                                            : generate::Dialect::kKernels);
   const Tensor loss = model.build(program, {settings, variant.name, o.optimizer != Optimizer::kNone});
   generate::finish_training(program, loss, o.optimizer);
+  std::optional<Device> device = o.device;
+  if (o.dtype == DataType::kBf16) {
+    make_bf16(program);
+    if (device) device = in_bf16(*device);
+  }
   return generate::lower(program, {graph_name(o, variant.name, settings),
-                                   o.granularity == Granularity::kLayer, o.random_recomputable, o.device});
+                                   o.granularity == Granularity::kLayer, o.random_recomputable, device});
 }
 
 }  // namespace remat

@@ -289,6 +289,34 @@ TEST(Cost, ReadsDevicesByNameAndByNumbers) {
   }
 }
 
+TEST(TrainingGraph, HasTwoBytesForAFloatInBf16AndKeepsMomentsAndRunningStatistics) {
+  TrainingOptions o;
+  o.model = "resnet";
+  o.variant = "cifar";
+  o.optimizer = Optimizer::kMomentum;
+  o.device = parse_device("a100");
+  const Graph wide = training_graph(o);
+  o.dtype = DataType::kBf16;
+  const Graph narrow = training_graph(o);
+  ASSERT_EQ(narrow.num_ops(), wide.num_ops());
+  EXPECT_EQ(narrow.name, wide.name + "_bf16");
+  int halved = 0, same = 0;
+  for (ValueId v : wide.values()) {
+    const bool is_half = narrow.bytes[v].count() * 2 == wide.bytes[v].count();
+    ASSERT_TRUE(is_half || narrow.bytes[v] == wide.bytes[v]) << v.index();
+    (is_half ? halved : same) += 1;
+    const bool is_moment = wide.value_name[v].find("moment") != std::string_view::npos;
+    if (is_moment) EXPECT_EQ(narrow.bytes[v], wide.bytes[v]) << wide.value_name[v];
+  }
+  EXPECT_GT(halved, 4 * same / 5);
+  EXPECT_GT(same, 0);
+  EXPECT_LT(narrow.base_duration, wide.base_duration);
+  o.device = parse_device("v100");
+  EXPECT_EQ(usage_error([&] { training_graph(o); }).substr(0, 38), "device 'v100' has no rate for bf16; th");
+  o.device = parse_device("flops=1e14,bandwidth=1e12");
+  EXPECT_GT(training_graph(o).base_duration, Duration());
+}
+
 TEST(TrainingGraph, NamesWhatItCannotMake) {
   const auto error = [](auto&& change) {
     TrainingOptions o;
