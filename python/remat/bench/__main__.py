@@ -45,9 +45,9 @@ def parse(arguments: list[str] | None) -> argparse.Namespace:
     """The command line."""
     parser = Parser(
         prog="remat bench",
-        description="Measures the tables and figures of four papers, with Remat beside them.",
+        description="Measures the tables and figures of four papers beside Remat, and plans with a host.",
     )
-    parser.add_argument("suite", choices=[*SUITES, "all"], help="which paper's, or all")
+    parser.add_argument("suite", choices=[*SUITES, "all"], help="which paper's, offload, or all")
     parser.add_argument(
         "--out",
         type=Path,

@@ -152,6 +152,7 @@ class Lab:
         objective: str = "time",
         order: str = "fixed",
         seed: int = 0,
+        host: str | None = None,
     ) -> Run:
         """Runs a planner, or reads what an earlier run with the same words found.
 
@@ -171,6 +172,8 @@ class Lab:
             "seed": seed,
             "work": int(seconds * WORK_PER_SECOND) if self.work and planner == "auto" else None,
         }
+        if host is not None:  # results of before there were hosts keep their names
+            asked["host"] = host
         digest = hashlib.sha256(json.dumps([asked, graph.origin], sort_keys=True).encode()).hexdigest()[:10]
         path = self.folder / self.suite / f"{graph.name}-{planner}-{digest}.json"
         if self.pending:

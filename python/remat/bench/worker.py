@@ -30,6 +30,7 @@ def outcome(run: dict[str, Any]) -> dict[str, Any]:
             planner=run["planner"],
             order=run["order"],
             objective=run["objective"],
+            host=run.get("host"),
             time_limit=None if run["work"] else run["limit"],
             work_limit=run["work"],
             seed=run["seed"],

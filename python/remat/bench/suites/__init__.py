@@ -1,4 +1,4 @@
-"""One file a paper: which graphs, which planners, which budgets, and how the tables read."""
+"""One file a paper, and one for plans with a host: graphs, planners, budgets, and how the tables read."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ from dataclasses import dataclass
 
 from remat.bench.lab import Lab
 from remat.bench.report import Section
-from remat.bench.suites import hiremate, kumar, kusumoto, moccasin
+from remat.bench.suites import hiremate, kumar, kusumoto, moccasin, offload
 
 
 @dataclass(frozen=True)
 class Suite:
-    """What measures a paper, and the seconds that it suggests for each published planner."""
+    """What measures, and the seconds that it suggests for each planner but `auto`."""
 
     measure: Callable[[Lab], Section]
     limit: float
@@ -23,4 +23,5 @@ SUITES = {
     "moccasin": Suite(moccasin.measure, 10),
     "hiremate": Suite(hiremate.measure, 10),
     "kusumoto": Suite(kusumoto.measure, 10),
+    "offload": Suite(offload.measure, 1),
 }
