@@ -93,6 +93,7 @@ struct Graph {
   Rows<OpId, OpId> after;  ///< must have run at least once before
   Rows<OpId, Over> over;   ///< outputs that may take the place of an input, by input
   TextColumn<OpId> op_name, op_kind, op_module;
+  TextColumn<OpId> op_source;  ///< "model.py:42", the line of the program that asked for the op
 
   std::vector<ValueId> graph_inputs;   ///< resident from start to end, ascending
   std::vector<ValueId> graph_outputs;  ///< kept values, ascending
@@ -115,6 +116,7 @@ struct OpSpec {
   std::string_view name;
   std::string_view kind = {};
   std::string_view module = {};
+  std::string_view source = {};  ///< "model.py:42"
   Duration duration = {};
   Bytes workspace = {};
   bool recomputable = true;

@@ -83,10 +83,12 @@ export interface GraphData {
   keep_all_peak: number;
   kinds: string[];
   modules: NamesData;
+  sources: NamesData;
   ops: {
     name: NamesData;
     kind: string;
     module: string;
+    source: string;
     phase: string;
     duration: string;
     workspace: string;

@@ -66,6 +66,8 @@ export class Graph {
   /** Which values' lives are alike: made by ops of one kind, at the same place. */
   readonly likes: Int32Array;
   private readonly opName: Names;
+  private readonly opSource: Int32Array;
+  private readonly sources: Names;
   private readonly valueName: Names;
   private readers_: Rows | null = null;
 
@@ -79,6 +81,8 @@ export class Graph {
     this.opKind = unpack(ops.kind);
     this.opModule = unpackDifferences(ops.module);
     this.opPhase = unpack(ops.phase);
+    this.opSource = unpackDifferences(ops.source);
+    this.sources = new Names(data.graph.sources);
     this.duration = unpack(ops.duration);
     this.workspace = unpack(ops.workspace);
     const inputCounts = unpack(ops.input_count);
@@ -125,6 +129,10 @@ export class Graph {
   }
   module(op: number): string {
     return this.modules[this.opModule[op]];
+  }
+  /** "model.py:42", where the capture knows it. */
+  source(op: number): string {
+    return this.sources.at(this.opSource[op]);
   }
   phase(op: number): string {
     return PHASES[this.opPhase[op]];

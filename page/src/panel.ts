@@ -36,6 +36,7 @@ export function stepHeading(plan: Plan, step: number, named: boolean, pinned: bo
       again ? h("span", { class: "tag again" }, again) : null,
     ),
     h("p", { class: "aside" }, aside(graph.kind(op), graph.module(op), graph.phase(op))),
+    graph.source(op) ? h("p", { class: "aside", id: "source" }, graph.source(op)) : null,
     h(
       "p",
       { class: "total", id: "total", "data-bytes": plan.memory[step] },
@@ -248,7 +249,7 @@ export function valueCard(plan: Plan, value: number, actions: CardActions): HTML
         {},
         "Made by ",
         h("b", {}, graph.op(op)),
-        ` (${aside(graph.kind(op), graph.module(op), graph.phase(op))})`,
+        ` (${aside(graph.kind(op), graph.module(op), graph.phase(op), graph.source(op))})`,
       ),
       h(
         "p",

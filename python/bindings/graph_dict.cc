@@ -160,6 +160,7 @@ nb::dict op_to_dict(const BoundOp& op) {
   if (!op.over.empty()) dict["over"] = over;
   if (!op.phase.empty()) dict["phase"] = op.phase;
   if (!op.module.empty()) dict["module"] = op.module;
+  if (!op.source.empty()) dict["source"] = op.source;
   if (op.forward_of) dict["forward_of"] = *op.forward_of;
   return dict;
 }

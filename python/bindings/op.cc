@@ -77,6 +77,8 @@ bool set_field(BoundOp& op, const std::string& field, nb::handle value, const st
     op.kind = to_text(value, what);
   else if (field == "module")
     op.module = to_text(value, what);
+  else if (field == "source")
+    op.source = to_text(value, what);
   else if (field == "recompute")
     op.recompute = to_text(value, what);
   else if (field == "after")
@@ -97,6 +99,7 @@ void add_op(GraphBuilder& builder, const BoundOp& op, const std::string& place) 
   spec.name = op.name;
   spec.kind = op.kind;
   spec.module = op.module;
+  spec.source = op.source;
   spec.duration = Duration(op.duration);
   spec.workspace = Bytes(op.workspace);
   spec.recomputable = choose(op.recompute, {"allowed", "never"}, place + ": 'recompute'") == 0;
@@ -121,6 +124,7 @@ BoundOp op_of(const Graph& graph, OpId id) {
   op.workspace = graph.workspace[id].count();
   op.kind = graph.op_kind[id];
   op.module = graph.op_module[id];
+  op.source = graph.op_source[id];
   op.recompute = graph.recomputable[id] ? "allowed" : "never";
   op.after = indices(graph.after[id]);
   op.phase = to_string(graph.phase[id]);
@@ -143,7 +147,7 @@ void bind_op(nb::module_& m) {
                    "outputs: collections.abc.Sequence[int], *, "
                    "workspace: int = 0, kind: str = '', module: str = '', recompute: str = 'allowed', "
                    "after: collections.abc.Sequence[int] = (), phase: str = '', forward_of: int | None = "
-                   "None, over: collections.abc.Sequence[tuple[int, int]] = ()) -> None"),
+                   "None, over: collections.abc.Sequence[tuple[int, int]] = (), source: str = '') -> None"),
            "`duration` in the graph's time unit, `workspace` in bytes, `inputs` and `outputs` as value "
            "indices,\n"
            "`after` and `forward_of` as op indices; `recompute` is \"allowed\" or \"never\"; `phase` is "
@@ -159,6 +163,7 @@ void bind_op(nb::module_& m) {
       .def_ro("workspace", &BoundOp::workspace, "Bytes needed only while it runs.")
       .def_ro("kind", &BoundOp::kind)
       .def_ro("module", &BoundOp::module)
+      .def_ro("source", &BoundOp::source, "The line that asked for it: \"model.py:42\".")
       .def_ro("recompute", &BoundOp::recompute, "\"allowed\" or \"never\".")
       .def_ro("after", &BoundOp::after, "Indices of ops that must have run before.")
       .def_ro("phase", &BoundOp::phase)

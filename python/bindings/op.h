@@ -13,7 +13,7 @@ struct BoundOp {
   std::int64_t duration = 0;
   std::vector<std::int64_t> inputs, outputs;
   std::int64_t workspace = 0;
-  std::string kind, module;
+  std::string kind, module, source;
   std::string recompute = "allowed";
   std::vector<std::int64_t> after;
   std::string phase;

@@ -124,7 +124,7 @@ struct GraphBuilder::State {
   std::vector<std::int64_t> forward_of;
   Rows<OpId, std::int64_t> inputs, outputs, after;
   Rows<OpId, std::array<std::int64_t, 2>> over;
-  std::unordered_map<std::string, OpId> kinds, modules;
+  std::unordered_map<std::string, OpId> kinds, modules, sources;
   std::vector<std::int64_t> graph_inputs, graph_outputs;
 
   template <class I>
@@ -213,6 +213,7 @@ std::int64_t GraphBuilder::add_op(const OpSpec& op) {
   append_text(g.op_name, op.name);
   append_shared(g.op_kind, s.kinds, op.kind);
   append_shared(g.op_module, s.modules, op.module);
+  append_shared(g.op_source, s.sources, op.source);
   g.workspace.push_back(op.workspace);
   g.recomputable.push_back(op.recomputable);
   g.phase.push_back(op.phase);

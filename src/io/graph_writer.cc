@@ -62,6 +62,7 @@ void append_op(std::string& text, const Graph& graph, OpId op) {
   if (!graph.over[op].empty()) append_over(text, graph.over[op]);
   append_text(text, "phase", to_string(graph.phase[op]));
   append_text(text, "module", graph.op_module[op]);
+  append_text(text, "source", graph.op_source[op]);
   if (graph.forward_of[op]) text += ",\"forward_of\":" + std::to_string(graph.forward_of[op].index());
   text += '}';
 }

@@ -94,6 +94,7 @@ class OpObject : public Object {
     optional("over", over_);
     optional("phase", phase_);
     optional("module", module_);
+    optional("source", source_);
     optional("forward_of", forward_of_);
   }
 
@@ -105,6 +106,7 @@ class OpObject : public Object {
       builder_->add_op({.name = name_.value,
                         .kind = kind_.value,
                         .module = module_.value,
+                        .source = source_.value,
                         .duration = Duration(duration_.value),
                         .workspace = Bytes(workspace_.value),
                         .recomputable = recompute_.value == 0,
@@ -131,7 +133,7 @@ class OpObject : public Object {
 
   GraphBuilder* builder_;
   std::int64_t count_ = 0;
-  Text name_, kind_, module_;
+  Text name_, kind_, module_, source_;
   Integer duration_, workspace_;
   IntegerList inputs_, outputs_, after_;
   OverPairs over_;

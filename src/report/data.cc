@@ -107,13 +107,14 @@ Json Writer::graph() const {
   graph["base_duration"] = graph_.base_duration.count();
   graph["resident"] = graph_.resident.count();
   graph["keep_all_peak"] = keep_all_peak(graph_).count();
-  Words kinds, modules;
+  Words kinds, modules, sources;
   std::vector<std::size_t> input_contexts;
-  Numbers kind, module, phase, duration, workspace, inputs, outputs, input_counts, output_counts, bytes,
+  Numbers kind, module, source, phase, duration, workspace, inputs, outputs, input_counts, output_counts, bytes,
       inputs_of_graph;
   for (OpId op : graph_.ops()) {
     kind.push_back(kinds.index(graph_.op_kind[op]));
     module.push_back(modules.index(graph_.op_module[op]));
+    source.push_back(sources.index(graph_.op_source[op]));
     phase.push_back(narrow<std::int64_t>(at(graph_.phase[op])));
     duration.push_back(graph_.duration[op].count());
     workspace.push_back(graph_.workspace[op].count());
@@ -130,10 +131,12 @@ Json Writer::graph() const {
   for (ValueId value : graph_.graph_inputs) inputs_of_graph.push_back(value.index());
   graph["kinds"] = kinds.words();
   graph["modules"] = names(modules.words());
+  graph["sources"] = names(sources.words());
   Json& ops = graph["ops"];
   ops["name"] = names_of_ops();
   ops["kind"] = column(kind);
   ops["module"] = rising(module);
+  ops["source"] = rising(source);
   ops["phase"] = column(phase);
   ops["duration"] = column(duration);
   ops["workspace"] = column(workspace);

@@ -1,6 +1,9 @@
 // A snapshot as torch.cuda.memory._dump_snapshot writes it, which PyTorch's viewer of memory opens: a pickle
 // of what an allocator would have done, each instance a block at an address of its own.
 #include <algorithm>
+#include <charconv>
+#include <optional>
+#include <utility>
 
 #include "base/numbers.h"
 #include "report/plans.h"
@@ -43,23 +46,42 @@ class Pickle {
   std::string text_;
 };
 
-/// What the viewer shows where a stack trace would be: the op, with module and kind.
+/// File and line of "model.py:42".
+std::optional<std::pair<std::string_view, std::int64_t>> place_of(std::string_view source) {
+  const std::size_t colon = source.rfind(':');
+  if (colon == source.npos) return std::nullopt;
+  const std::string_view digits = source.substr(colon + 1);
+  std::int64_t line = 0;
+  const auto read = std::from_chars(digits.data(), digits.data() + digits.size(), line);
+  if (digits.empty() || read.ec != std::errc() || read.ptr != digits.data() + digits.size()) return std::nullopt;
+  return std::pair(source.substr(0, colon), line);
+}
+
+/// What the viewer shows where a stack trace would be: the op, with module and kind, at its line of the
+/// program where that is known.
 class Frames {
  public:
   Frames(const Graph& graph, Pickle& pickle) : graph_(graph), pickle_(pickle), is_known_(graph.num_ops()) {}
   void add(OpId op) {
     if (is_known_[op]) return pickle_.again(at(op));
     is_known_[op] = true;
-    add(describe(graph_, op) + " " + std::string(graph_.op_kind[op]), graph_.op_module[op], op.index());
+    std::string name = describe(graph_, op) + " " + std::string(graph_.op_kind[op]);
+    const std::string_view module = graph_.op_module[op];
+    if (const auto place = place_of(graph_.op_source[op])) {
+      if (!module.empty()) name += " in " + std::string(module);
+      add(name, place->first, place->second);
+    } else {
+      add(name, module, op.index());
+    }
     pickle_.remember(at(op));
   }
-  void add(std::string_view name, std::string_view module, std::int64_t line) {
+  void add(std::string_view name, std::string_view file, std::int64_t line) {
     pickle_.begin_list();
     pickle_.begin_dict();
     pickle_.add("name");
     pickle_.add(utf8(name));
     pickle_.add("filename");
-    pickle_.add(utf8(module));
+    pickle_.add(utf8(file));
     pickle_.add("line");
     pickle_.add(line);
     pickle_.end_dict();

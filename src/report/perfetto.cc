@@ -98,6 +98,8 @@ class Trace {
     text_ += ",\"args\":{\"step\":" + std::to_string(step.index()) + ",\"op\":" + std::to_string(op.index()) +
              ",\"module\":";
     io::append_quoted(text_, graph_.op_module[op]);
+    text_ += ",\"source\":";
+    io::append_quoted(text_, graph_.op_source[op]);
     text_ += "}}";
   }
 

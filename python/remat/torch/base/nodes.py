@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Iterable
 from typing import Any
@@ -115,6 +116,20 @@ def returns_alias(node: fx.Node) -> bool:
         return False
     returns = schema(target).returns
     return bool(returns) and all(r.alias_info is not None and not r.alias_info.is_write for r in returns)
+
+
+def source_line(node: fx.Node) -> str:
+    """Which line of the program asked for the node, as "model.py:42": the innermost one that is not of
+    PyTorch, its file from the working directory or the installed package on. "" where tracing does not say.
+    """
+    found = re.findall(r'File "([^"]+)", line (\d+)', str(node.meta.get("stack_trace") or ""))
+    own = [place for place in found if f"{os.sep}torch{os.sep}" not in place[0]] or found
+    if not own:
+        return ""
+    file, line = own[-1]
+    for root in (os.getcwd() + os.sep, f"{os.sep}site-packages{os.sep}"):
+        file = file.rpartition(root)[2]
+    return f"{file}:{line}"
 
 
 def module_path(node: fx.Node) -> str:

@@ -41,6 +41,7 @@ class Op:
     overwrites: fx.Node | None = None
     after: list[int] = field(default_factory=list)
     module: str = ""
+    source: str = ""
     forward_of: int | None = None
     duration: int = 0
     workspace: int = 0
@@ -237,6 +238,7 @@ class StepGraph:
                 "after": op.after,
                 "phase": op.phase,
                 "module": op.module,
+                "source": op.source,
                 "forward_of": op.forward_of,
             }
             for op in self.ops

@@ -86,4 +86,5 @@ def without_names(graph: remat.Graph) -> dict[str, Any]:
         if isinstance(named, dict):
             named.pop("name", None)
             named.pop("module", None)
+            named.pop("source", None)
     return described

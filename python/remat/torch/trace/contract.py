@@ -25,6 +25,7 @@ from ..base.nodes import (
     is_write_to_input,
     may_run_twice,
     module_path,
+    source_line,
     returns_alias,
     storage_bytes,
     tensors_of,
@@ -195,6 +196,7 @@ class _Contraction:
                 random=random,
                 after=self._after_random(index) if random else [],
                 module=module_path(node),
+                source=source_line(node),
                 forward_of=self._forward_of(node, phase, index),
             )
         )
@@ -251,6 +253,7 @@ class _Contraction:
                 overwrites=buffer,
                 after=[step.clone_of_buffer[buffer]] if buffer in step.clone_of_buffer else [],
                 module=module_path(node),
+                source=source_line(node),
             )
         )
 
