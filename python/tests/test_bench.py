@@ -190,7 +190,17 @@ def test_all_pictures_have_the_colours_of_the_page() -> None:
     if not style.exists():
         pytest.skip("an installed package comes without the sources of the page")
     light = dict(re.findall(r"--([\w-]+): (#\w{6});", style.read_text().partition(":root[data-theme")[0]))
-    names = ("parameters", "inputs", "outputs", "activations", "again", "gradients", "short", "workspace")
+    names = (
+        "parameters",
+        "inputs",
+        "outputs",
+        "activations",
+        "again",
+        "gradients",
+        "short",
+        "copied",
+        "workspace",
+    )
     kinds = [light[name] for name in names]
     assert list(look.KINDS.values()) == kinds
     header = remat.report(chain(3), format="csv").content.decode().splitlines()[0]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 import re
 import shutil
 import subprocess
@@ -325,6 +326,28 @@ def test_copies_to_the_host_are_shown_with_their_steps(
     out = [sizes[v] for v, way, _, _ in plan.copies if way == "out"]
     assert int(copied) == sum(out)
     assert opened.complaints == []
+
+
+def test_a_step_and_a_value_name_their_line_of_the_program(browser: Any, tmp_path: Path) -> None:
+    ops = [
+        remat.Op("mm", 5, [], [0], module="head", source="model.py:42"),
+        remat.Op("loss", 5, [0], [1], source="train.py:7"),
+    ]
+    graph = remat.Graph([8, 4], ops, outputs=[1])
+    path, snapshot = tmp_path / "lines.html", tmp_path / "lines.pickle"
+    remat.report(graph, points=0).save(path)
+    opened = Opened(browser, path)
+    opened.page.locator("#charts .pane").focus()
+    opened.page.keyboard.press("Home")
+    assert opened.text("#source") == "model.py:42"
+    opened.page.keyboard.press("End")
+    assert opened.text("#source") == "train.py:7"
+    opened.page.locator('.alive tr[data-value="0"] button').click()
+    assert "model.py:42" in opened.text(".card")
+    opened.context.close()
+    remat.report(graph, format="memory_viz", points=0).save(snapshot)
+    frames = [event["frames"] for event in pickle.loads(snapshot.read_bytes())["device_traces"][0]]
+    assert {"name": "op 0 'mm'  in head", "filename": "model.py", "line": 42} in [each[0] for each in frames]
 
 
 def test_plans_side_by_side(browser: Any, written: Written) -> None:

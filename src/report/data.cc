@@ -109,8 +109,8 @@ Json Writer::graph() const {
   graph["keep_all_peak"] = keep_all_peak(graph_).count();
   Words kinds, modules, sources;
   std::vector<std::size_t> input_contexts;
-  Numbers kind, module, source, phase, duration, workspace, inputs, outputs, input_counts, output_counts, bytes,
-      inputs_of_graph;
+  Numbers kind, module, source, phase, duration, workspace, inputs, outputs, input_counts, output_counts,
+      bytes, inputs_of_graph;
   for (OpId op : graph_.ops()) {
     kind.push_back(kinds.index(graph_.op_kind[op]));
     module.push_back(modules.index(graph_.op_module[op]));

@@ -53,7 +53,8 @@ std::optional<std::pair<std::string_view, std::int64_t>> place_of(std::string_vi
   const std::string_view digits = source.substr(colon + 1);
   std::int64_t line = 0;
   const auto read = std::from_chars(digits.data(), digits.data() + digits.size(), line);
-  if (digits.empty() || read.ec != std::errc() || read.ptr != digits.data() + digits.size()) return std::nullopt;
+  if (digits.empty() || read.ec != std::errc() || read.ptr != digits.data() + digits.size())
+    return std::nullopt;
   return std::pair(source.substr(0, colon), line);
 }
 

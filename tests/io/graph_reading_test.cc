@@ -10,7 +10,8 @@ constexpr std::string_view kTwoLayers =
     R"({"format": "remat.graph", "version": 1, "name": "two_layers", "time_unit": "ns",
  "values": [{"bytes": 4096, "name": "x"}, {"bytes": 1024, "copy": "never"}, {"bytes": 2048}],
  "ops": [{"name": "mm", "kind": "aten.mm.default", "duration": 5200, "workspace": 64, "inputs": [0], "outputs": [1],
-          "recompute": "allowed", "after": [], "phase": "forward", "module": "layers.0", "forward_of": null},
+          "recompute": "allowed", "after": [], "phase": "forward", "module": "layers.0", "source": "model.py:42",
+          "forward_of": null},
          {"name": "relu", "duration": 900, "inputs": [1, 0, 1], "outputs": [2], "recompute": "never", "after": [0],
           "phase": "backward", "forward_of": 0}],
  "inputs": [0], "outputs": [2]})";
@@ -29,6 +30,8 @@ TEST(GraphReading, TakesEveryFieldOfRematGraph) {
   EXPECT_EQ(g.op_name[mm], "mm");
   EXPECT_EQ(g.op_kind[mm], "aten.mm.default");
   EXPECT_EQ(g.op_module[mm], "layers.0");
+  EXPECT_EQ(g.op_source[mm], "model.py:42");
+  EXPECT_EQ(g.op_source[relu], "");
   EXPECT_EQ(g.duration[mm], Duration(5200));
   EXPECT_EQ(g.workspace[mm], Bytes(64));
   EXPECT_EQ(g.phase[mm], Phase::kForward);

@@ -214,6 +214,21 @@ def test_the_inputs_of_the_call_that_was_compiled_are_not_held() -> None:
     assert dies() is None
 
 
+def test_a_model_without_parameters_is_planned_for_its_inputs() -> None:
+    class Bare(nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return (x.tanh() @ x.sin().T).exp().sum()
+
+    x = torch.randn(64, 64).requires_grad_()
+    mine = x.detach().clone().requires_grad_()
+    fitted = fit(Bare(), mine, "100%")
+    for model, each in ((Bare(), x), (fitted, mine)):
+        model(each).backward()
+    assert x.grad is not None
+    assert mine.grad is not None
+    assert x.grad.equal(mine.grad)
+
+
 def test_two_calls_before_one_backward_are_noticed_and_fit_from_the_next_step_on(caplog) -> None:
     torch.manual_seed(0)
     model = Outputs()

@@ -72,6 +72,18 @@ def test_new_running_statistics_are_written_at_once_and_held_by_nobody(conv_net:
             assert sorted(j for each in readers for j in each) == [i + 1, i + 2]
 
 
+def test_ops_of_both_halves_know_the_line_that_asked_for_them() -> None:
+    class Lines(nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return (x @ x.T).tanh().sum()
+
+    first = Lines.forward.__code__.co_firstlineno + 1
+    graph = remat.torch.capture(Lines(), torch.randn(4, 4, requires_grad=True)).to_dict()
+    lines = {op.get("source", "").rpartition("/")[2] for op in graph["ops"] if op["phase"] != "loss"}
+    assert lines == {f"test_capture.py:{first}"}
+    assert {op["phase"] for op in graph["ops"]} == {"forward", "loss", "backward"}
+
+
 def test_ops_of_several_outputs_have_a_value_for_each(conv_net: dict) -> None:
     norms = [op for op in conv_net["ops"] if op["kind"] == "aten._native_batch_norm_legit_functional.default"]
     assert [len(op["outputs"]) for op in norms] == [5] * 5

@@ -89,7 +89,7 @@ def _captured_steps(
             f"capture: the model is broken into {graphs} graphs (TORCH_LOGS=graph_breaks says where); "
             "only a model in one piece is one graph"
         )
-    device = next(model.parameters()).device
+    device = found[0].call.device
     distinct = {each.call.existing: each for each in found}.values()
     with progress_line() as progress:
         return [CapturedStep(c, pipeline.cost(c, progress).graph, pipeline, device) for c in distinct]

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any, NoReturn
 
 import torch
-from torch.utils._pytree import tree_map
+from torch.utils._pytree import tree_leaves, tree_map
 
 import remat
 
@@ -21,6 +21,7 @@ from ..run.outputs import Gradient
 from ..trace.tangents import Strides, strides_to_trace
 from .fitted import call_with
 from .measure import measure_peak
+from .pipeline import device_of
 from .session import Session
 from .untouched import Snapshot, untouched
 
@@ -61,6 +62,9 @@ class Preparation:
             finally:
                 self.session.say_breaks()
 
+    def _device(self) -> torch.device:
+        return device_of([*self.model.parameters(), *tree_leaves(self.sample_inputs)])
+
     def _plan(self) -> None:
         with self._untouched() as snapshot:
             self._plan_steps(snapshot)
@@ -68,7 +72,7 @@ class Preparation:
                 raise_nothing_planned(self.model, self.session.unplanned.where())
             if self.session.shared.options.executor == "inductor":
                 return  # what its halves hand over is its own affair; the first step is measured whole
-            self.session.count_unplanned(self._forward, next(self.model.parameters()).device)
+            self.session.count_unplanned(self._forward, self._device())
             snapshot.restore()
             self.session.agree()
             if self.session.shared.flight.stale:

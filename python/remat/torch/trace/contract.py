@@ -25,8 +25,8 @@ from ..base.nodes import (
     is_write_to_input,
     may_run_twice,
     module_path,
-    source_line,
     returns_alias,
+    source_line,
     storage_bytes,
     tensors_of,
 )
