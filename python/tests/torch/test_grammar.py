@@ -48,7 +48,7 @@ def late_gradients_are_summed_apart(monkeypatch: pytest.MonkeyPatch) -> None:
         (fit_leaves_traces, 6),
         (strides_are_lost, 3),
         (late_gradients_are_summed_apart, 23),
-        (gradients_come_as_outputs_are, 226),
+        (gradients_come_as_outputs_are, 213),
     ],
     ids=lambda x: getattr(x, "__name__", str(x)),
 )

@@ -8,7 +8,7 @@ it has accumulated; where a planned backward steps by itself they find no gradie
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -105,7 +105,7 @@ class Stepping:
             f"{type(optimizer).__name__} {[(k, v) for k, v in sorted(group.items()) if k not in _NOT_LIKE]}"
             for optimizer, group in pairs
         )
-        return End(STEPPED_KIND, like, True, partial(_step_alone_with, pairs))
+        return End(STEPPED_KIND, like, True, partial(_step_alone_with, pairs, leaf))
 
     def _pairs(self, leaf: torch.Tensor) -> list[tuple[torch.optim.Optimizer, _Group]]:
         group = self.hook.group(leaf) if self.hook is not None else None
@@ -121,10 +121,17 @@ def _step_with(optimizers: Iterable[torch.optim.Optimizer], leaf: torch.Tensor) 
 
 
 def _step_alone_with(
-    pairs: Iterable[tuple[torch.optim.Optimizer, _Group]], gradient: torch.Tensor, parameter: torch.Tensor
+    pairs: Sequence[tuple[torch.optim.Optimizer, _Group]],
+    leaf: torch.Tensor,
+    gradient: torch.Tensor,
+    parameter: torch.Tensor,
 ) -> Callable[[], None]:
+    """The step of a leaf, on others of its kind. Some optimizers make their states when they are made."""
     stepped = torch.nn.Parameter(parameter)
     states: list[Any] = [defaultdict(dict) for _ in pairs]
+    for (optimizer, _), state in zip(pairs, states, strict=True):
+        for name, item in optimizer.state.get(leaf, {}).items():
+            state[stepped][name] = item.clone() if isinstance(item, torch.Tensor) else item
 
     def step() -> None:
         stepped.grad = gradient
