@@ -338,11 +338,12 @@ def test_a_step_and_a_value_name_their_line_of_the_program(browser: Any, tmp_pat
     remat.report(graph, points=0).save(path)
     opened = Opened(browser, path)
     opened.page.locator("#charts .pane").focus()
-    opened.page.keyboard.press("Home")
-    assert opened.text("#source") == "model.py:42"
-    opened.page.keyboard.press("End")
-    assert opened.text("#source") == "train.py:7"
+    for key, step, line in (("Home", 0, "model.py:42"), ("End", 1, "train.py:7")):
+        opened.page.keyboard.press(key)
+        assert opened.step() == step
+        assert opened.text("#source") == line
     opened.page.locator('.alive tr[data-value="0"] button').click()
+    opened.settle()
     assert "model.py:42" in opened.text(".card")
     opened.context.close()
     remat.report(graph, format="memory_viz", points=0).save(snapshot)
