@@ -30,6 +30,7 @@ const COLUMNS: [Column, string, string][] = [
   ["time", "Time paid", "what the extra runs take"],
   ["price", "Time for a GiB", "time paid for each GiB saved"],
 ];
+const NOTHING = { before: 0, after: 0, kept: 0, again: 0, copied: 0, runs: 0, time: 0 };
 const PAGE = 50;
 const GIB = 2 ** 30;
 
@@ -52,17 +53,7 @@ export function priceRows(
 ): Row[] {
   const { graph } = plan;
   const rows = new Map<string, Row>();
-  const row = (name: string): Row =>
-    entry(rows, name, () => ({
-      name,
-      before: 0,
-      after: 0,
-      kept: 0,
-      again: 0,
-      copied: 0,
-      runs: 0,
-      time: 0,
-    }));
+  const row = (name: string): Row => entry(rows, name, () => ({ name, ...NOTHING }));
   for (const [shown, key] of [
     [keepAll, "before"],
     [plan, "after"],
@@ -193,16 +184,7 @@ export class Prices {
 
   private draw(): void {
     const rows = this.wanted();
-    const total: Row = {
-      name: `All ${count(rows.length, "row")}`,
-      before: 0,
-      after: 0,
-      kept: 0,
-      again: 0,
-      copied: 0,
-      runs: 0,
-      time: 0,
-    };
+    const total: Row = { name: `All ${count(rows.length, "row")}`, ...NOTHING };
     for (const row of rows)
       for (const key of ["before", "after", "kept", "again", "copied", "runs", "time"] as const)
         total[key] += row[key];

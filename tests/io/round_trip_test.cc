@@ -28,8 +28,13 @@ TEST(RoundTrip, EveryFieldAndOddNamesComeBackEqual) {
   builder.add_input(x);
   builder.add_output(y);
   const std::int64_t in[] = {x}, out[] = {y}, first[] = {0};
-  builder.add_op(
-      {.name = odd, .kind = odd, .module = odd, .source = odd, .duration = Duration(3), .inputs = in, .outputs = {}});
+  builder.add_op({.name = odd,
+                  .kind = odd,
+                  .module = odd,
+                  .source = odd,
+                  .duration = Duration(3),
+                  .inputs = in,
+                  .outputs = {}});
   builder.add_op({.name = "",
                   .duration = Duration(kMaxCount / 2),
                   .workspace = Bytes(5),
