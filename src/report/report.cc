@@ -2,7 +2,6 @@
 
 #include <algorithm>
 
-#include "bounds/host.h"
 #include "remat/bounds.h"
 #include "remat/error.h"
 #include "report/plans.h"

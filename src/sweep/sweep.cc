@@ -3,7 +3,7 @@
 #include <algorithm>
 
 #include "base/numbers.h"
-#include "bounds/host.h"
+#include "remat/bounds.h"
 #include "remat/error.h"
 #include "remat/keep_all.h"
 

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import fx
 
-from .private import OpOverload, schema
+from .private import OpOverload, schema, storage_id
 
 # Blocks of the CUDA allocator are multiples of this.
 _CUDA_BLOCK = 512
@@ -61,6 +61,11 @@ def tensors_of(val: Any) -> list[torch.Tensor]:
     if isinstance(val, (tuple, list)):
         return [t for t in val if isinstance(t, torch.Tensor)]
     return []
+
+
+def storages_of(node: fx.Node) -> list[int]:
+    """Numbers of the storages that a node's value shows."""
+    return [storage_id(t) for t in tensors_of(node.meta.get("val"))]
 
 
 def storage_bytes(tensor: torch.Tensor) -> int:

@@ -88,8 +88,7 @@ def as_host(host: remat.Host | float | str) -> remat.Host:
 
 def with_budget(host: remat.Host, budget: int) -> remat.Host:
     """The same with so many bytes."""
-    back: int = getattr(host, "in_")  # noqa: B009 (a name that the stub leaves out)
-    return remat.Host(host.out, back, latency=host.latency, budget=budget, shared=host.shared)
+    return remat.Host(host.out, host.in_, latency=host.latency, budget=budget, shared=host.shared)
 
 
 def _check_budget(budget: Any) -> None:

@@ -17,9 +17,10 @@ from ..base.nodes import (
     is_write_to_input,
     may_run_twice,
     outputs_of,
+    storages_of,
     tensors_of,
 )
-from ..base.private import is_primal, is_tangent, storage_id
+from ..base.private import is_primal, is_tangent
 
 
 def placeholders(gm: fx.GraphModule) -> tuple[list[fx.Node], list[fx.Node]]:
@@ -72,22 +73,18 @@ def _with_early_writes(nodes: Sequence[fx.Node]) -> list[fx.Node]:
     read: dict[int, int] = {}  # the position of the last op that reads a storage
     for i, node in enumerate(nodes):
         if not is_write_to_input(node):
-            read.update((s, i) for source in node.all_input_nodes for s in _storages(source))
+            read.update((s, i) for source in node.all_input_nodes for s in storages_of(source))
 
     def place(node: fx.Node) -> int:
         if not is_write_to_input(node):
             return made[node]
         buffer = arguments(node)[0]
         earliest = [made.get(n, -1) for n in node.all_input_nodes] + [
-            read.get(s, -1) for s in _storages(buffer)
+            read.get(s, -1) for s in storages_of(buffer)
         ]
         return min(made[node], max(earliest))
 
     return sorted(nodes, key=lambda node: (place(node), made[node]))
-
-
-def _storages(node: fx.Node) -> list[int]:
-    return [storage_id(t) for t in tensors_of(node.meta.get("val"))]
 
 
 def tainted_by_tangents(nodes: Iterable[fx.Node]) -> set[fx.Node]:

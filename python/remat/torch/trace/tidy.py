@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from torch import fx
 
-from ..base.nodes import BUILTIN_NAMESPACES, is_mutable, outputs_of, tensors_of
+from ..base.nodes import BUILTIN_NAMESPACES, is_mutable, outputs_of, storages_of
 from ..base.private import OpOverload, storage_id
 
 aten = torch.ops.aten
@@ -24,7 +24,7 @@ _EMPTY = (aten.empty.memory_format, aten.empty_strided.default, aten.new_empty_s
 def tidy(gm: fx.GraphModule) -> None:
     """Simplify a joint graph."""
     returned = {n for n in outputs_of(gm) if isinstance(n, fx.Node)}
-    storages = {storage_id(t) for n in returned for t in tensors_of(n.meta.get("val"))}
+    storages = {storage for n in returned for storage in storages_of(n)}
     for node in list(gm.graph.nodes):
         if node.op != "call_function":
             continue
@@ -101,8 +101,7 @@ def _is_fresh(node: fx.Node) -> bool:
     if not isinstance(target, OpOverload) or target.namespace not in BUILTIN_NAMESPACES:
         return False
     mine = storage_id(node.meta["val"])
-    read = [t for n in node.all_input_nodes for t in tensors_of(n.meta.get("val"))]
-    return not is_mutable(node) and all(storage_id(t) != mine for t in read)
+    return not is_mutable(node) and all(mine not in storages_of(n) for n in node.all_input_nodes)
 
 
 def _pad(graph: fx.Graph, node: fx.Node) -> None:
