@@ -10,6 +10,7 @@
 #include "baselines/moccasin/moccasin.h"
 #include "baselines/offload_all/offload_all.h"
 #include "baselines/offload_only/offload_only.h"
+#include "baselines/pofo/pofo.h"
 #include "baselines/pw_remat/pw_remat.h"
 #include "planners/auto/auto.h"
 #include "planners/evict/evict.h"
@@ -47,6 +48,7 @@ std::span<const PlannerInfo> planners() {
       // With a host, for comparison.
       offload_only::info(),
       offload_all::info(),
+      pofo::info(),
   };
   return kPlanners;
 }

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <cassert>
+#include <limits>
 #include <numeric>
 
 #include "base/numbers.h"
@@ -40,6 +41,7 @@ class Clock {
     unit_ = std::max<std::int64_t>(1, divisor);
     if (sum / unit_ > kUnits) unit_ = sum / kUnits + 1;
   }
+  std::int64_t time(Cell units) const { return capped(Wide{units} * unit_); }
   Cell units(std::int64_t time) const {
     return static_cast<Cell>(std::min<std::int64_t>((time + unit_ / 2) / unit_, kInfinite));
   }
@@ -76,8 +78,19 @@ class ChainTable::Filling {
     return slabs_[at(m / kLanes)][at(tri(s) + t)].lane[m % kLanes];
   }
 
-  /// Extra time in the chain's own unit, summed along the schedule.
-  std::int64_t trace(std::int64_t budget, std::vector<Action>* actions) const;
+  std::vector<std::int64_t> times(std::int64_t s, std::int64_t t) const {
+    std::vector<std::int64_t> all;
+    for (std::int64_t m = 0; m <= slots_; ++m) {
+      const Cell cell = value(s, t, m);
+      all.push_back(cell < kInfinite ? clock_.time(cell) : std::numeric_limits<std::int64_t>::max());
+    }
+    return all;
+  }
+  /// Extra time of stages s ... t in m slots, in the chain's own unit, summed along the schedule.
+  std::int64_t trace(std::int64_t s, std::int64_t t, std::int64_t m, std::vector<Action>* actions) const;
+  std::int64_t trace(std::int64_t budget, std::vector<Action>* actions) const {
+    return trace(0, n_ - 1, slots_within(budget), actions);
+  }
   bool feasible(std::int64_t budget) const {
     return budget >= 0 && slots_ >= 0 && value(0, n_ - 1, slots_within(budget)) < kInfinite;
   }
@@ -284,13 +297,14 @@ std::int64_t ChainTable::Filling::last_start(std::int64_t s, std::int64_t t, std
   return s + (std::upper_bound(first, last, room) - first);
 }
 
-std::int64_t ChainTable::Filling::trace(std::int64_t budget, std::vector<Action>* actions) const {
+std::int64_t ChainTable::Filling::trace(std::int64_t first, std::int64_t last, std::int64_t slots,
+                                        std::vector<Action>* actions) const {
   Wide sum = 0;
   struct Part {
     std::int64_t s, t, m;
     Action then;  ///< the backward half that ends it, where `t` is negative
   };
-  std::vector<Part> open{{0, n_ - 1, slots_within(budget), {}}};
+  std::vector<Part> open{{first, last, slots, {}}};
   const auto act = [&](const Action& action) {
     if (actions) actions->push_back(action);
   };
@@ -363,9 +377,25 @@ std::optional<std::vector<Action>> ChainTable::schedule(std::int64_t budget) con
   return actions;
 }
 
+std::vector<std::int64_t> ChainTable::part_times(std::int32_t first, std::int32_t last) const {
+  return filling_->times(first, last);
+}
+
+std::vector<Action> ChainTable::part_schedule(std::int32_t first, std::int32_t last, std::int64_t m) const {
+  std::vector<Action> actions;
+  filling_->trace(first, last, m, &actions);
+  return actions;
+}
+
 std::int64_t table_bytes(std::int64_t stages, std::int64_t slots) {
   const std::int64_t slabs = slots / kLanes + 1;
   return slabs * kLanes * static_cast<std::int64_t>(sizeof(Cell)) * (stages * (stages + 1) / 2);
+}
+
+std::int64_t most_stages(std::int64_t wanted, std::int64_t slots) {
+  constexpr std::int64_t kMostTableBytes = std::int64_t{5} << 28;
+  while (table_bytes(wanted, slots) > kMostTableBytes) wanted = wanted * 9 / 10;
+  return wanted;
 }
 
 }  // namespace remat::rotor

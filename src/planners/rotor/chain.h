@@ -77,6 +77,12 @@ class ChainTable {
   /// A schedule that takes that long.
   std::optional<std::vector<Action>> schedule(std::int64_t budget) const;
 
+  /// C(first, last, m) for every m of the table, to the rounding of its times; the largest number where no
+  /// schedule fits.
+  std::vector<std::int64_t> part_times(std::int32_t first, std::int32_t last) const;
+  /// A schedule of those stages in m slots, which the table has a time for.
+  std::vector<Action> part_schedule(std::int32_t first, std::int32_t last, std::int64_t m) const;
+
  private:
   class Filling;
   std::unique_ptr<Filling> filling_;
@@ -84,5 +90,8 @@ class ChainTable {
 
 /// Bytes of the table that a chain of `stages` needs for `slots`.
 std::int64_t table_bytes(std::int64_t stages, std::int64_t slots);
+
+/// At most so many stages as `wanted`, and no more than a table of 1.25 GiB has room for.
+std::int64_t most_stages(std::int64_t wanted, std::int64_t slots);
 
 }  // namespace remat::rotor

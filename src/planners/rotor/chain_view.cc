@@ -292,7 +292,7 @@ class Measure {
   }
 
   Stage stage(std::int32_t i) {
-    const auto& half = view_.halves[at(i)];
+    auto& half = view_.halves[at(i)];
     const auto held = [&](ValueId v) { return cutter_.is_held(v); };
     const auto kept = [&](ValueId v) { return graph_.kept[v]; };
     const auto none = [](ValueId) { return false; };
@@ -307,8 +307,10 @@ class Measure {
     StageOption save;
     for (OpId op : half.forward) {
       for (ValueId v : graph_.outputs[op]) {
+        if (!saves(v)) continue;
+        (crosses(v) ? half.output : half.rest).push_back(v);
         if (crosses(v)) stage.output += graph_.bytes[v].count();
-        if (saves(v)) save.saved += graph_.bytes[v].count();
+        save.saved += graph_.bytes[v].count();
       }
     }
     stage.pass_time = time(half.pass);

@@ -18,10 +18,12 @@ namespace remat::rotor {
 ///   stage 0    1       2             2    1       0
 struct ChainView {
   struct Half {
-    std::vector<OpId> forward;   ///< all ops of the forward half, in the graph's order
-    std::vector<OpId> pass;      ///< those that another run needs which saves nothing
-    std::vector<OpId> save;      ///< those that another run needs which saves the stage
-    std::vector<OpId> backward;  ///< in the graph's order
+    std::vector<OpId> forward;    ///< all ops of the forward half, in the graph's order
+    std::vector<OpId> pass;       ///< those that another run needs which saves nothing
+    std::vector<OpId> save;       ///< those that another run needs which saves the stage
+    std::vector<OpId> backward;   ///< in the graph's order
+    std::vector<ValueId> output;  ///< what the next stage starts from
+    std::vector<ValueId> rest;    ///< what a saved stage holds beside it
   };
   std::vector<Half> halves;
   Chain chain;  ///< without the resident inputs

@@ -11,8 +11,6 @@
 namespace remat::rotor {
 namespace {
 
-constexpr std::int64_t kMostTableBytes = std::int64_t{5} << 28;
-
 /// The chain of revolve (Griewank and Walther 2000): every checkpoint takes one slot, every pass one unit,
 /// and a stage is saved only when its backward half is next.
 Chain unit_chain(std::size_t stages, std::int64_t checkpoints) {
@@ -37,7 +35,8 @@ class Run {
     offer(keep_all_plan(graph_), 0);
     keep_all_peak_ = best_.cost().peak;
     if (!best_.fits()) {
-      for (const ChainView& view : chain_views(graph_, *find_pairing(graph_), most_stages())) {
+      const std::int64_t most = most_stages(options_.stages, options_.slots);
+      for (const ChainView& view : chain_views(graph_, *find_pairing(graph_), most)) {
         if (limits_.reached() || (options_.first && best_.fits())) break;
         solve(view);
       }
@@ -46,13 +45,6 @@ class Run {
   }
 
  private:
-  /// So that the table stays within its bytes.
-  std::int64_t most_stages() const {
-    std::int64_t most = options_.stages;
-    while (table_bytes(most, options_.slots) > kMostTableBytes) most = most * 9 / 10;
-    return most;
-  }
-
   void solve(const ChainView& view) {
     if (options_.costs == "unit") return solve_unit(view);
     const std::int64_t room = (problem_.budget - graph_.resident).count();
