@@ -18,7 +18,7 @@ from .base.units import format_bytes
 from .cost.cost import Cost
 from .cost.files import write_costs
 from .cost.source import forget_measured
-from .plan.count import keep_all_peak_of, peak_of
+from .plan.count import peak_of
 from .plan.options import FitOptions
 from .plan.peak import PeakReport, peak_report
 from .plan.report import ModelReport, PlanReport
@@ -191,13 +191,13 @@ def _of_step(captured: CapturedStep, planned: bool) -> PeakReport:
     if planned:
         return _of_plan(captured.pipeline.plan(captured.captured)[0].report)
     graph = captured.graph
-    peak = keep_all_peak_of(captured.step, graph) + captured.settled().size("reserve")
-    return peak_report(graph, range(graph.num_ops), peak, captured.step.written_over)
+    peak = graph.keep_all_peak + captured.settled().size("reserve")
+    return peak_report(graph, range(graph.num_ops), peak)
 
 
 def _of_plan(planned: PlanReport) -> PeakReport:
     plan = planned.plan
-    return peak_report(planned.graph, plan.steps, planned.predicted_peak, planned.written_over, plan.copies)
+    return peak_report(planned.graph, plan.steps, planned.predicted_peak, plan.copies)
 
 
 @errors_stand_alone

@@ -60,8 +60,6 @@ class Recording:
         title = f"{self.report.name}, planned"
         of_graph = plan.memory(graph)
         measured = np.maximum(self.measured - self.predicted + of_graph, 0)
-        for position, size in self.report.written_over.items():
-            measured[position] -= size
         return remat.report(graph, {title: plan}, measured={title: measured.tolist()}, **options)
 
     def save(self, path: str | os.PathLike[str], **options: Any) -> None:

@@ -27,6 +27,7 @@ class Op:
     node: what it runs; None for the loss boundary, for clones and for what is kept for a replay.
     clone_of: the placeholder that a clone op copies before it is overwritten.
     overwrites: the placeholder that a `copy_` writes to.
+    over: the value that it may write its first output over, and which argument of the node shows it.
     """
 
     name: str
@@ -39,6 +40,7 @@ class Op:
     random: bool = False
     clone_of: fx.Node | None = None
     overwrites: fx.Node | None = None
+    over: tuple[int, int] | None = None
     after: list[int] = field(default_factory=list)
     module: str = ""
     source: str = ""
@@ -76,7 +78,6 @@ class StepGraph:
     clone_of_buffer: for each placeholder that the step overwrites, the op that clones it for recomputed
     readers.
     loss: the op that stands for the caller's loss; replay: the value that a replay would need, if any.
-    written_over: by op, bytes of its result where that takes the place of an argument if nothing runs again.
     copyable: by value that may be copied to a host, the node whose result it is; None where there is no host.
     """
 
@@ -93,7 +94,6 @@ class StepGraph:
     clone_of_buffer: dict[fx.Node, int] = field(default_factory=dict)
     loss: int = -1
     replay: int | None = None
-    written_over: dict[int, int] = field(default_factory=dict)
     copyable: dict[int, fx.Node] | None = None
 
     @property
@@ -209,9 +209,9 @@ class StepGraph:
     def name_value(self, value: int, name: str) -> None:
         self.values[value].name = name
 
-    def write_over(self, index: int) -> None:
-        """The op's result takes the place of an argument if nothing runs again."""
-        self.written_over[index] = self.values[self.ops[index].outputs[0]].bytes
+    def write_over(self, index: int, value: int, argument: int) -> None:
+        """The op may write its first output over a value, which its node reads as this argument."""
+        self.ops[index].over = value, argument
 
     def allow_copies(self, nodes: dict[int, fx.Node]) -> None:
         """There is a host, for these values."""
@@ -234,6 +234,7 @@ class StepGraph:
                 "workspace": op.workspace,
                 "inputs": op.inputs,
                 "outputs": op.outputs,
+                **({"over": [[op.over[0], op.outputs[0]]]} if op.over else {}),
                 "recompute": "allowed" if op.recompute else "never",
                 "after": op.after,
                 "phase": op.phase,

@@ -1,8 +1,8 @@
-"""What a plan needs: the simulator's bytes, and what carrying the plan out adds to them or saves."""
+"""What a plan needs: the simulator's bytes, and the generator states that carrying it out adds to them."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 import remat
 
@@ -12,37 +12,18 @@ from ..base.step import StepGraph
 CopyStep = tuple[int, str, int, int]
 
 
-def keep_all_peak_of(step: StepGraph, graph: remat.Graph) -> int:
-    """What keeping everything needs, where results take the place of arguments that nobody reads again."""
-    return peak_of(step, graph, range(graph.num_ops), step.written_over)
-
-
-def peak_of(
-    step: StepGraph,
-    graph: remat.Graph,
-    steps: Sequence[int],
-    saved: Mapping[int, int] | None = None,
-    copies: Sequence[CopyStep] = (),
-) -> int:
+def peak_of(step: StepGraph, graph: remat.Graph, steps: Sequence[int]) -> int:
     """Peak of a plan: the most of `memory_of`."""
-    return max(memory_of(step, graph, steps, saved, copies))
+    return max(memory_of(step, graph, steps))
 
 
 def memory_of(
-    step: StepGraph,
-    graph: remat.Graph,
-    steps: Sequence[int],
-    saved: Mapping[int, int] | None = None,
-    copies: Sequence[CopyStep] = (),
+    step: StepGraph, graph: remat.Graph, steps: Sequence[int], copies: Sequence[CopyStep] = ()
 ) -> list[int]:
     """Bytes at each step of a plan, with the generator states of the random ops that run again: each is held
     from the first run to the last, and every further run holds the state of the moment besides.
-
-    saved: by position, bytes that a step needs less than the simulator says.
     """
     memory = [int(m) for m in remat.simulate(graph, steps, copies).memory]
-    for position, size in (saved or {}).items():
-        memory[position] -= size
     runs: dict[int, list[int]] = {}
     for position, index in enumerate(steps):
         if step.ops[index].random:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import remat
@@ -117,25 +117,21 @@ def peak_report(
     graph: remat.Graph,
     steps: Sequence[int],
     peak: int | None = None,
-    written_over: Mapping[int, int] | None = None,
     copies: Sequence[CopyStep] = (),
 ) -> PeakReport:
     """What fills the peak of a plan.
 
     peak: of the whole step, if it counts more than the plan (`reserve`, saved generator states).
-    written_over: as in `PlanReport`. copies: as in `remat.Plan`.
+    copies: as in `remat.Plan`.
     """
-    saved = written_over or {}
-    memory = [int(m) - saved.get(i, 0) for i, m in enumerate(remat.simulate(graph, steps, copies).memory)]
-    top = max(memory)
-    at = memory.index(top)
+    simulated = remat.simulate(graph, steps, copies)
+    top, at = simulated.peak, int(simulated.memory.argmax())
     op = graph.op(steps[at])
     origin = _origins(graph, steps[: at + 1])
-    unmade = set(op.outputs) if at in saved else set()
+    place = {output: int(graph.bytes[old]) for step, old, output in simulated.overwrites if step == at}
     rows = [
-        PeakRow(*origin[value], int(graph.bytes[value]))
+        PeakRow(*origin[value], max(0, int(graph.bytes[value]) - place.get(value, 0)))
         for value in _alive(graph, steps, copies, at)
-        if value not in unmade
     ]
     rows.append(PeakRow(op.module, "workspace", op.workspace))
     if peak is not None:

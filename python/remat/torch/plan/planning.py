@@ -9,11 +9,10 @@ from typing import Any
 import remat
 
 from ..base.progress import ProgressLine
-from ..base.step import StepGraph
 from ..base.units import exact_bytes
 from .alone import plan_alone
 from .cache import PlanCache
-from .count import memory_of, peak_of
+from .count import memory_of
 from .problem import Found, Problem
 from .ranks import of_first_rank
 from .report import PlanReport
@@ -50,24 +49,6 @@ def plan_step(problem: Problem, cache: PlanCache, progress: ProgressLine | None 
     if store is not None:
         store.add_plan(described, asdict(made))
     return _reported(problem, made)
-
-
-def count_saved(report: PlanReport, step: StepGraph, saved: Mapping[int, int]) -> PlanReport:
-    """The report of a plan whose steps need less than it says, because they write over what they read.
-
-    saved: bytes by position in the plan.
-    """
-    plan = report.plan
-    memory = [m + report.reserve for m in memory_of(step, report.graph, plan.steps, saved, plan.copies)]
-    peak = max(memory)
-    return replace(
-        report,
-        written_over=dict(saved),
-        memory=memory,
-        predicted_peak=peak,
-        rise=report.rise + peak - report.predicted_peak,
-        peak_lower_bound=min(report.peak_lower_bound, peak),
-    )
 
 
 def _find(problem: Problem, cache: PlanCache, progress: ProgressLine | None) -> Found:
@@ -158,7 +139,8 @@ def _report_of(problem: Problem, plan: remat.Plan, beside: int = 0) -> PlanRepor
     beside: bytes that other calls in flight hold at its peak; they are reserved for them.
     """
     graph, steps, reserve = problem.graph, list(plan.steps), problem.reserve + beside
-    peak = peak_of(problem.step, graph, steps, copies=plan.copies) + reserve
+    memory = [m + reserve for m in memory_of(problem.step, graph, steps, plan.copies)]
+    peak = max(memory)
     copied = remat.simulate(graph, steps, plan.copies, plan.host)
     return PlanReport(
         name=problem.step.name,
@@ -177,6 +159,7 @@ def _report_of(problem: Problem, plan: remat.Plan, beside: int = 0) -> PlanRepor
         recomputed_steps=len(steps) - len(problem.step.ops),
         fixed=problem.fixed,
         rise=peak - problem.reserve - graph.resident,
+        memory=memory,
         host=problem.host,
         copied_out=copied.bytes_out,
         copied_in=copied.bytes_in,

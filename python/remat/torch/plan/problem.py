@@ -12,7 +12,7 @@ import remat
 from ..base.step import StepGraph
 from ..base.units import exact_bytes
 from ..trace.origins import EXISTING_GRADIENTS, category_of_input
-from .count import CopyStep, keep_all_peak_of
+from .count import CopyStep
 from .options import Options
 from .part import Part, without_names
 from .store import digest
@@ -59,10 +59,10 @@ class Problem:
         """
         return self.reserve + self.part.generator_states
 
-    @cached_property
+    @property
     def keep_all_peak(self) -> int:
         """Without the reserve."""
-        return keep_all_peak_of(self.step, self.graph)
+        return int(self.graph.keep_all_peak)
 
     @property
     def whole(self) -> int:

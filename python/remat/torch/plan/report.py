@@ -65,7 +65,6 @@ class PlanReport:
         exceeded: bytes by which a measured peak was above the predicted one, if that was noticed.
         stored: whether the plan came from `cache_dir`.
         measured_peak: of the first training step, for an executor that does not keep to the plan's order.
-        written_over: by position in the plan, bytes of a result that is written over an argument.
         host: what the plan was made for, if anything may be copied.
         copied_out: bytes that a step copies to the host.
         copied_in: bytes that it copies back.
@@ -102,7 +101,6 @@ class PlanReport:
     stalled: float = 0.0
     host_peak: int = 0
     traffic: Traffic = field(default_factory=Traffic, compare=False)
-    written_over: dict[int, int] = field(default_factory=dict)
     memory: list[int] = field(default_factory=list, repr=False, compare=False)
     seconds: dict[str, float] = field(default_factory=dict)
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import operator
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import Any
@@ -20,7 +20,7 @@ from torch import fx
 import remat
 
 from ..base.errors import UnsupportedModelError
-from ..base.nodes import RNG_STATE_BYTES, output_node, storage_bytes, tensors_of
+from ..base.nodes import RNG_STATE_BYTES, output_node, tensors_of
 from ..base.private import (
     SavedForBackwardsAOTOutput,
     SavedForBackwardsNoVcCheckAOTOutput,
@@ -30,7 +30,7 @@ from ..base.private import (
 )
 from ..base.step import Op, StepGraph
 from ..trace.gradients import end_of, takes_gradient, touched
-from ..trace.inplace import MARK, write_over_dying
+from ..trace.inplace import over
 from ..trace.kernels import kernel_of
 from .copies import Copies
 from .generators import run_and_save_rng, run_with_rng
@@ -44,24 +44,27 @@ class Halves:
     """The two graphs of a plan.
 
     rng_state_bytes: bytes of the generator states that the backward half replays, on top of the plan's peak.
-    saved: by position in the plan, bytes that a step needs less because it writes over what it reads.
     """
 
     forward: fx.GraphModule
     backward: fx.GraphModule
     rng_state_bytes: int
-    saved: dict[int, int]
 
 
 def rewrite(
-    step: StepGraph, steps: Sequence[int], for_compiler: bool = False, copies: Copies | None = None
+    step: StepGraph,
+    steps: Sequence[int],
+    overwrites: Collection[int] = (),
+    for_compiler: bool = False,
+    copies: Copies | None = None,
 ) -> Halves:
     """The forward and backward graph that run `steps` (op indices, one occurrence of the loss among them).
 
-    for_compiler: in PyTorch's own operators only, none of which writes over what it reads.
+    overwrites: positions of steps whose result takes the place of an argument.
+    for_compiler: in PyTorch's own operators only.
     copies: to a host and back between the steps; the values that `step.copyable` names.
     """
-    return _Rewriter(step, steps, for_compiler, copies).run()
+    return _Rewriter(step, steps, overwrites, for_compiler, copies).run()
 
 
 class _Half:
@@ -71,7 +74,8 @@ class _Half:
     made: node of an op, its getitems, placeholders and constants of the joint graph -> node here.
     views: view in the joint graph -> (instance of its storage, node here).
     states: random op -> node here that holds the generator's state from before its first run.
-    root: view or getitem here -> node here that it shows.
+    root: view, getitem or what is written over another here -> node here whose memory it has.
+    written: what is written over another.
     same: what makes a view -> that view, so that none is made twice of the same instance.
     call: node here that holds what the call knows of its copies.
     """
@@ -83,6 +87,7 @@ class _Half:
         self.views: dict[fx.Node, tuple[int, fx.Node]] = {}
         self.states: dict[int, fx.Node] = {}
         self.root: dict[fx.Node, fx.Node] = {}
+        self.written: set[fx.Node] = set()
         self.same: dict[Any, fx.Node] = {}
         self.call: fx.Node | None = None
 
@@ -91,14 +96,37 @@ class _Half:
         new.meta = dict(node.meta)
         self.inputs[node] = self.made[node] = new
 
+    def holder(self, node: fx.Node) -> fx.Node:
+        """Whose memory it has."""
+        while node in self.root:
+            node = self.root[node]
+        return node
+
+    def check_overwrites(self) -> None:
+        """Nothing reads what was there before."""
+        place = {node: i for i, node in enumerate(self.graph.nodes)}
+        since: dict[fx.Node, int] = {}
+        for node, i in place.items():
+            for read in node.all_input_nodes:
+                if place[read] < since.get(self.holder(read), 0):
+                    raise AssertionError(f"{node.name} reads {read.name}, which was written over")
+            if node in self.written:
+                since[self.holder(node)] = i
+
 
 class _Rewriter:
     def __init__(
-        self, step: StepGraph, steps: Sequence[int], for_compiler: bool, copies: Copies | None
+        self,
+        step: StepGraph,
+        steps: Sequence[int],
+        overwrites: Collection[int],
+        for_compiler: bool,
+        copies: Copies | None,
     ) -> None:
         self.step = step
         self.for_compiler = for_compiler
         self.steps = list(steps)
+        self.overwrites = overwrites
         self.position = 0
         self.half = self.forward = _Half()
         self.backward = _Half()
@@ -199,7 +227,10 @@ class _Rewriter:
             half.root[half.made[node]] = half.inputs[op.overwrites]
             return
         args, kwargs = fx.map_arg(node.args, self._fetch), fx.map_arg(node.kwargs, self._fetch)
-        half.made[node] = result = self._run_op(index, op, node, args, kwargs)
+        if position in self.overwrites:
+            half.made[node] = result = self._write_over(op, node, args)
+        else:
+            half.made[node] = result = self._run_op(index, op, node, args, kwargs)
         if takes_gradient(node):
             half.root[result] = args[0]  # which it may hand on
         first: dict[int, fx.Node] = {}
@@ -211,6 +242,16 @@ class _Rewriter:
                 half.root[new] = holder
         for value in op.outputs:
             self.instance[value] += 1
+
+    def _write_over(self, op: Op, node: fx.Node, args: tuple[Any, ...]) -> fx.Node:
+        assert op.over is not None
+        half, (_, index) = self.half, op.over
+        holder = half.holder(args[index])
+        target, given = over(node, args, index, saved=holder.op == "placeholder")
+        result = self._call(target, given, {}, node)
+        half.root[result] = holder
+        half.written.add(result)
+        return result
 
     def _copies_before(self, position: int) -> None:
         """What a plan does between the step before and this one: memory is freed, then taken."""
@@ -396,19 +437,13 @@ class _Rewriter:
         backward_out = self.backward.graph.output(tuple(gradients))
         backward_out.meta["desc"] = descriptions[step.num_forward_outputs :]
         rng_bytes = sum(op.state_bytes for i, op in enumerate(step.ops) if op.random and self.runs[i] > 1)
-        memory: dict[int, int] = {}
         for half in (self.forward, self.backward):
-            if not self.for_compiler:
-                write_over_dying(half.graph, half.root)
+            half.check_overwrites()
             half.graph.lint()
-            for node in half.graph.nodes:
-                if node.meta.get(MARK):
-                    memory[node.meta["remat_position"]] = storage_bytes(node.meta["val"])
         return Halves(
             fx.GraphModule(step.gm, self.forward.graph),
             fx.GraphModule(step.gm, self.backward.graph),
             rng_bytes,
-            memory,
         )
 
 

@@ -20,7 +20,7 @@ from ..cost.profile import run_alone
 from ..plan.cache import PlanCache
 from ..plan.options import Options
 from ..plan.part import Part
-from ..plan.planning import count_saved, plan_step
+from ..plan.planning import plan_step
 from ..plan.problem import Problem
 from ..plan.report import PlanReport
 from ..plan.store import Store
@@ -161,8 +161,10 @@ class Pipeline:
             part, others = self._parts_together(captured, costed.graph)
             report = plan_step(Problem(step, part, options, others), self.cache, progress)
             plan = report.plan
-            halves = rewrite(step, plan.steps, self.for_compiler, self._copies(report, call.device))
-            report = count_saved(report, step, halves.saved)
+            simulated = remat.simulate(report.graph, plan.steps, plan.copies)
+            overwrites = {position for position, _, _ in simulated.overwrites}
+            copies = self._copies(report, call.device)
+            halves = rewrite(step, plan.steps, overwrites, self.for_compiler, copies)
             report = replace(
                 report,
                 rise=report.rise + self.surroundings.rise(call.args, bool(call.existing.stepped)),

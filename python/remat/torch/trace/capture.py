@@ -15,7 +15,7 @@ from ..base.step import OutputUse, StepGraph
 from .choices import apply_choices
 from .contract import contract
 from .gradients import End, take_gradients
-from .inplace import mark_last_readers
+from .inplace import list_pairs
 from .kernels import correct_sizes
 from .origins import EXISTING_GRADIENTS, name_inputs
 from .schedule import tainted_by_tangents
@@ -69,7 +69,7 @@ def capture_step(
     step.set_loss(given.loss_workspace, given.loss_bytes)
     name_inputs(step, *traced)
     if not given.for_compiler:
-        mark_last_readers(step)
+        list_pairs(step)
     if any(end.writes for end in given.ends.values()):
         _run_backward_once(step)
     apply_choices(step, given.never_recompute, given.always_keep)

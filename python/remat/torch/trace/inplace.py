@@ -1,4 +1,4 @@
-"""Let ops of a rewritten graph write their result over an argument that nobody reads after them.
+"""Which ops may write their result over an argument that nobody reads after them, and how they do it.
 
 Eager mode does it where gradients are summed and where a program assigns to a slice; tracing makes new
 tensors of both. The values are the same bit for bit.
@@ -6,7 +6,6 @@ tensors of both. The values are the same bit for bit.
 
 from __future__ import annotations
 
-import operator
 from collections.abc import Callable
 from functools import cache
 from typing import Any
@@ -15,15 +14,13 @@ import torch
 from torch import fx
 
 from ..base.nodes import BUILTIN_NAMESPACES
-from ..base.private import OpOverload, builtin, schema
+from ..base.private import OpOverload, builtin, keeps_graph, schema
 from ..base.step import StepGraph
 from .gradients import KINDS
 from .kernels import is_own
 
 aten = torch.ops.aten
 
-# Where an op marks its result, for the memory it saves.
-MARK = "remat_in_place"
 # Where an op of a captured step marks which argument it will write over.
 OVER = "remat_over"
 
@@ -74,12 +71,13 @@ _OVER |= {
 
 
 @cache
-def _over_if_alike(over: Any, op: Any, position: int) -> Callable[..., Any]:
+def _over_where_it_may(over: Any, op: Any, position: int, saved: bool) -> Callable[..., Any]:
     """What writes over an argument where all that have its shape have its strides; then the result of eager
     mode has them too. Real strides are not always the traced ones (batch norm of a transposed tensor), and
     what a later sum comes to depends on them in the last bits.
 
     op: what runs otherwise, with the argument at `position`.
+    saved: is it a saved tensor, which a backward that is to come again will read?
     """
     over, op = (builtin(f) if isinstance(f, OpOverload) else f for f in (over, op))
 
@@ -88,76 +86,64 @@ def _over_if_alike(over: Any, op: Any, position: int) -> Callable[..., Any]:
         for other in rest:
             if isinstance(other, torch.Tensor) and other.shape == shape and other.stride() != strides:
                 return op(*rest[:position], argument, *rest[position:])
+        if saved and keeps_graph():
+            return op(*rest[:position], argument, *rest[position:])
         return over(argument, *rest)
 
     return write_over
 
 
-def write_over_dying(graph: fx.Graph, root: dict[fx.Node, fx.Node]) -> None:
-    """Rewrite a graph in place.
-
-    root: for every node that is a view, getitem or the result of writing over another, the node whose result
-    holds its memory; nodes that are not there hold their own.
-    """
-    nodes = list(graph.nodes)
-    last: dict[fx.Node, int] = {}
-    for position, node in enumerate(nodes):
-        for read in node.all_input_nodes:
-            last[_root(root, read)] = position
-    for position, node in enumerate(nodes):
-        if node.op != "call_function" or node.target not in _OVER or not _commutes(node):
-            continue
-        target, count = _OVER[node.target]
-        for i, argument in enumerate(node.args[:count]):
-            if not isinstance(argument, fx.Node) or not _can_hold(argument, node):
-                continue
-            owner = _root(root, argument)
-            others = [n for n in node.all_input_nodes if n is not argument]
-            if (
-                _is_ours(owner)
-                and last[owner] == position
-                and all(_root(root, other) is not owner for other in others)
-            ):
-                rest = [a for j, a in enumerate(node.args) if j != i]
-                if _has_another(node, argument):
-                    target = _over_if_alike(target, node.target, i)
-                node.args, node.target = (argument, *rest), target
-                node.meta[MARK] = True
-                root[node] = owner
-                last[owner] = max(position, last.get(node, position))
-                break
-
-
-def mark_last_readers(step: StepGraph) -> None:
-    """Mark the ops that will write over an argument where nothing runs again, with its position: their costs
-    are those of the ops that do.
+def list_pairs(step: StepGraph) -> None:
+    """Say which ops may write their result over which argument, and mark those that will where nothing runs
+    again: their costs are those of what writes over it.
     """
     last = {value: index for index, op in enumerate(step.ops) for value in op.inputs}
-    made_by = {value: index for index, op in enumerate(step.ops) for value in op.outputs}
-    # Gradients that may leave after all are like those that are kept.
-    taken = {value for op in step.ops if op.kind in KINDS for value in op.inputs}
-    lasting = {*step.inputs, *step.kept, *taken}
-
-    def dies_in_its_half(value: int, index: int) -> bool:
-        made = made_by.get(value, step.loss)
-        producer = step.ops[made].node
-        same_half = (made < step.loss) == (index < step.loss)
-        return last[value] == index and same_half and producer is not None and _is_ours(producer)
-
+    ours = _written_by_ops(step)
     for index, op in enumerate(step.ops):
         node = op.node
         if node is None or node.target not in _OVER or not _commutes(node):
             continue
-        for i, argument in enumerate(node.args[: _OVER[node.target][1]]):
-            value = step.value_of.get(argument) if isinstance(argument, fx.Node) else None
-            if value is None or value in lasting or not dies_in_its_half(value, index):
-                continue
-            if not _can_hold(argument, node):
-                continue
-            if all(step.value_of.get(n) != value for n in node.all_input_nodes if n is not argument):
+        found = [
+            (value, i)
+            for i, argument in enumerate(node.args[: _OVER[node.target][1]])
+            if isinstance(argument, fx.Node)
+            and (value := step.value_of.get(argument)) in ours
+            and _can_hold(argument, node)
+            and all(step.value_of.get(n) != value for n in node.all_input_nodes if n is not argument)
+        ]
+        # What dies there if nothing runs again, best of all in the half that made it.
+        found.sort(key=lambda pair: (last[pair[0]] != index, ours[pair[0]] is not op.phase))
+        for value, i in found[:1]:
+            step.write_over(index, value, i)
+            if last[value] == index:
                 node.meta[OVER] = i
-                step.write_over(index)
-                break
+
+
+def _written_by_ops(step: StepGraph) -> dict[int, str]:
+    """Values whose memory is nobody else's at any time, with the phase that makes them first."""
+    # Gradients that may leave after all are like those that are kept.
+    taken = {value for op in step.ops if op.kind in KINDS for value in op.inputs}
+    returned = {step.value_of[n] for n in step.forward_outputs if n in step.value_of}
+    lasting = {*step.inputs, *step.kept, *taken, *returned}
+    return {
+        value: op.phase
+        for op in step.ops
+        for value in op.outputs
+        if op.node is not None and value not in lasting and _is_ours(op.node)
+    }
+
+
+def over(node: fx.Node, args: tuple[Any, ...], index: int, saved: bool) -> tuple[Any, tuple[Any, ...]]:
+    """What runs an op over its argument `index`, and the arguments for that.
+
+    saved: does that argument come from the forward half? Autograd may keep it for another backward.
+    """
+    target, _ = _OVER[node.target]
+    argument = node.args[index]
+    assert isinstance(argument, fx.Node)
+    if saved or _others_like(node, argument):
+        target = _over_where_it_may(target, node.target, index, saved)
+    return target, (args[index], *args[:index], *args[index + 1 :])
 
 
 def over_argument(node: fx.Node) -> tuple[Any, tuple[Any, ...]]:
@@ -166,16 +152,8 @@ def over_argument(node: fx.Node) -> tuple[Any, tuple[Any, ...]]:
     return _OVER[node.target][0], (node.args[i], *(a for j, a in enumerate(node.args) if j != i))
 
 
-def _root(root: dict[fx.Node, fx.Node], node: fx.Node) -> fx.Node:
-    while node in root:
-        node = root[node]
-    return node
-
-
 def _is_ours(owner: fx.Node) -> bool:
     """Is its memory nobody else's? Who knows what a custom op keeps of what it returns."""
-    if owner.target is operator.getitem and isinstance(owner.args[0], fx.Node):
-        owner = owner.args[0]
     target = owner.target
     if isinstance(target, OpOverload):
         # What writes to an input returns that.
@@ -190,11 +168,11 @@ def _commutes(node: fx.Node) -> bool:
     return not node.kwargs
 
 
-def _has_another(node: fx.Node, argument: fx.Node) -> bool:
-    """Does the op read another tensor of the argument's shape?"""
-    shape = argument.meta["val"].shape
+def _others_like(node: fx.Node, argument: fx.Node) -> list[torch.Tensor]:
+    """The other tensors of the argument's shape that the op reads."""
     others = [n.meta.get("val") for n in node.all_input_nodes if n is not argument]
-    return any(isinstance(val, torch.Tensor) and val.shape == shape for val in others)
+    shape = argument.meta["val"].shape
+    return [val for val in others if isinstance(val, torch.Tensor) and val.shape == shape]
 
 
 def _can_hold(argument: fx.Node, result: fx.Node) -> bool:
@@ -211,4 +189,5 @@ def _can_hold(argument: fx.Node, result: fx.Node) -> bool:
         and not mine.is_neg()
         and mine.untyped_storage().nbytes() == theirs.untyped_storage().nbytes()
         and bool(torch.ops.aten.is_non_overlapping_and_dense(mine))
+        and all(other.stride() == mine.stride() for other in _others_like(result, argument))
     )
