@@ -12,6 +12,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -282,9 +283,9 @@ def test_a_full_disk_is_one_error_before_the_step(tmp_path, monkeypatch: pytest.
 
 def test_a_host_without_room_is_one_error_before_the_step() -> None:
     model, inputs = case("mlp").build()
-    fitted = fit_copying(model, inputs, "60%", host=remat.Host(2e9, 2e9, budget="6MB"), accumulate=False)
+    fitted = fit_copying(model, inputs, "60%", host=remat.Host(2e9, 2e9, budget="3MB"), accumulate=False)
     (part,) = fitted.remat.parts
-    assert part.host_peak <= 6e6
+    assert 1.5e6 < part.host_peak <= 3e6
     first = fitted(*inputs)
     message = r"^host: this step's copies need .* beside .* of calls in flight, the budget of the host is .*$"
     with pytest.raises(remat.torch.HostMemoryError, match=message):
@@ -331,7 +332,7 @@ while True:
 
 
 def test_killing_the_process_leaves_no_file(tmp_path) -> None:
-    script = KILLED.format(path=sys.path[:3], folder=str(tmp_path))
+    script = KILLED.format(path=[str(Path(__file__).parent)], folder=str(tmp_path))
     with subprocess.Popen([sys.executable, "-c", script], stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
         assert process.stdout.readline() == "copying\n"
@@ -354,12 +355,13 @@ def test_what_fills_the_peak_is_known_with_copies_too() -> None:
     assert sum(row.bytes for row in filled.rows) == filled.peak
     assert min(row.bytes for row in filled.rows) > 0
     plan = fitted.remat.plan
-    everywhere = remat.simulate(fitted.remat.graph, plan.steps, plan.copies).memory
+    simulated = remat.simulate(fitted.remat.graph, plan.steps, plan.copies)
     for at in range(0, len(plan.steps), 7):
         alive = _alive(fitted.remat.graph, plan.steps, plan.copies, at)
         sizes = fitted.remat.graph.bytes
         workspace = fitted.remat.graph.workspaces[plan.steps[at]]
-        assert sum(int(sizes[v]) for v in alive) + workspace == everywhere[at]
+        twice = sum(int(sizes[output]) for step, _, output in simulated.overwrites if step == at)
+        assert sum(int(sizes[v]) for v in alive) + workspace - twice == simulated.memory[at]
 
 
 def test_a_step_with_copies_is_recorded_step_by_step(slow) -> None:

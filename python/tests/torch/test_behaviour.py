@@ -306,12 +306,15 @@ def test_a_model_that_the_compiler_leaves_alone_is_refused() -> None:
         fit(Alone(), torch.zeros(2, 64), "80%")
 
 
-def test_backward_twice_with_retain_graph_adds_the_gradient_twice() -> None:
+@pytest.mark.parametrize("before", [0, 1], ids=["first_step", "later_step"])
+def test_backward_twice_with_retain_graph_adds_the_gradient_twice(before: int) -> None:
     model, inputs = case("encoder").build()
     fitted = fit(model, inputs, "80%")
     expected = copy.deepcopy(model)
     for m in (expected, fitted):
         torch.manual_seed(3)
+        for _ in range(before):
+            m(*inputs).backward()
         loss = m(*inputs)
         loss.backward(retain_graph=True)
         loss.backward()

@@ -123,6 +123,55 @@ def test_results_take_the_place_of_arguments_that_nobody_reads_again_and_the_pre
     assert all(row.bytes > 0 for row in report.rows)
 
 
+class Gates(nn.Module):
+    """Products whose backward reads both factors, which nobody needs after that."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layers = nn.ModuleList(nn.Linear(64, 128) for _ in range(4))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        for layer in self.layers:
+            a, b = layer(x).chunk(2, -1)
+            x = a.sin() * b.cos()
+        return x.square().mean()
+
+
+@pytest.mark.parametrize("budget", ["100%", "80%"])
+def test_a_saved_tensor_is_written_over_unless_the_backward_comes_again(budget: str) -> None:
+    torch.manual_seed(0)
+    model, inputs = Gates(), (torch.randn(256, 64),)
+    eager = copy.deepcopy(model)
+    fitted = fit(model, inputs, budget, accumulate=False)
+    part = fitted.remat.parts[0]
+    loss = next(i for i, step in enumerate(part.plan.steps) if part.graph.op(step).kind == "remat.loss")
+    made = {v: i for i, step in enumerate(part.plan.steps[:loss]) for v in part.graph.op_outputs(step)}
+    over = remat.simulate(part.graph, part.plan.steps).overwrites
+    assert [step for step, old, _ in over if step > loss and old in made]
+    assert step_peak(fitted, inputs) == pytest.approx(part.predicted_peak, rel=0.001)
+    for each in (eager, fitted):
+        each.zero_grad()
+        result = each(*inputs)
+        result.backward(retain_graph=True)
+        result.backward(retain_graph=True)
+        result.backward()
+    assert train(eager, inputs).differences(train(fitted, inputs)) == []
+
+
+def test_planning_counts_on_what_is_written_over() -> None:
+    """Nothing runs again within a budget that keeping everything would miss without it."""
+    torch.manual_seed(0)
+    model, inputs = MLP(), (torch.randn(1024, 128),)
+    graph = remat.torch.capture(model, inputs, accumulate=False)
+    described = graph.to_dict()
+    for op in described["ops"]:
+        op.pop("over", None)
+    assert graph.keep_all_peak < remat.Graph.from_dict(described).keep_all_peak - 100_000
+    fitted = fit(model, inputs, graph.keep_all_peak, accumulate=False)
+    assert fitted.remat.parts[0].recomputed_steps == 0
+    assert step_peak(fitted, inputs) <= graph.keep_all_peak
+
+
 class Returner(nn.Module):
     """Returns views of one tensor, twice the same, and what an op could write over."""
 

@@ -216,6 +216,25 @@ def tangents_as_they_come(
         graph_compile.aot_dispatch_autograd_graph = original
 
 
+@contextmanager
+def nothing_donated() -> Iterator[None]:
+    """While it lasts, AOTAutograd compiles backwards that may be told to leave the saved tensors: where it has
+    not looked which of them may be written over, it refuses that. `collect_bw_donated_buffer_idxs`.
+    """
+    original: Any = graph_compile.collect_bw_donated_buffer_idxs
+    thread = threading.get_ident()
+
+    def none_here(*args: Any) -> list[int]:
+        return [] if threading.get_ident() == thread else original(*args)
+
+    graph_compile.collect_bw_donated_buffer_idxs = none_here
+    try:
+        with functorch_config.patch(donated_buffer=True):
+            yield
+    finally:
+        graph_compile.collect_bw_donated_buffer_idxs = original
+
+
 def storage_id(tensor: torch.Tensor) -> int:
     """The same number for all that show one storage, traced tensors too. `_cdata` of storages."""
     return int(tensor.untyped_storage()._cdata)
@@ -437,7 +456,6 @@ __all__ = [
     "detect_fake_mode",
     "eager_call",
     "forget_kernels",
-    "functorch_config",
     "gathered_parameter",
     "get_compilation_metrics",
     "graph_break_reasons",

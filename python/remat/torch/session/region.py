@@ -17,7 +17,7 @@ from torch import fx
 
 from ..base.errors import UnsupportedModelError
 from ..base.nodes import SMALL, outputs_of
-from ..base.private import _disable_current_modes, functorch_config, in_data_parallel, write_count
+from ..base.private import _disable_current_modes, in_data_parallel, nothing_donated, write_count
 from ..base.progress import progress_line
 from ..base.step import OutputUse
 from ..base.storages import has_data
@@ -372,7 +372,7 @@ class Region:
         try:
             with (
                 progress_line() as progress,
-                functorch_config.patch(donated_buffer=False),
+                nothing_donated(),
                 eager_kernels(device),
                 EagerStrides(),
             ):
