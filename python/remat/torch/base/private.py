@@ -218,8 +218,8 @@ def tangents_as_they_come(
 
 @contextmanager
 def nothing_donated() -> Iterator[None]:
-    """While it lasts, AOTAutograd compiles backwards that may be told to leave the saved tensors: where it has
-    not looked which of them may be written over, it refuses that. `collect_bw_donated_buffer_idxs`.
+    """While it lasts, AOTAutograd compiles backwards that may be told to leave the saved tensors: where it
+    has not looked which of them may be written over, it refuses that. `collect_bw_donated_buffer_idxs`.
     """
     original: Any = graph_compile.collect_bw_donated_buffer_idxs
     thread = threading.get_ident()
