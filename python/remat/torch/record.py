@@ -17,8 +17,8 @@ from .base.errors import UnsupportedModelError, errors_stand_alone
 from .base.storages import live_storages, tensor_storages
 from .base.units import format_bytes
 from .plan.report import PlanReport
-from .session.measure import device_to_measure, warm_up
-from .session.moments import Moment, moments_on_cpu, moments_on_cuda
+from .session.measure import device_to_measure, measurable, warm_up
+from .session.moments import Moment, moments_counted, moments_traced
 from .session.watch import recorded_steps
 
 
@@ -111,17 +111,14 @@ def record(
             does not run the plan's steps one by one.
     """
     where = device_to_measure(device)
-    if where.type not in ("cpu", "cuda"):
-        raise remat.UsageError(f"record: device {where} is neither CPU nor CUDA")
-    if where.type == "cuda" and resident is not None:
-        raise remat.UsageError("record: `resident` has no meaning on CUDA, whose allocator counts everything")
+    runtime = measurable("record", where)
     warm_up(step, warmup, where)
     with recorded_steps() as windows:
-        if where.type == "cuda":
-            moments = moments_on_cuda(step, where)
+        if runtime.counts_memory:
+            moments = moments_counted(step, runtime)
         else:
             known = live_storages() if resident is None else tensor_storages(resident, "cpu")
-            moments = moments_on_cpu(step, known)
+            moments = moments_traced(step, known)
     if windows and not moments:
         raise UnsupportedModelError(
             'record: executor="inductor" does not run the steps of its plan one by one, executor="boxed" does'

@@ -12,8 +12,8 @@ import torch
 import remat
 
 from .api import fit
+from .base.devices import generators_kept
 from .base.errors import VerificationError, errors_stand_alone
-from .base.nodes import cuda_devices
 from .base.units import format_bytes
 from .plan.options import FitOptions
 from .session.fitted import call_with
@@ -122,7 +122,7 @@ def verify(
             loss_of(called).backward()
 
         results: dict[str, torch.Tensor] = {}
-        with torch.random.fork_rng(devices=cuda_devices()):
+        with generators_kept():
             for number in range(1, steps + 1):
                 value = loss_of(called)
                 value.backward()

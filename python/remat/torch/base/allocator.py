@@ -8,6 +8,7 @@ from typing import Any
 
 import torch
 
+from .devices import runtime_of
 from .private import AllocationFields, start_profiler, stop_profiler
 from .turns import one_at_a_time
 
@@ -109,10 +110,11 @@ def trace_allocations() -> Iterator[AllocatorTrace]:
 
 def bytes_left(fn: Callable[[], Any], device: torch.device) -> int:
     """Bytes that `fn()` allocates on `device` and that are still in use while its result is held."""
-    if device.type == "cuda":
-        before = torch.cuda.memory_allocated(device)
+    runtime = runtime_of(device)
+    if runtime.counts_memory:
+        before = runtime.allocated()
         result = fn()
-        left = torch.cuda.memory_allocated(device) - before
+        left = runtime.allocated() - before
     else:
         with trace_allocations() as trace:
             result = fn()

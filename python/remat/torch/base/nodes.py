@@ -10,21 +10,12 @@ from typing import Any
 import torch
 from torch import fx
 
+from .devices import block_bytes
 from .private import OpOverload, schema, storage_id
 
-# Blocks of the CUDA allocator are multiples of this.
-_CUDA_BLOCK = 512
-# Bytes of one saved generator state.
-RNG_STATE_BYTES = {"cpu": 5056, "cuda": 16}
 # Outputs of no more bytes, such as a loss, count as held.
 SMALL = 1024
 BUILTIN_NAMESPACES = {"aten", "prims"}
-
-
-def cuda_devices() -> list[int]:
-    """The CUDA devices whose generators are in use."""
-    cuda: Any = torch.cuda
-    return list(range(cuda.device_count())) if cuda.is_initialized() else []
 
 
 def output_node(gm: fx.GraphModule) -> fx.Node:
@@ -73,7 +64,8 @@ def storage_bytes(tensor: torch.Tensor) -> int:
 
 
 def _in_blocks(size: int, device: torch.device) -> int:
-    return -(-size // _CUDA_BLOCK) * _CUDA_BLOCK if device.type == "cuda" else size
+    block = block_bytes(device.type)
+    return -(-size // block) * block
 
 
 def dense_bytes(tensor: torch.Tensor) -> int:

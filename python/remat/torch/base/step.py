@@ -8,7 +8,8 @@ from typing import Any
 
 from torch import fx
 
-from .nodes import RNG_STATE_BYTES, output_node, outputs_of, storage_bytes, tensors_of
+from .devices import generator_bytes
+from .nodes import output_node, outputs_of, storage_bytes, tensors_of
 from .private import PlainAOTOutput
 
 
@@ -53,7 +54,7 @@ class Op:
         """Of the generator's saved state, if the op draws random numbers."""
         if not self.random or self.node is None:
             return 0
-        return RNG_STATE_BYTES[tensors_of(self.node.meta["val"])[0].device.type]
+        return generator_bytes(tensors_of(self.node.meta["val"])[0].device.type)
 
 
 @dataclass(frozen=True)

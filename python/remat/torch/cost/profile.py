@@ -18,8 +18,9 @@ from torch import fx
 from torch.utils._pytree import tree_map
 
 from ..base.allocator import trace_allocations
+from ..base.devices import DeviceRuntime, device_of_tensors, generators_kept, runtime_of
 from ..base.errors import UnsupportedModelError
-from ..base.nodes import cuda_devices, may_run_twice, storage_bytes, tensors_of
+from ..base.nodes import may_run_twice, storage_bytes, tensors_of
 from ..base.private import _DisableAutocast, storage_id
 from ..trace.gradients import end_of, takes_gradient, touched
 from ..trace.inplace import OVER, over_argument
@@ -70,7 +71,7 @@ def _made_storages(result: Any) -> tuple[int, ...]:
 def _undisturbed() -> Iterator[None]:
     """No gradients, no autocast, and the generators as they were afterwards."""
     no_autocast: Any = _DisableAutocast
-    with torch.no_grad(), no_autocast(), torch.random.fork_rng(devices=cuda_devices()):
+    with torch.no_grad(), no_autocast(), generators_kept():
         yield
 
 
@@ -91,10 +92,8 @@ def _call_alone(node: fx.Node) -> tuple[Callable[[], Any], torch.device]:
     target, given = over_argument(node) if OVER in node.meta else (node.target, node.args)
     args, kwargs = fx.map_arg(given, argument), fx.map_arg(node.kwargs, argument)
     tensors = [t for value in made.values() for t in tensors_of(value)] or tensors_of(node.meta.get("val"))
-    device = tensors[0].device if tensors else torch.device("cpu")
-
     target = kernel_of(target)
-    return lambda: target(*args, **kwargs), device
+    return lambda: target(*args, **kwargs), device_of_tensors(tensors)
 
 
 def run_alone(node: fx.Node) -> Any:
@@ -106,11 +105,14 @@ def run_alone(node: fx.Node) -> Any:
 def measure_op(node: fx.Node, stopwatch: Stopwatch) -> Cost:
     """Time of runs after a first one, and the exact workspace of that first one."""
     run, device = _call_alone(node)
+    # Collectives run as often on every rank.
+    timing = partial(stopwatch.time, repeats=may_run_twice(node))
+    runtime = runtime_of(device)
     try:
-        # Collectives run as often on every rank.
-        timing = partial(stopwatch.time, repeats=may_run_twice(node))
-        return _measure_cuda(run, device, timing) if device.type == "cuda" else _measure_cpu(run, timing)
-    except torch.cuda.OutOfMemoryError:
+        return (
+            _measure_counted(run, runtime, timing) if runtime.counts_memory else _measure_traced(run, timing)
+        )
+    except torch.OutOfMemoryError:
         raise
     except Exception as error:
         raise UnsupportedModelError(
@@ -158,7 +160,7 @@ def _leave_the_cache() -> None:
     _other_data().add_(1.0)
 
 
-def _measure_cpu(run: Callable[[], Any], timing: _Timing) -> Cost:
+def _measure_traced(run: Callable[[], Any], timing: _Timing) -> Cost:
     def timed() -> int:
         _leave_the_cache()
         start = time.perf_counter_ns()
@@ -176,23 +178,13 @@ def _measure_cpu(run: Callable[[], Any], timing: _Timing) -> Cost:
     return Cost(timing(timed, (first, second)), top - level, outputs)
 
 
-def _measure_cuda(run: Callable[[], Any], device: torch.device, timing: _Timing) -> Cost:
+def _measure_counted(run: Callable[[], Any], runtime: DeviceRuntime, timing: _Timing) -> Cost:
     run()  # the first call loads kernels and creates library handles
-    torch.cuda.synchronize(device)
-    torch.cuda.reset_peak_memory_stats(device)
+    runtime.synchronize()
+    runtime.reset_highest()
     result = run()
-    torch.cuda.synchronize(device)
-    workspace = torch.cuda.max_memory_allocated(device) - torch.cuda.memory_allocated(device)
+    runtime.synchronize()
+    workspace = runtime.highest() - runtime.allocated()
     outputs = _made_storages(result)
     del result
-
-    def timed() -> int:
-        event: Any = torch.cuda.Event
-        start, end = event(enable_timing=True), event(enable_timing=True)
-        start.record()
-        run()
-        end.record()
-        end.synchronize()
-        return int(start.elapsed_time(end) * 1e6)
-
-    return Cost(timing(timed, ()), workspace, outputs)
+    return Cost(timing(partial(runtime.time, run), ()), workspace, outputs)

@@ -9,6 +9,7 @@ from torch.utils._pytree import tree_leaves
 
 import remat
 
+from ..base.devices import runtime_of
 from ..base.nodes import storage_bytes
 from ..base.optimizers import is_of_pytorch, step_of, without_parameters
 from ..base.private import FakeTensorMode
@@ -19,21 +20,22 @@ _STEPS_PER_DEVICE = 200
 
 
 def auto_budget(device: torch.device, resident: int, reserve: int, margin: int | str) -> int:
-    """Bytes for a step on a CUDA device: all that this process has or could have there, less the margin and
+    """Bytes for a step on an accelerator: all that this process has or could have there, less the margin and
     what it holds besides the step.
 
     resident: bytes of the step that are allocated already.
     reserve: bytes that the budget is to cover besides the step, allocated already or not.
     Raises BudgetError where the device's memory is not known, or too little is left.
     """
-    if device.type != "cuda":
+    runtime = runtime_of(device)
+    memory = runtime.memory() if runtime.counts_memory else None
+    if memory is None:
         raise remat.BudgetError(
-            f'budget="auto" needs a CUDA device, the model is on {device}: give bytes, for example "6GiB"'
+            f'budget="auto" needs a device that says how much memory it has, such as CUDA; the model is on '
+            f'{device}: give bytes, for example "6GiB"'
         )
-    cuda: Any = torch.cuda
-    free, total = cuda.mem_get_info(device)
-    ours = free + cuda.memory_reserved(device)
-    beside = max(0, cuda.memory_allocated(device) - resident)
+    total, ours = memory.total, memory.free + memory.reserved
+    beside = max(0, runtime.allocated() - resident)
     kept_free = 0 if margin == 0 else remat.parse_bytes(margin, keep_all_peak=total)
     # What is allocated beside the step and what is reserved for it are the same thing, as far as they go.
     budget = ours - max(beside, reserve) + reserve - kept_free

@@ -13,8 +13,9 @@ import torch
 
 import remat
 
+from ..base.devices import runtime_of
 from ..base.units import format_bytes
-from .channels import Channels, Copy, Region, synchronize
+from .channels import Channels, Copy, Region
 
 log = logging.getLogger("remat.torch")
 
@@ -90,7 +91,7 @@ class _Measurement:
         return statistics.median(found)
 
     def _now(self) -> float:
-        synchronize(self.device)
+        runtime_of(self.device).synchronize()
         return time.perf_counter()
 
 
@@ -103,8 +104,7 @@ def _ops(device: torch.device) -> Iterator[Callable[[], object]]:
     def run_one() -> None:
         torch.mm(a, b)
         wide.add_(1)
-        if device.type == "cuda":  # else ops pile up while copies run
-            torch.cuda.current_stream(device).synchronize()
+        runtime_of(device).synchronize_stream()  # else ops pile up while copies run
 
     yield run_one
 

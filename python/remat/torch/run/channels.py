@@ -21,6 +21,7 @@ import torch
 
 import remat
 
+from ..base.devices import runtime_of
 from ..base.ends import when_gone
 from ..base.errors import HostMemoryError
 from ..base.units import exact_bytes
@@ -264,8 +265,8 @@ class StreamChannels:
 
     def __init__(self, device: torch.device) -> None:
         self.device = device
-        self._cuda: Any = torch.cuda
-        self._out, self._back = self._cuda.Stream(device), self._cuda.Stream(device)
+        self._runtime: Any = runtime_of(device)
+        self._out, self._back = self._runtime.streams(2)
 
     def reserve(self, size: int) -> PinnedMemory:
         return PinnedMemory(size)
@@ -289,12 +290,12 @@ class StreamChannels:
         target.copy_(source, non_blocking=True)
 
     def _current(self) -> Any:
-        return self._cuda.current_stream(self.device)
+        return self._runtime.current_stream()
 
     def _copy(self, way: Any, target: torch.Tensor, source: torch.Tensor, holder: object) -> _StreamCopy:
         # After the op that made it, or that had this memory before.
         way.wait_event(self._current().record_event())
-        with self._cuda.stream(way):
+        with self._runtime.in_stream(way):
             self._move(target, source)
         return _StreamCopy(self._current, way.record_event(), (target, source, holder))
 
@@ -315,12 +316,7 @@ def channels_of(device: torch.device, folder: Path | None) -> Channels:
         return _file_channels(folder if folder is not None else folder_on_disk())
     if folder is not None:
         raise remat.UsageError(f"remat: host_dir= is for models on the CPU, this one is on {device}")
-    if device.type == "cuda":
+    try:
         return _stream_channels(device)
-    raise remat.UsageError(f"remat: host=: there is none for a model on {device}")
-
-
-def synchronize(device: torch.device) -> None:
-    """Wait for all that was called on a device."""
-    if device.type == "cuda":
-        torch.cuda.synchronize(device)
+    except NotImplementedError as error:
+        raise remat.UsageError(f"remat: host=: there is none for a model on {device}: {error}") from None

@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from ..base.nodes import cuda_devices
+from ..base.devices import devices_in_use, runtime_of
 from ..trace.kernels import kernel_of
 
 # The generator is one for all threads: between its state and the draw that belongs to it none may come.
@@ -26,7 +26,7 @@ def run_and_save_rng(
 def _run_and_save(
     target: Callable[..., Any], device: str, *args: Any, **kwargs: Any
 ) -> tuple[torch.Tensor, Any]:
-    state = torch.cuda.get_rng_state(device) if device.startswith("cuda") else torch.get_rng_state()
+    state = runtime_of(torch.device(device)).generator_state()
     return state, kernel_of(target)(*args, **kwargs)
 
 
@@ -39,26 +39,20 @@ def run_with_rng(
 
 
 def _run_from(state: torch.Tensor, target: Callable[..., Any], device: str, *args: Any, **kwargs: Any) -> Any:
-    if device.startswith("cuda"):
-        now = torch.cuda.get_rng_state(device)
-        torch.cuda.set_rng_state(state, device)
-        try:
-            return kernel_of(target)(*args, **kwargs)
-        finally:
-            torch.cuda.set_rng_state(now, device)
-    now = torch.get_rng_state()
-    torch.set_rng_state(state)
+    runtime = runtime_of(torch.device(device))
+    now = runtime.generator_state()
+    runtime.set_generator_state(state)
     try:
         return kernel_of(target)(*args, **kwargs)
     finally:
-        torch.set_rng_state(now)
+        runtime.set_generator_state(now)
 
 
-def generator_states() -> tuple[torch.Tensor, list[torch.Tensor]]:
-    return torch.get_rng_state(), [torch.cuda.get_rng_state(device) for device in cuda_devices()]
+def generator_states() -> dict[torch.device, torch.Tensor]:
+    """Of the devices that are in use."""
+    return {device: runtime_of(device).generator_state() for device in devices_in_use()}
 
 
-def set_generator_states(states: tuple[torch.Tensor, list[torch.Tensor]]) -> None:
-    torch.set_rng_state(states[0])
-    for device, state in zip(cuda_devices(), states[1], strict=False):
-        torch.cuda.set_rng_state(state, device)
+def set_generator_states(states: dict[torch.device, torch.Tensor]) -> None:
+    for device, state in states.items():
+        runtime_of(device).set_generator_state(state)

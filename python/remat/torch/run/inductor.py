@@ -17,6 +17,7 @@ import torch
 from torch import fx
 
 from ..base.allocator import AllocatorTrace, trace_allocations
+from ..base.devices import runtime_of
 from ..base.errors import UnsupportedModelError
 from ..base.private import CustomPartitionerFn, inductor
 from ..base.units import exact_bytes, format_bytes
@@ -86,10 +87,9 @@ class FirstStep:
 
     def forward(self, run: Callable[[], Any]) -> Any:
         """Run the forward."""
-        if self.device.type == "cuda":
-            cuda: Any = torch.cuda
-            self._level = cuda.memory_allocated(self.device)
-            self._highest = cuda.max_memory_allocated(self.device)
+        runtime = runtime_of(self.device)
+        if runtime.counts_memory:
+            self._level, self._highest = runtime.allocated(), runtime.highest()
             return run()
         with _traced_or_not() as trace:
             result = run()
@@ -106,8 +106,9 @@ class FirstStep:
 
     def done(self) -> None:
         """The backward is over."""
-        if self.device.type == "cuda":
-            highest = torch.cuda.max_memory_allocated(self.device)
+        runtime = runtime_of(self.device)
+        if runtime.counts_memory:
+            highest = runtime.highest()
             if highest > self._highest:
                 self._compare(highest - self._level)
         elif self._backward is not None:

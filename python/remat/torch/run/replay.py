@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import fx
 
-from ..base.nodes import cuda_devices
+from ..base.devices import devices_in_use, generators_kept
 from ..base.private import will_execute
 from .generators import generator_states, set_generator_states
 
@@ -57,7 +57,7 @@ class Replay:
         self.states = generator_states() if random else None
         self.autocast = [
             (kind, torch.get_autocast_dtype(kind), torch.is_autocast_enabled(kind))
-            for kind in ("cpu", "cuda")
+            for kind in sorted({device.type for device in devices_in_use()})
         ]
 
     def wrap(self, results: Sequence[Any], cut: frozenset[int], planned: Any, instead: Instead) -> list[Any]:
@@ -90,7 +90,7 @@ class Replay:
         for i, leaf in zip(self.sources, leaves, strict=True):
             args[i] = leaf
         with ExitStack() as stack:
-            stack.enter_context(torch.random.fork_rng(devices=cuda_devices()))
+            stack.enter_context(generators_kept())
             stack.enter_context(torch.enable_grad())
             for kind, dtype, enabled in self.autocast:
                 stack.enter_context(torch.autocast(kind, dtype, enabled))

@@ -19,8 +19,9 @@ from torch import fx
 
 import remat
 
+from ..base.devices import generator_bytes
 from ..base.errors import UnsupportedModelError
-from ..base.nodes import RNG_STATE_BYTES, output_node, tensors_of
+from ..base.nodes import output_node, tensors_of
 from ..base.private import (
     SavedForBackwardsAOTOutput,
     SavedForBackwardsNoVcCheckAOTOutput,
@@ -322,7 +323,7 @@ class _Rewriter:
             call = self._call(*self._saving(node.target, str(device), args), kwargs, None)
             state = self._call(operator.getitem, (call, 0), {}, None)
             with self.fake_mode:
-                state.meta["val"] = torch.empty(RNG_STATE_BYTES[device.type], dtype=torch.uint8)
+                state.meta["val"] = torch.empty(generator_bytes(device.type), dtype=torch.uint8)
             self.half.states[index] = state
             return self._call(operator.getitem, (call, 1), {}, node)
         state = self._state(index)

@@ -8,15 +8,30 @@ from typing import Any
 
 import torch
 
+import remat
+
 from ..base.allocator import trace_allocations
+from ..base.devices import DeviceRuntime, default_device, runtime_of
 from ..base.storages import live_storages, tensor_storages
 from .watch import compare_all, recorded_steps
 
 
 def device_to_measure(device: str | torch.device | None) -> torch.device:
-    """By default the CUDA device, if CUDA is in use, else the CPU."""
-    cuda: Any = torch.cuda
-    return torch.device(device or ("cuda" if cuda.is_available() and cuda.is_initialized() else "cpu"))
+    """By default the accelerator, if one is in use, else the CPU."""
+    return default_device() if device is None else torch.device(device)
+
+
+def measurable(caller: str, device: torch.device) -> DeviceRuntime:
+    """Raises UsageError where memory can be neither counted nor traced."""
+    if device.type != "cpu":
+        try:
+            runtime = runtime_of(device)
+        except (RuntimeError, AttributeError):
+            runtime = None
+        if runtime is None or not runtime.counts_memory:
+            raise remat.UsageError(f"{caller}: {device} does not count the memory that is allocated there")
+        return runtime
+    return runtime_of(device)
 
 
 def warm_up(fn: Callable[[], Any], calls: int, device: torch.device) -> None:
@@ -32,34 +47,31 @@ def measure_peak(
     """Peak bytes allocated on `device` while `fn()` runs, everything that is alive at the start included.
 
     On the CPU this follows the allocator's own events and is exact for all memory that PyTorch allocates;
-    memory that MKL or oneDNN take for themselves does not show. On CUDA it is
-    `torch.cuda.max_memory_allocated`. Planned steps that run inside `fn` are compared with their predictions;
-    more than 2 % above is a warning.
+    memory that MKL or oneDNN take for themselves does not show. On an accelerator it is what its allocator
+    counts (`torch.cuda.max_memory_allocated`). Planned steps that run inside `fn` are compared with their
+    predictions; more than 2 % above is a warning.
 
     Args:
         fn: what is measured.
-        device: where; by default the CUDA device, if CUDA is in use, else the CPU.
+        device: where; by default the accelerator, if one is in use, else the CPU.
         resident: tensors, modules and optimizers (or containers of them) that are in memory at the start,
-            counted with their gradients. None: every tensor of the process that Python can see. CPU only.
+            counted with their gradients. None: every tensor of the process that Python can see. An
+            accelerator counts all that is there, whatever this says.
         warmup: calls of `fn` before the measured one. On the CPU, a block that is older than the first call
             counts to the end even if `fn` frees it, since the allocator does not report that; after one
             warm-up call there is none.
+
+    Raises UsageError for a device whose memory can be neither counted nor traced.
     """
     where = device_to_measure(device)
-    if where.type == "cuda":
-        if resident is not None:
-            raise ValueError(
-                "measure_peak: `resident` has no meaning on CUDA, whose allocator counts everything"
-            )
-        warm_up(fn, warmup, where)
-        torch.cuda.synchronize(where)
-        torch.cuda.reset_peak_memory_stats(where)
-        fn()
-        torch.cuda.synchronize(where)
-        return torch.cuda.max_memory_allocated(where)
-    if where.type != "cpu":
-        raise ValueError(f"measure_peak: device {where} is neither CPU nor CUDA")
+    runtime = measurable("measure_peak", where)
     warm_up(fn, warmup, where)
+    if runtime.counts_memory:
+        runtime.synchronize()
+        runtime.reset_highest()
+        fn()
+        runtime.synchronize()
+        return runtime.highest()
     known = live_storages() if resident is None else tensor_storages(resident, "cpu")
     start = sum(known.values())
     with trace_allocations() as trace, recorded_steps() as windows:

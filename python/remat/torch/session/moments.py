@@ -9,6 +9,7 @@ from typing import Any
 import torch
 
 from ..base.allocator import AllocatorTrace, trace_allocations
+from ..base.devices import DeviceRuntime
 from ..plan.report import PlanReport
 from ..run.follow import Mark, followed
 
@@ -30,7 +31,7 @@ class Moment:
     highest: int
 
 
-def moments_on_cpu(step: Callable[[], Any], known: dict[int, int]) -> list[Moment]:
+def moments_traced(step: Callable[[], Any], known: dict[int, int]) -> list[Moment]:
     """Those of a call, by the allocator's own events. known: as in `AllocatorTrace.rise`, all counted."""
     passed: list[tuple[PlanReport, int | None, int]] = []
 
@@ -66,21 +67,19 @@ def _among_events(
     return found
 
 
-def moments_on_cuda(step: Callable[[], Any], device: torch.device) -> list[Moment]:
+def moments_counted(step: Callable[[], Any], runtime: DeviceRuntime) -> list[Moment]:
     """Those of a call, by the allocator's counters, of which the highest mark is set back."""
-    cuda: Any = torch.cuda
     found: list[Moment] = []
 
     def mark_of(plan: PlanReport) -> Mark:
         def mark(position: int | None) -> None:
-            level, highest = cuda.memory_allocated(device), cuda.max_memory_allocated(device)
-            found.append(Moment(plan, position, level, highest))
-            cuda.reset_peak_memory_stats(device)
+            found.append(Moment(plan, position, runtime.allocated(), runtime.highest()))
+            runtime.reset_highest()
 
         return mark
 
-    cuda.reset_peak_memory_stats(device)
+    runtime.reset_highest()
     with followed(mark_of):
         step()
-    cuda.synchronize(device)
+    runtime.synchronize()
     return found

@@ -13,6 +13,7 @@ from torch.utils._pytree import tree_leaves, tree_map
 import remat
 
 from ..base.allocator import trace_allocations
+from ..base.devices import runtime_of
 from ..base.errors import UnsupportedModelError
 from ..base.nodes import storage_bytes
 from ..base.private import is_view
@@ -204,9 +205,10 @@ def _measured_loss(loss: Loss, outputs: Any, inputs: Any) -> tuple[int, int, dic
 
 def _rise_of(run: Callable[[], None], devices: list[torch.device]) -> int:
     """Bytes that a call needs at its peak on top of what was there."""
-    if any(device.type != "cpu" for device in devices):
-        before = torch.cuda.memory_allocated(devices[0])
-        return measure_peak(run, device=devices[0]) - before
+    for runtime in map(runtime_of, devices):
+        if runtime.counts_memory:
+            before = runtime.allocated()
+            return measure_peak(run, device=runtime.device) - before
     with trace_allocations() as trace:
         run()
     return trace.rise()[0]

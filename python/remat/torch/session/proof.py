@@ -21,7 +21,7 @@ from .watch import Window, recorded_steps
 log = logging.getLogger("remat.torch")
 
 Results = Mapping[str, torch.Tensor]
-GeneratorStates = tuple[torch.Tensor, list[torch.Tensor]]
+GeneratorStates = dict[torch.device, torch.Tensor]
 Named = Sequence[tuple[str, torch.Tensor]]
 
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 
-from ..base.nodes import cuda_devices
+from ..base.devices import generators_kept
 
 _CONTAINERS = (list, dict, set, deque)
 
@@ -89,7 +89,7 @@ def _same(container: Any, content: Any) -> bool:
 def untouched(model: torch.nn.Module, only_buffers: bool = False) -> Iterator[Snapshot]:
     """The model and the default generators are afterwards what they were; `restore` is for between calls."""
     snapshot = Snapshot(model, only_buffers)
-    with torch.random.fork_rng(devices=cuda_devices()):
+    with generators_kept():
         try:
             yield snapshot
         finally:

@@ -1,7 +1,7 @@
 """Does a step need what was predicted? Looks at real peaks where they can be had without a cost.
 
-On CUDA the allocator keeps its highest mark anyway: a step that sets a new one is compared. On the CPU the
-steps that run inside `measure_peak` are.
+On an accelerator the allocator keeps its highest mark anyway: a step that sets a new one is compared. On the
+CPU the steps that run inside `measure_peak` are.
 """
 
 from __future__ import annotations
@@ -11,11 +11,11 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any
 
 import torch
 
 from ..base.allocator import AllocatorTrace
+from ..base.devices import runtime_of
 from ..base.units import format_bytes
 from ..plan.report import PlanReport
 
@@ -30,7 +30,7 @@ class Window:
     """From the start of a forward, with nothing else in flight, to the end of its backward.
 
     reports: of the graphs that ran forward, the first one first.
-    Times are those of `time.time_ns`; the levels are bytes on the CUDA device, at the start.
+    Times are those of `time.time_ns`; the levels are bytes on the accelerator, at the start.
     """
 
     reports: list[PlanReport]
@@ -41,11 +41,10 @@ class Window:
 
     @classmethod
     def start(cls, report: PlanReport, device: torch.device) -> Window:
-        if device.type != "cuda":
+        runtime = runtime_of(device)
+        if not runtime.counts_memory:
             return cls([report], time.time_ns())
-        cuda: Any = torch.cuda
-        level, highest = cuda.memory_allocated(device), cuda.max_memory_allocated(device)
-        return cls([report], time.time_ns(), level=level, highest=highest)
+        return cls([report], time.time_ns(), level=runtime.allocated(), highest=runtime.highest())
 
     def end(self) -> None:
         self.end_ns = time.time_ns()
@@ -84,8 +83,9 @@ class StepWatch:
         window.end()
         if _recorded is not None:
             _recorded.append(window)
-        if device.type == "cuda":
-            highest = torch.cuda.max_memory_allocated(device)
+        runtime = runtime_of(device)
+        if runtime.counts_memory:
+            highest = runtime.highest()
             if highest > window.highest:
                 compare(window.reports, highest - window.level)
 

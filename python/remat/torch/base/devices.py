@@ -1,0 +1,233 @@
+"""What differs between devices, behind one interface: the CPU, and accelerators by PyTorch's module for each.
+
+Those modules (`torch.get_device_module`) say the same by the same names for CUDA, ROCm (which is CUDA there),
+XPU and what others register; `torch.accelerator` has fewer of them and asks for an allocator written in C++.
+"""
+
+from __future__ import annotations
+
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import cache
+from typing import Any
+
+import torch
+
+# Blocks of the allocators of accelerators are multiples of this.
+_BLOCK = 512
+# Bytes of one saved generator state, by type of device.
+_GENERATOR_BYTES = {"cpu": 5056, "cuda": 16}
+
+
+@dataclass(frozen=True)
+class FreeMemory:
+    """Bytes of a device. free: what this process may still take; reserved: what it has, in use or not."""
+
+    free: int
+    total: int
+    reserved: int
+
+
+class DeviceRuntime(ABC):
+    """A device that PyTorch computes on.
+
+    counts_memory: does its allocator count what is allocated, and keep the most that was? What is asked about
+        memory of a device that does not goes through the events of its allocator (base/allocator.py).
+    """
+
+    counts_memory = False
+
+    def __init__(self, device: torch.device) -> None:
+        self.device = device
+
+    def allocated(self) -> int:
+        """Bytes in use. Raises NotImplementedError where they are not counted, as the next two do."""
+        raise NotImplementedError(f"{self.device} does not count memory")
+
+    def highest(self) -> int:
+        """The most bytes that were in use since the mark was set back."""
+        raise NotImplementedError(f"{self.device} does not count memory")
+
+    def reset_highest(self) -> None:
+        """Set the mark back to what is in use now."""
+        raise NotImplementedError(f"{self.device} does not count memory")
+
+    def memory(self) -> FreeMemory | None:
+        """None where the device does not say."""
+        return None
+
+    @abstractmethod
+    def release_cached(self) -> None:
+        """Give back what the allocator keeps without using it."""
+
+    @abstractmethod
+    def synchronize(self) -> None:
+        """Wait for all that was called."""
+
+    @abstractmethod
+    def synchronize_stream(self) -> None:
+        """Wait for what was called in the stream of this thread."""
+
+    @abstractmethod
+    def generator_state(self) -> torch.Tensor:
+        """Of the default generator."""
+
+    @abstractmethod
+    def set_generator_state(self, state: torch.Tensor) -> None:
+        """Set that of the default generator."""
+
+    @abstractmethod
+    def time(self, run: Callable[[], Any]) -> int:
+        """Nanoseconds that a call takes on the device."""
+
+    def streams(self, count: int) -> list[Any]:
+        """New streams of the device. Raises NotImplementedError where it has none."""
+        raise NotImplementedError(f"{self.device} has no streams")
+
+
+class CpuRuntime(DeviceRuntime):
+    def release_cached(self) -> None:
+        pass
+
+    def synchronize(self) -> None:
+        pass
+
+    def synchronize_stream(self) -> None:
+        pass
+
+    def generator_state(self) -> torch.Tensor:
+        return torch.get_rng_state()
+
+    def set_generator_state(self, state: torch.Tensor) -> None:
+        torch.set_rng_state(state)
+
+    def time(self, run: Callable[[], Any]) -> int:
+        start = time.perf_counter_ns()
+        run()
+        return time.perf_counter_ns() - start
+
+
+class AcceleratorRuntime(DeviceRuntime):
+    def __init__(self, device: torch.device) -> None:
+        super().__init__(device)
+        self.module: Any = torch.get_device_module(device)
+        self.counts_memory = hasattr(self.module, "max_memory_allocated")
+
+    def allocated(self) -> int:
+        return int(self.module.memory_allocated(self.device))
+
+    def highest(self) -> int:
+        return int(self.module.max_memory_allocated(self.device))
+
+    def reset_highest(self) -> None:
+        self.module.reset_peak_memory_stats(self.device)
+
+    def memory(self) -> FreeMemory | None:
+        if not hasattr(self.module, "mem_get_info"):
+            return None
+        free, total = self.module.mem_get_info(self.device)
+        reserved = int(self.module.memory_reserved(self.device))
+        if hasattr(self.module, "get_per_process_memory_fraction"):
+            allowed = int(self.module.get_per_process_memory_fraction(self.device) * total)
+            free = max(0, min(free, allowed - reserved))
+        return FreeMemory(int(free), int(total), reserved)
+
+    def release_cached(self) -> None:
+        if hasattr(self.module, "empty_cache"):
+            self.module.empty_cache()
+
+    def synchronize(self) -> None:
+        self.module.synchronize(self.device)
+
+    def synchronize_stream(self) -> None:
+        self.current_stream().synchronize()
+
+    def generator_state(self) -> torch.Tensor:
+        state: torch.Tensor = self.module.get_rng_state(self.device)
+        return state
+
+    def set_generator_state(self, state: torch.Tensor) -> None:
+        self.module.set_rng_state(state, self.device)
+
+    def time(self, run: Callable[[], Any]) -> int:
+        # Events go to the stream of the current device.
+        with self.module.device(self.device):
+            start, end = (self.module.Event(enable_timing=True) for _ in range(2))
+            start.record()
+            run()
+            end.record()
+            end.synchronize()
+            return int(start.elapsed_time(end) * 1e6)
+
+    def streams(self, count: int) -> list[Any]:
+        if not hasattr(self.module, "Stream"):
+            return super().streams(count)
+        return [self.module.Stream(self.device) for _ in range(count)]
+
+    def current_stream(self) -> Any:
+        """In which this thread's ops run."""
+        return self.module.current_stream(self.device)
+
+    def in_stream(self, stream: Any) -> Any:
+        """A context in which they run in this one."""
+        return self.module.stream(stream)
+
+
+@cache
+def runtime_of(device: torch.device) -> DeviceRuntime:
+    """Of a device that tensors are on."""
+    return CpuRuntime(device) if device.type == "cpu" else AcceleratorRuntime(device)
+
+
+def block_bytes(device_type: str) -> int:
+    """Sizes of allocations on devices of this type are multiples of it."""
+    return 1 if device_type in ("cpu", "meta") else _BLOCK
+
+
+def generator_bytes(device_type: str) -> int:
+    """Of one saved generator state; they are held on the CPU."""
+    return _GENERATOR_BYTES.get(device_type, _GENERATOR_BYTES["cuda"])
+
+
+def accelerators_in_use() -> list[torch.device]:
+    """Those of this process whose generators may draw; none before the first tensor is there."""
+    found = torch.accelerator.current_accelerator()
+    if found is None:
+        return []
+    module: Any = torch.get_device_module(found)
+    if hasattr(module, "is_initialized") and not module.is_initialized():
+        return []
+    return [torch.device(found.type, index) for index in range(module.device_count())]
+
+
+def default_device() -> torch.device:
+    """The accelerator that is in use, or the CPU."""
+    devices = accelerators_in_use()
+    return torch.device(devices[0].type) if devices else torch.device("cpu")
+
+
+@contextmanager
+def generators_kept() -> Iterator[None]:
+    """The default generators of all devices are afterwards what they were."""
+    states = [(runtime, runtime.generator_state()) for runtime in map(runtime_of, devices_in_use())]
+    try:
+        yield
+    finally:
+        for runtime, state in states:
+            runtime.set_generator_state(state)
+
+
+def devices_in_use() -> list[torch.device]:
+    """The CPU and the accelerators."""
+    return [torch.device("cpu"), *accelerators_in_use()]
+
+
+def device_of_tensors(tensors: list[torch.Tensor]) -> torch.device:
+    """Where an op that reads or makes these runs: on an accelerator, if one of them is there; numbers often
+    stay on the CPU.
+    """
+    devices = [tensor.device for tensor in tensors]
+    return next((d for d in devices if d.type != "cpu"), torch.device("cpu"))
