@@ -59,6 +59,12 @@ class DeviceRuntime(ABC):
         """None where the device does not say."""
         return None
 
+    def taken_by_libraries(self) -> int:
+        """Bytes that libraries take for themselves when they are first used, in this thread and in that of
+        backwards, and keep (cuBLAS up to PyTorch 2.13: 8 MiB and more for each).
+        """
+        return 0
+
     @abstractmethod
     def release_cached(self) -> None:
         """Give back what the allocator keeps without using it."""
@@ -115,6 +121,7 @@ class AcceleratorRuntime(DeviceRuntime):
         super().__init__(device)
         self.module: Any = torch.get_device_module(device)
         self.counts_memory = hasattr(self.module, "max_memory_allocated")
+        self._by_libraries: int | None = None
 
     def allocated(self) -> int:
         return int(self.module.memory_allocated(self.device))
@@ -134,6 +141,16 @@ class AcceleratorRuntime(DeviceRuntime):
             allowed = int(self.module.get_per_process_memory_fraction(self.device) * total)
             free = max(0, min(free, allowed - reserved))
         return FreeMemory(int(free), int(total), reserved)
+
+    def taken_by_libraries(self) -> int:
+        if self._by_libraries is None and self.counts_memory and self.device in accelerators_in_use():
+            before = self.allocated()
+            x = torch.ones(16, 16, device=self.device, requires_grad=True)
+            (x @ x).sum().backward()
+            self.synchronize()
+            del x
+            self._by_libraries = max(0, self.allocated() - before)
+        return self._by_libraries or 0
 
     def release_cached(self) -> None:
         if hasattr(self.module, "empty_cache"):

@@ -11,7 +11,7 @@ import torch
 from torch import fx
 
 from .devices import block_bytes
-from .private import OpOverload, schema, storage_id
+from .private import COPIES, WITH_A_STATE, OpOverload, schema, storage_id
 
 # Outputs of no more bytes, such as a loss, count as held.
 SMALL = 1024
@@ -101,10 +101,23 @@ def is_write_to_input(node: fx.Node) -> bool:
 
 
 def may_run_twice(node: fx.Node) -> bool:
-    """Can the op run again without any effect but its result? Unknown (custom) ops and collectives: no."""
+    """Can the op run again without any effect but its result? Unknown (custom) ops and collectives: no. Nor
+    recurrent layers of cuDNN, whose dropout has a state of its own, nor copies from another device, whose
+    source the program may fill anew meanwhile.
+    """
     if isinstance(node.target, OpOverload):
+        if node.target in WITH_A_STATE or _is_from_another_device(node):
+            return False
         return node.target.namespace in BUILTIN_NAMESPACES and not is_mutable(node)
     return False
+
+
+def _is_from_another_device(node: fx.Node) -> bool:
+    if node.target not in COPIES:
+        return False
+    source = [t.device for n in node.all_input_nodes for t in tensors_of(n.meta.get("val"))]
+    made = [t.device for t in tensors_of(node.meta.get("val"))]
+    return bool(source and made) and source[0] != made[0]
 
 
 def returns_alias(node: fx.Node) -> bool:

@@ -71,6 +71,10 @@ TRACED_BATCH_NORMS: Sequence[Any] = (
     torch.ops.aten._native_batch_norm_legit.no_stats,
     torch.ops.aten._native_batch_norm_legit_functional.default,
 )
+# A state beside the generator's (`get_dropout_state` in RNN.cpp): another run draws another mask.
+WITH_A_STATE: Sequence[Any] = (torch.ops.aten._cudnn_rnn.default,)
+# What may copy from one device to another.
+COPIES: Sequence[Any] = (torch.ops.aten._to_copy.default, torch.ops.prims.device_put.default)
 # In 2.10 it takes methods of loggers alone, which are all that it is used for.
 IGNORED_LOGGING = next(
     name for name in ("ignore_logging_functions", "ignore_logger_methods") if hasattr(_dynamo.config, name)
@@ -422,9 +426,11 @@ def gathered_parameter(parameter: Any) -> torch.Tensor | None:
 __all__ = [
     "BACKWARD_HOLDS_ARGUMENTS",
     "COMPILED_CALL",
+    "COPIES",
     "IGNORED_LOGGING",
     "OPTIMIZER_HOOKS",
     "TRACED_BATCH_NORMS",
+    "WITH_A_STATE",
     "AllocationFields",
     "BackwardCFunction",
     "CompileContext",

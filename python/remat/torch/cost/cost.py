@@ -30,8 +30,8 @@ Progress = Callable[[int, int], None]
 
 
 def signature(node: fx.Node) -> str:
-    """What makes two nodes the same op: target, types, shapes, strides, devices, storages, and all other
-    arguments.
+    """What makes two nodes the same op: target, types, shapes, strides, types of devices, storages, and all
+    other arguments.
     """
 
     def describe(arg: Any) -> Any:
@@ -39,7 +39,9 @@ def signature(node: fx.Node) -> str:
             return describe(arg.meta.get("val"))
         if isinstance(arg, torch.Tensor):
             storage = f"{arg.storage_offset()}/{arg.untyped_storage().nbytes()}"
-            return f"{arg.dtype}{tuple(arg.shape)}{tuple(arg.stride())}{arg.device}{storage}"
+            return f"{arg.dtype}{tuple(arg.shape)}{tuple(arg.stride())}{arg.device.type}{storage}"
+        if isinstance(arg, torch.device):
+            return arg.type
         if isinstance(arg, (tuple, list)):
             return [describe(a) for a in arg]
         if isinstance(arg, dict):

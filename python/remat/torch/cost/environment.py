@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import platform
 from functools import lru_cache
 from pathlib import Path
@@ -34,5 +35,9 @@ def environment() -> dict[str, str]:
     if cuda.is_available() and cuda.is_initialized():
         found["cuda"] = f"{torch.version.cuda} {torch.backends.cudnn.version()}"
         found["devices"] = ", ".join(sorted({cuda.get_device_name(i) for i in range(cuda.device_count())}))
-        found["cudnn_benchmark"] = str(torch.backends.cudnn.benchmark)
+        cudnn: Any = torch.backends.cudnn
+        for name in ("enabled", "benchmark", "deterministic", "allow_tf32"):
+            found[f"cudnn_{name}"] = str(getattr(cudnn, name))
+        workspaces = os.environ.get("CUBLAS_WORKSPACE_CONFIG"), os.environ.get("CUBLASLT_WORKSPACE_SIZE")
+        found["cublas_workspaces"] = " ".join(str(each) for each in workspaces)
     return found

@@ -17,11 +17,13 @@ import torch
 from torch import fx
 from torch.utils._pytree import tree_map
 
+import remat
+
 from ..base.allocator import trace_allocations
 from ..base.devices import DeviceRuntime, device_of_tensors, generators_kept, runtime_of
 from ..base.errors import UnsupportedModelError
 from ..base.nodes import may_run_twice, storage_bytes, tensors_of
-from ..base.private import _DisableAutocast, storage_id
+from ..base.private import OpOverload, _DisableAutocast, schema, storage_id
 from ..trace.gradients import end_of, takes_gradient, touched
 from ..trace.inplace import OVER, over_argument
 from ..trace.kernels import kernel_of
@@ -86,6 +88,8 @@ def _call_alone(node: fx.Node) -> tuple[Callable[[], Any], torch.device]:
             return made[arg]
         return arg
 
+    for seed in _on_the_host(node):
+        made[seed] = torch.zeros((), dtype=torch.int64)
     if takes_gradient(node):
         gradient, parameter = map(argument, touched(node))
         return end_of(node).alone(gradient, parameter), parameter.device
@@ -94,6 +98,17 @@ def _call_alone(node: fx.Node) -> tuple[Callable[[], Any], torch.device]:
     tensors = [t for value in made.values() for t in tensors_of(value)] or tensors_of(node.meta.get("val"))
     target = kernel_of(target)
     return lambda: target(*args, **kwargs), device_of_tensors(tensors)
+
+
+def _on_the_host(node: fx.Node) -> list[fx.Node]:
+    """Arguments that are traced on an accelerator and really are numbers on the CPU, which the kernel reads
+    there ("Note [Seed and Offset Device]" in PyTorch's attention.cu).
+    """
+    if not isinstance(node.target, OpOverload) or "efficient_attention_backward" not in str(node.target):
+        return []
+    named = zip(schema(node.target).arguments, node.args, strict=False)
+    found = [given for described, given in named if described.name in ("philox_seed", "philox_offset")]
+    return [given for given in found if isinstance(given, fx.Node)]
 
 
 def run_alone(node: fx.Node) -> Any:
@@ -108,12 +123,23 @@ def measure_op(node: fx.Node, stopwatch: Stopwatch) -> Cost:
     # Collectives run as often on every rank.
     timing = partial(stopwatch.time, repeats=may_run_twice(node))
     runtime = runtime_of(device)
+
+    def measure() -> Cost:
+        if runtime.counts_memory:
+            return _measure_counted(run, runtime, timing)
+        return _measure_traced(run, timing)
+
     try:
-        return (
-            _measure_counted(run, runtime, timing) if runtime.counts_memory else _measure_traced(run, timing)
-        )
-    except torch.OutOfMemoryError:
-        raise
+        try:
+            return measure()
+        except torch.OutOfMemoryError:
+            runtime.release_cached()  # blocks of other sizes may be in the way
+            return measure()
+    except torch.OutOfMemoryError as error:
+        raise remat.UsageError(
+            f"{node.name} ({node.target}) does not fit on {device} while its cost is measured: "
+            f'{str(error).splitlines()[0]}; free memory there first, or take costs="roofline"'
+        ) from error
     except Exception as error:
         raise UnsupportedModelError(
             f"{node.name} ({node.target}) could not be measured alone: {error}"

@@ -14,6 +14,7 @@ from torch import fx
 
 import remat
 
+from ..base.errors import UnsupportedModelError
 from ..base.progress import ProgressLine, progress_line
 from ..base.step import OutputUse, StepGraph
 from ..cost.profile import run_alone
@@ -59,7 +60,16 @@ class Call:
 
 
 def device_of(args: Sequence[Any]) -> torch.device:
+    """Of the parameters, or of any tensor. Raises UnsupportedModelError where they are on several
+    accelerators.
+    """
     tensors = [a for a in args if isinstance(a, torch.Tensor)]
+    accelerators = sorted({str(t.device) for t in tensors if t.device.type not in ("cpu", "meta")})
+    if len(accelerators) > 1:
+        raise UnsupportedModelError(
+            f"a step on {', '.join(accelerators)}: a budget is for one device; give each part of a model "
+            "that is spread over several a call of its own (remat.torch.fit of each part)"
+        )
     tensors.sort(key=lambda t: not isinstance(t, torch.nn.Parameter))
     return tensors[0].device if tensors else torch.device("cpu")
 
@@ -136,7 +146,7 @@ class Pipeline:
             loss_bytes=around.loss_bytes,
             existing_gradients=call.existing.bytes,
             ends=around.ends(call.args, call.existing),
-            outside=around.outside(call.args),
+            outside=around.outside(call.args, call.device),
             never_recompute=options.patterns("never_recompute"),
             always_keep=options.patterns("always_keep"),
             for_compiler=self.for_compiler,
@@ -153,11 +163,12 @@ class Pipeline:
     def plan(self, captured: Captured) -> tuple[Planned, Halves]:
         """From costs on. Raises what `plan_step` raises."""
         step, call = captured.step, captured.call
-        options = self._settled(call)
         start = time.perf_counter()
         with progress_line() as progress:
             costed = self.cost(captured, progress)
             profiled = time.perf_counter()
+            # What libraries take for themselves when they are first used is there by now ("auto").
+            options = self._settled(call)
             part, others = self._parts_together(captured, costed.graph)
             report = plan_step(Problem(step, part, options, others), self.cache, progress)
             plan = report.plan

@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 
 import torch
 
+from ..base.devices import runtime_of
 from ..base.nodes import dense_bytes, storage_bytes
 from ..base.private import storage_id
 from ..base.storages import tensor_storages
@@ -79,8 +80,13 @@ class Surroundings:
     def count_unplanned(self, excess: int) -> None:
         self.unplanned = excess
 
-    def outside(self, args: Sequence[Any]) -> int:
-        """Of parameters and their gradients that a graph with these inputs does not read."""
+    def outside(self, args: Sequence[Any], device: torch.device) -> int:
+        """Of parameters and their gradients that a graph with these inputs does not read, and of what
+        libraries keep for themselves.
+        """
+        return runtime_of(device).taken_by_libraries() + self._outside(args)
+
+    def _outside(self, args: Sequence[Any]) -> int:
         inside = tensor_storages(_tensors(args))
         if self.sharding is not None:
             return self.unplanned + self.sharding.outside(inside)
@@ -160,7 +166,8 @@ class Surroundings:
         budget = self.options.budget
         if budget == "auto":
             if self._auto_budget is None:
-                resident = sum(tensor_storages(_tensors(args)).values()) + self.outside(args)
+                resident = sum(tensor_storages(_tensors(args)).values()) + self.outside(args, device)
+                runtime_of(device).release_cached()
                 self._auto_budget = auto_budget(device, resident, self._reserve, self.options.margin)
                 log.info("budget=auto: %s on %s", exact_bytes(self._auto_budget), device)
             budget = self._auto_budget

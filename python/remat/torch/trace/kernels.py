@@ -40,12 +40,16 @@ _DROPOUT_BACKWARD: Any = torch.ops.aten.native_dropout_backward.default
 _RECURRENT = {"lstm", "gru", "rnn_tanh", "rnn_relu"}
 
 
-def _decomposed_ops() -> list[Any]:
+def _decomposed_ops(recurrent: bool) -> list[Any]:
+    """recurrent: those of recurrent layers too, which elsewhere than on a CPU trace as what is not known here
+    (cuDNN's, with a state of its own).
+    """
     ops = []
+    packets = _RECURRENT if recurrent else set()
     for full_name in _dispatch_get_all_op_names():
         namespace, _, name = full_name.partition("::")
         packet, _, overload = name.partition(".")
-        if namespace == "aten" and (packet.lstrip("_").startswith("upsample") or packet in _RECURRENT):
+        if namespace == "aten" and (packet.lstrip("_").startswith("upsample") or packet in packets):
             op: Any = getattr(getattr(torch.ops.aten, packet), overload or "default", None)
             if op is not None:
                 ops.append(op)
@@ -57,11 +61,12 @@ def eager_kernels(device: torch.device) -> Iterator[None]:
     """Trace interpolation, recurrent layers and norms as the ops that eager mode runs on the device.
 
     PyTorch replaces the first two while tracing by arithmetic in Python, whose results differ from eager's in
-    the last bits. It traces batch norms of transposed tensors as transposed (on a CPU they are contiguous),
-    the gradients of norms with the strides of what comes back, and in 2.14 group norms of channels-last
-    images as contiguous (they are channels-last).
+    the last bits (recurrent layers on accelerators stay as they are traced). It traces batch norms of
+    transposed tensors as transposed (on a CPU they are contiguous), the gradients of norms with the strides
+    of what comes back, and in 2.14 group norms of channels-last images as contiguous (they are channels-last).
     """
-    with _replaced_kernels(), _strides_of_norms() if device.type == "cpu" else nullcontext():
+    on_cpu = device.type == "cpu"
+    with _replaced_kernels(recurrent=on_cpu), _strides_of_norms() if on_cpu else nullcontext():
         yield
 
 
@@ -95,9 +100,9 @@ def _as_on_the_cpu(kernel: Callable[..., Any], like: int | None) -> Callable[...
 
 
 @contextmanager
-def _replaced_kernels() -> Iterator[None]:
+def _replaced_kernels(recurrent: bool) -> Iterator[None]:
     keys = (DispatchKey.Autograd, DispatchKey.CompositeImplicitAutograd)
-    ops = _decomposed_ops()
+    ops = _decomposed_ops(recurrent)
     removed = [(op, key, op.py_kernels.pop(key)) for op in ops for key in keys if key in op.py_kernels]
     for op, _, _ in removed:
         forget_kernels(op)

@@ -1,0 +1,302 @@
+"""What differs between devices: the seam, with PyTorch's module for an accelerator played by the tests.
+
+What this cannot show: that kernels, streams and allocators of a real device do what their modules say.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import remat
+import remat.torch
+import torch
+from models import case
+from remat.torch.base import devices
+from remat.torch.base.devices import (
+    AcceleratorRuntime,
+    CpuRuntime,
+    DeviceRuntime,
+    block_bytes,
+    device_of_tensors,
+    generators_kept,
+    runtime_of,
+)
+from remat.torch.base.nodes import may_run_twice, storage_bytes
+from remat.torch.base.private import FakeTensor, FakeTensorMode
+from remat.torch.cost import profile
+from remat.torch.cost.cost import signature
+from remat.torch.plan.budget import auto_budget
+from remat.torch.session.pipeline import device_of
+from torch import fx
+from training import fit
+
+aten: Any = torch.ops.aten
+OTHER = torch.device("privateuseone", 1)
+
+
+def on(device: str | torch.device, *shape: int) -> torch.Tensor:
+    """A tensor that says that it is there."""
+    return FakeTensor(FakeTensorMode(), torch.empty(shape, device="meta"), torch.device(device))
+
+
+class Event:
+    """Time goes by a millisecond for each event."""
+
+    now = 0.0
+
+    def __init__(self, enable_timing: bool) -> None:
+        assert enable_timing
+        self.at = 0.0
+
+    def record(self) -> None:
+        Event.now += 1.0
+        self.at = Event.now
+
+    def synchronize(self) -> None:
+        pass
+
+    def elapsed_time(self, other: Event) -> float:
+        return other.at - self.at
+
+
+class Module:
+    """What PyTorch has for an accelerator: bytes that the tests set, and calls that they look at."""
+
+    Event = Event
+
+    def __init__(self, **more: Any) -> None:
+        self.bytes, self.most, self.reserved, self.free, self.total = 100, 300, 400, 1000, 2000
+        self.called: list[str] = []
+        self.state = torch.zeros(16, dtype=torch.uint8)
+        self.entered: list[torch.device] = []
+        self.__dict__.update(more)
+
+    def memory_allocated(self, device: torch.device) -> int:
+        return self.bytes
+
+    def max_memory_allocated(self, device: torch.device) -> int:
+        return self.most
+
+    def reset_peak_memory_stats(self, device: torch.device) -> None:
+        self.most = self.bytes
+
+    def memory_reserved(self, device: torch.device) -> int:
+        return self.reserved
+
+    def mem_get_info(self, device: torch.device) -> tuple[int, int]:
+        return self.free, self.total
+
+    def empty_cache(self) -> None:
+        self.called.append("empty_cache")
+
+    def synchronize(self, device: torch.device) -> None:
+        self.called.append("synchronize")
+
+    def get_rng_state(self, device: torch.device) -> torch.Tensor:
+        return self.state.clone()
+
+    def set_rng_state(self, state: torch.Tensor, device: torch.device) -> None:
+        self.state = state.clone()
+
+    @contextmanager
+    def device(self, device: torch.device) -> Iterator[None]:
+        self.entered.append(device)
+        yield
+
+
+@pytest.fixture
+def module(monkeypatch: pytest.MonkeyPatch) -> Iterator[Module]:
+    found = Module()
+    monkeypatch.setattr(torch, "get_device_module", lambda device: found)
+    runtime_of.cache_clear()
+    yield found
+    runtime_of.cache_clear()
+
+
+def test_the_cpu_counts_nothing_and_an_accelerator_what_its_module_says(module: Module) -> None:
+    cpu, other = runtime_of(torch.device("cpu")), runtime_of(OTHER)
+    assert isinstance(cpu, CpuRuntime)
+    assert not cpu.counts_memory
+    for asked in (cpu.allocated, cpu.highest, cpu.reset_highest):
+        with pytest.raises(NotImplementedError, match="cpu does not count memory"):
+            asked()
+    assert isinstance(other, AcceleratorRuntime)
+    assert other.counts_memory
+    assert (other.allocated(), other.highest()) == (100, 300)
+    other.reset_highest()
+    assert other.highest() == 100
+    assert other is runtime_of(OTHER)
+
+
+def test_calls_are_timed_by_events_of_their_own_device(module: Module) -> None:
+    ran = []
+    assert runtime_of(OTHER).time(lambda: ran.append(1)) == 1_000_000
+    assert ran == [1]
+    assert module.entered == [OTHER]
+    assert runtime_of(torch.device("cpu")).time(lambda: ran.append(2)) > 0
+
+
+def test_a_device_without_streams_has_no_host(module: Module) -> None:
+    with pytest.raises(NotImplementedError, match="privateuseone:1 has no streams"):
+        runtime_of(OTHER).streams(2)
+
+
+@pytest.mark.parametrize(
+    ("fraction", "budget"),
+    [(1.0, 1000 + 400 - 100), (0.5, 600 + 400 - 100), (0.1, 400 - 100)],
+    ids=["all", "half", "less_than_it_has"],
+)
+def test_an_automatic_budget_knows_what_the_process_may_have(
+    module: Module, fraction: float, budget: int
+) -> None:
+    module.get_per_process_memory_fraction = lambda device: fraction  # type: ignore[attr-defined]
+    assert auto_budget(OTHER, resident=0, reserve=0, margin=0) == budget
+    # What the step itself has there is its own.
+    assert auto_budget(OTHER, resident=100, reserve=0, margin=0) == budget + 100
+
+
+def test_a_device_that_does_not_say_what_it_has_gets_no_automatic_budget(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(torch, "get_device_module", lambda device: SimpleNamespace())
+    runtime_of.cache_clear()
+    with pytest.raises(remat.BudgetError, match="needs a device that says how much memory it has"):
+        auto_budget(OTHER, 0, 0, 0)
+    with pytest.raises(remat.UsageError, match="privateuseone:1 does not count the memory"):
+        remat.torch.measure_peak(lambda: None, device=OTHER)
+    runtime_of.cache_clear()
+
+
+def test_what_libraries_take_is_measured_once(module: Module, monkeypatch: pytest.MonkeyPatch) -> None:
+    ones = torch.ones
+
+    def first_product(*shape: int, device: torch.device, requires_grad: bool) -> torch.Tensor:
+        module.bytes += 8_519_680
+        return ones(*shape, requires_grad=requires_grad)
+
+    monkeypatch.setattr(devices, "accelerators_in_use", lambda: [OTHER])
+    monkeypatch.setattr(torch, "ones", first_product)
+    assert [runtime_of(OTHER).taken_by_libraries() for _ in range(2)] == [8_519_680] * 2
+    assert module.bytes == 100 + 8_519_680
+    assert runtime_of(torch.device("cpu")).taken_by_libraries() == 0
+
+
+def test_generators_of_all_devices_are_kept(module: Module, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(devices, "accelerators_in_use", lambda: [OTHER])
+    before = torch.get_rng_state()
+    with generators_kept():
+        torch.rand(3)
+        module.state = torch.ones(16, dtype=torch.uint8)
+    assert torch.equal(torch.get_rng_state(), before)
+    assert not module.state.any()
+
+
+def test_sizes_on_accelerators_are_whole_blocks() -> None:
+    assert [block_bytes(kind) for kind in ("cpu", "meta", "cuda", "xpu")] == [1, 1, 512, 512]
+    assert storage_bytes(on(OTHER, 129)) == 1024
+    assert storage_bytes(torch.empty(129)) == 516
+
+
+def test_an_op_runs_where_its_large_tensors_are() -> None:
+    assert device_of_tensors([torch.ones(()), on(OTHER, 8)]) == OTHER
+    assert device_of_tensors([torch.ones(())]) == torch.device("cpu")
+    assert device_of_tensors([]) == torch.device("cpu")
+
+
+def test_a_step_on_two_accelerators_is_refused() -> None:
+    parameter = torch.nn.Parameter(torch.ones(2))
+    assert device_of([torch.ones(1), parameter]) == torch.device("cpu")
+    assert device_of([on(OTHER, 2), on(OTHER, 3)]) == OTHER
+    with pytest.raises(
+        remat.torch.UnsupportedModelError, match="privateuseone:0, privateuseone:1: a budget is"
+    ):
+        device_of([on(OTHER, 2), on("privateuseone:0", 3)])
+
+
+def node_of(op: Any, args: tuple[Any, ...], result: Any, **kwargs: Any) -> fx.Node:
+    """A call of an op on placeholders for tensors, as tracing leaves it."""
+    graph = fx.Graph()
+    given = []
+    for i, arg in enumerate(args):
+        if isinstance(arg, torch.Tensor):
+            placeholder = graph.placeholder(f"x{i}")
+            placeholder.meta["val"] = arg
+            given.append(placeholder)
+        else:
+            given.append(arg)
+    node = graph.call_function(op, tuple(given), kwargs)
+    node.meta["val"] = result
+    return node
+
+
+def test_costs_hold_for_all_devices_of_a_type() -> None:
+    def described(index: int) -> str:
+        where = torch.device("privateuseone", index)
+        return signature(node_of(aten.sum.default, (on(where, 8),), on(where), device=where))
+
+    assert described(0) == described(1)
+    assert "privateuseone" in described(0)
+    assert described(0) != signature(node_of(aten.sum.default, (on("cpu", 8),), on("cpu"), device=None))
+
+
+def test_copies_from_another_device_and_layers_with_a_state_never_run_again() -> None:
+    there, here = on(OTHER, 4), torch.empty(4)
+    assert not may_run_twice(node_of(aten._to_copy.default, (here,), there, device=OTHER))
+    assert may_run_twice(node_of(aten._to_copy.default, (here,), torch.empty(4, dtype=torch.bfloat16)))
+    assert not may_run_twice(node_of(aten._cudnn_rnn.default, (there,), (there, there, there)))
+    assert may_run_twice(node_of(aten.relu.default, (there,), there))
+
+
+def test_seeds_of_attention_are_on_the_host_whatever_the_trace_says() -> None:
+    x, scalar = torch.ones(2), torch.ones((), dtype=torch.int64)
+    op = aten._scaled_dot_product_efficient_attention_backward.default
+    args = (x, x, x, x, None, x, x, scalar, scalar, 0.1, [True, True, True, False])
+    node = node_of(op, args, (x, x, x, x))
+    assert [n.name for n in profile._on_the_host(node)] == ["x7", "x8"]
+    assert profile._on_the_host(node_of(aten.relu.default, (x,), x)) == []
+
+
+class Full(DeviceRuntime):
+    """A CPU that has no room left so many times."""
+
+    def __init__(self, times: int) -> None:
+        super().__init__(torch.device("cpu"))
+        self.times, self.released = times, 0
+
+    def release_cached(self) -> None:
+        self.released += 1
+
+    def time(self, run: Any) -> int:
+        return 0
+
+    def synchronize(self) -> None: ...
+    def synchronize_stream(self) -> None: ...
+    def generator_state(self) -> torch.Tensor:
+        return torch.get_rng_state()
+
+    def set_generator_state(self, state: torch.Tensor) -> None: ...
+
+
+@pytest.mark.parametrize("times", [1, 2])
+def test_an_op_that_does_not_fit_while_it_is_measured(monkeypatch: pytest.MonkeyPatch, times: int) -> None:
+    full, measured = Full(times), profile._measure_traced
+
+    def measure(*args: Any) -> Any:
+        full.times -= 1
+        if full.times >= 0:
+            raise torch.OutOfMemoryError("tried to allocate 2 GiB\nmore")
+        return measured(*args)
+
+    model, inputs = case("mlp").build()
+    monkeypatch.setattr(profile, "runtime_of", lambda device: full)
+    monkeypatch.setattr(profile, "_measure_traced", measure)
+    expected = r"does not fit on cpu while its cost is measured: tried to allocate 2 GiB; free memory"
+    with pytest.raises(remat.UsageError, match=expected) if times == 2 else nullcontext():
+        remat.torch.capture(model, inputs)
+    assert full.released == 1
+    if times == 1:
+        assert fit(model, inputs, "100%").remat.predicted_peak > 0
