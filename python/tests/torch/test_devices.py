@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -201,6 +202,18 @@ def test_sizes_on_accelerators_are_whole_blocks() -> None:
     assert storage_bytes(torch.empty(129)) == 516
 
 
+def test_nothing_else_asks_for_cuda() -> None:
+    folder = Path(remat.torch.__file__).parent
+    words = ('"cuda"', "cuda: Any", "= torch.cuda", " torch.cuda.")
+    asking = {
+        str(file.relative_to(folder))
+        for file in folder.rglob("*.py")
+        if any(word in file.read_text() for word in words)
+    }
+    # Costs hold for a version of CUDA.
+    assert asking == {"base/devices.py", "cost/environment.py"}
+
+
 def test_an_op_runs_where_its_large_tensors_are() -> None:
     assert device_of_tensors([torch.ones(()), on(OTHER, 8)]) == OTHER
     assert device_of_tensors([torch.ones(())]) == torch.device("cpu")
@@ -211,9 +224,8 @@ def test_a_step_on_two_accelerators_is_refused() -> None:
     parameter = torch.nn.Parameter(torch.ones(2))
     assert device_of([torch.ones(1), parameter]) == torch.device("cpu")
     assert device_of([on(OTHER, 2), on(OTHER, 3)]) == OTHER
-    with pytest.raises(
-        remat.torch.UnsupportedModelError, match="privateuseone:0, privateuseone:1: a budget is"
-    ):
+    expected = "a step on privateuseone:0, privateuseone:1: a budget is for one device"
+    with pytest.raises(remat.torch.UnsupportedModelError, match=expected):
         device_of([on(OTHER, 2), on("privateuseone:0", 3)])
 
 

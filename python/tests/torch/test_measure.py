@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 
 import pytest
+import remat
 import torch
 from remat.torch import measure_peak
 from remat.torch.base.allocator import trace_allocations

@@ -63,7 +63,8 @@ def eager_kernels(device: torch.device) -> Iterator[None]:
     PyTorch replaces the first two while tracing by arithmetic in Python, whose results differ from eager's in
     the last bits (recurrent layers on accelerators stay as they are traced). It traces batch norms of
     transposed tensors as transposed (on a CPU they are contiguous), the gradients of norms with the strides
-    of what comes back, and in 2.14 group norms of channels-last images as contiguous (they are channels-last).
+    of what comes back, and in 2.14 group norms of channels-last images as contiguous (they are
+    channels-last).
     """
     on_cpu = device.type == "cpu"
     with _replaced_kernels(recurrent=on_cpu), _strides_of_norms() if on_cpu else nullcontext():
