@@ -562,18 +562,19 @@ class OpsStream(FakeStream):
 
 
 class FakeCuda:
-    """As much of `torch.cuda` as copies need, with streams that are as late as they may be."""
-
-    Stream = FakeStream
+    """As much of a device as copies need, with streams that are as late as they may be."""
 
     def __init__(self) -> None:
         self.ops, self.active = OpsStream(), None
 
-    def current_stream(self, device: torch.device) -> FakeStream:
+    def streams(self, count: int) -> list[FakeStream]:
+        return [FakeStream() for _ in range(count)]
+
+    def current_stream(self) -> FakeStream:
         return self.ops
 
     @contextmanager
-    def stream(self, stream: FakeStream) -> Iterator[None]:
+    def in_stream(self, stream: FakeStream) -> Iterator[None]:
         self.active = stream
         yield
         self.active = None
@@ -594,8 +595,8 @@ def streams(monkeypatch: pytest.MonkeyPatch) -> FakeCuda:
 
     class Streams(channels.StreamChannels):
         def __init__(self, device: torch.device) -> None:
-            self.device, self._cuda = device, fake
-            self._out, self._back = FakeStream(), FakeStream()
+            self.device, self._runtime = device, fake
+            self._out, self._back = fake.streams(2)
 
         def reserve(self, size: int) -> PlainMemory:
             return PlainMemory(size)

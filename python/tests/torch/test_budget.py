@@ -22,6 +22,7 @@ def cuda_memory(monkeypatch):
         monkeypatch.setattr(torch.cuda, "mem_get_info", lambda device: (free, total))
         monkeypatch.setattr(torch.cuda, "memory_reserved", lambda device: reserved)
         monkeypatch.setattr(torch.cuda, "memory_allocated", lambda device: allocated)
+        monkeypatch.setattr(torch.cuda, "get_per_process_memory_fraction", lambda device: 1.0)
 
     return say
 

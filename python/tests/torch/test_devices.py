@@ -5,6 +5,9 @@ What this cannot show: that kernels, streams and allocators of a real device do 
 
 from __future__ import annotations
 
+import json
+import subprocess
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
 from pathlib import Path
@@ -312,3 +315,19 @@ def test_an_op_that_does_not_fit_while_it_is_measured(monkeypatch: pytest.Monkey
     assert full.released == 1
     if times == 1:
         assert fit(model, inputs, "100%").remat.predicted_peak > 0
+
+
+def test_the_first_twenty_minutes_on_a_gpu_say_on_a_cpu_what_they_leave_out(tmp_path: Path) -> None:
+    script = Path(__file__).parents[3] / "bench" / "torch" / "gpu_check.py"
+    command = [sys.executable, str(script), "--out", str(tmp_path), "--device", "cpu"]
+    done = subprocess.run([*command, "--only", "blocks,costs"], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    found = json.loads((tmp_path / "gpu_check.json").read_text())
+    assert [(row["check"], row["verdict"]) for row in found["checks"]] == [
+        ("blocks", "skipped"),
+        ("costs", "passed"),
+    ]
+    assert "| blocks |  |  | there is no accelerator | skipped |" in (tmp_path / "gpu_check.md").read_text()
+    refused = subprocess.run([*command, "--only", "all"], capture_output=True, text=True)
+    assert refused.returncode == 2
+    assert "unknown check all; there are attention, " in refused.stderr
