@@ -102,18 +102,21 @@ struct LayoutViolation {
 std::optional<LayoutViolation> validate_layout(const LayoutProblem& problem, std::span<const Bytes> offsets,
                                                Bytes arena);
 
-/// What a buffer of a plan holds: an instance of `value`, or the workspace of a step.
-struct PlanBuffer {
-  ValueId value;  ///< none for a workspace
-  StepId step;    ///< the step that makes the instance, or that uses the workspace
-  friend bool operator==(const PlanBuffer&, const PlanBuffer&) = default;
+/// What a plan needs memory for: an instance of `value`, or the workspace of a step.
+struct PlanPiece {
+  ValueId value;    ///< none for a workspace
+  Buffer life;      ///< the steps that need it, and its bytes
+  BufferId buffer;  ///< the one that holds it
+  friend bool operator==(const PlanPiece&, const PlanPiece&) = default;
 };
 
-/// The buffers of a plan: its instances and the workspaces of its steps, those of no bytes left out. The
-/// graph's inputs are resident and not laid out: their bytes count beside the pool of all buffers.
+/// The buffers of a plan: of its instances and of the workspaces of its steps, those of no bytes left out. An
+/// output that is written over an input of the same bytes (`overwrites`) is in the buffer of that, which
+/// lives on; with other bytes it has a buffer of its own. The graph's inputs are resident and not laid out:
+/// their bytes count beside the pool of all buffers.
 struct PlanBuffers {
   LayoutProblem problem;
-  IndexVector<BufferId, PlanBuffer> what;
+  std::vector<PlanPiece> pieces;  ///< instances by the step that makes them, then workspaces
   Bytes resident;
 };
 PlanBuffers plan_buffers(const Graph& graph, const Plan& plan, std::int64_t alignment);

@@ -93,10 +93,9 @@ std::string name_of(const LayoutEntry& entry) {
              : "the workspace of step " + std::to_string(entry.first);
 }
 
-LayoutEntry entry_of(const PlanBuffers& buffers, BufferId id, Bytes offset) {
-  const Buffer& buffer = buffers.problem.buffers[id];
-  LayoutEntry entry{std::nullopt, buffer.first, buffer.end, buffer.size, offset};
-  if (const ValueId value = buffers.what[id].value) entry.value = value.index();
+LayoutEntry entry_of(const PlanPiece& piece, Bytes offset) {
+  LayoutEntry entry{std::nullopt, piece.life.first, piece.life.end, piece.life.size, offset};
+  if (piece.value) entry.value = piece.value.index();
   return entry;
 }
 
@@ -110,9 +109,9 @@ std::vector<Bytes> offsets_of(const PlanBuffers& buffers, const LayoutRecord& la
       differences.lines.push_back(name_of(entry) + " is listed twice");
     }
   }
-  std::vector<Bytes> offsets;
-  for (BufferId id : buffers.problem.buffers.ids()) {
-    const LayoutEntry expected = entry_of(buffers, id, Bytes());
+  std::vector<std::optional<Bytes>> placed(buffers.problem.buffers.size());
+  for (const PlanPiece& piece : buffers.pieces) {
+    const LayoutEntry expected = entry_of(piece, Bytes());
     const auto found = entries.find({expected.value.value_or(-1), expected.first});
     if (found == entries.end()) {
       differences.lines.push_back(name_of(expected) + " has no offset");
@@ -121,12 +120,19 @@ std::vector<Bytes> offsets_of(const PlanBuffers& buffers, const LayoutRecord& la
     const LayoutEntry& entry = *found->second;
     differences.compare(name_of(entry) + ": end", std::to_string(entry.end), std::to_string(expected.end));
     differences.compare(name_of(entry) + ": bytes", std::optional(entry.bytes), expected.bytes);
-    offsets.push_back(entry.offset);
+    std::optional<Bytes>& offset = placed[static_cast<std::size_t>(piece.buffer.index())];
+    if (offset && *offset != entry.offset) {
+      differences.lines.push_back(name_of(entry) + " is written over what is at offset " + io::spell(offset) +
+                                  ", its own is " + std::to_string(entry.offset.count()));
+    }
+    offset = entry.offset;
     entries.erase(found);
   }
   for (const auto& [key, entry] : entries) {
     differences.lines.push_back(name_of(*entry) + " is no buffer of the plan");
   }
+  std::vector<Bytes> offsets;
+  for (const std::optional<Bytes>& offset : placed) offsets.push_back(offset.value_or(Bytes()));
   return offsets;
 }
 
@@ -144,8 +150,8 @@ LayoutRecord make_layout_record(const Graph& graph, const Plan& plan, const Plan
   layout.pool = result.arena;
   layout.peak = simulate(graph, plan).peak;
   layout.bound = buffers.resident + result.bound.arena;
-  for (BufferId id : buffers.problem.buffers.ids()) {
-    layout.buffers.push_back(entry_of(buffers, id, result.offsets[id]));
+  for (const PlanPiece& piece : buffers.pieces) {
+    layout.buffers.push_back(entry_of(piece, result.offsets[piece.buffer]));
   }
   return layout;
 }

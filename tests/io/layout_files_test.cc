@@ -3,6 +3,7 @@
 
 #include "helpers/errors.h"
 #include "helpers/graphs.h"
+#include "remat/io.h"
 #include "remat/keep_all.h"
 #include "remat/layout_io.h"
 
@@ -40,6 +41,25 @@ TEST_F(LayoutFiles, NeedOnlyTheOffsets) {
   const LayoutRecord read = parse_layout(format_layout(bare), "l");
   EXPECT_FALSE(read.arena || read.pool || read.resident || read.peak || read.bound);
   EXPECT_EQ(check(read), std::vector<std::string>{});
+}
+
+TEST(LayoutFilesOver, PutAnOutputInThePlaceOfWhatItIsWrittenOver) {
+  const Graph graph = parse_graph(R"({"format":"remat.graph","version":1,
+    "values":[{"bytes":8},{"bytes":8}],"outputs":[1],"ops":[
+    {"name":"a","duration":1,"inputs":[],"outputs":[0]},
+    {"name":"b","duration":1,"inputs":[0],"outputs":[1],"over":[[0,1]]}]})",
+                                  "over.json")
+                          .graph;
+  const Plan plan = keep_all_plan(graph);
+  const PlanBuffers buffers = plan_buffers(graph, plan, 1);
+  Limits limits;
+  LayoutRecord record = make_layout_record(graph, plan, buffers, make_layout(buffers.problem, {}, limits));
+  EXPECT_EQ(record.arena, Bytes(8));
+  ASSERT_EQ(record.buffers.size(), 2u);
+  EXPECT_EQ(check_layout_record(graph, plan, record), std::vector<std::string>{});
+  record.buffers[1].offset = Bytes(8);
+  EXPECT_EQ(check_layout_record(graph, plan, record).front(),
+            "value 1 made at step 1 is written over what is at offset 0, its own is 8");
 }
 
 TEST_F(LayoutFiles, ThatSayWhatIsNotTrueAreRefused) {
