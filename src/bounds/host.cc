@@ -1,6 +1,8 @@
 #include "bounds/host.h"
 
 #include <algorithm>
+#include <iterator>
+#include <set>
 
 #include "base/numbers.h"
 #include "bounds/cut.h"
@@ -37,13 +39,27 @@ std::vector<OpId> scarce_moments(const Graph& graph, Bytes budget, int most) {
 
 DurationBound host_duration_bound(const Graph& graph, Bytes budget, OrderMode order, const Host& host,
                                   Limits& limits) {
-  constexpr int kMostMoments = 8;
+  constexpr int kMostMoments = 8, kHalvings = 3;
   DurationBound best{"base", graph.base_duration};
   if (order == OrderMode::kFree) return best;
-  for (OpId at : scarce_moments(graph, budget, kMostMoments)) {
-    if (limits.reached()) break;
-    const Duration extra = solve_offload(graph, at, budget, host, limits).bound;
-    if (graph.base_duration + extra > best.duration) best = {"offload", graph.base_duration + extra};
+  OpId dearest;
+  std::set<OpId> tried;
+  const auto look_at = [&](OpId op) {
+    if (limits.reached() || !tried.insert(op).second) return;
+    const Duration extra = solve_offload(graph, op, budget, host, limits).bound;
+    if (graph.base_duration + extra <= best.duration) return;
+    best = {"offload", graph.base_duration + extra};
+    dearest = op;
+  };
+  for (OpId op : scarce_moments(graph, budget, kMostMoments)) look_at(op);
+  // Nearer and nearer to the dearest one, where the next one on each side is.
+  for (int i = 0; i < kHalvings && dearest; ++i) {
+    const auto found = tried.find(dearest);
+    const OpId before = found == tried.begin() ? dearest : *std::prev(found);
+    const OpId after = std::next(found) == tried.end() ? dearest : *std::next(found);
+    const OpId middle = dearest;
+    look_at(OpId((before.index() + middle.index()) / 2));
+    look_at(OpId((middle.index() + after.index()) / 2));
   }
   return best;
 }

@@ -3,8 +3,11 @@
 
 #include <gtest/gtest.h>
 
+#include "base/numbers.h"
+#include "exact/offload_moment.h"
 #include "helpers/copies_oracle.h"
 #include "helpers/graphs.h"
+#include "remat/generate.h"
 
 namespace remat {
 namespace {
@@ -80,6 +83,23 @@ TEST(HostBounds, KnowTheBudgetOfTheHost) {
   EXPECT_EQ(bound_of(graph, Bytes(7000), host), graph.base_duration);
   host.budget = Bytes(1000);
   EXPECT_GT(bound_of(graph, Bytes(7000), host), graph.base_duration);
+}
+
+TEST(HostBounds, LookNearerAtTheDearestMoment) {
+  TrainingOptions options;
+  options.model = "unet";
+  options.settings.batch = 32;
+  options.device = parse_device("a100");
+  const Graph graph = training_graph(options);
+  const Bytes budget(simulate(graph, keep_all_plan(graph)).peak.count() * 3 / 10);
+  const Host host{.out = 25'000'000'000, .in = 25'000'000'000, .budget = std::nullopt};
+  Limits none;
+  Duration of_eight;
+  for (OpId op : scarce_moments(graph, budget, 8)) {
+    of_eight = std::max(of_eight, solve_offload(graph, op, budget, host, none).bound);
+  }
+  const Duration extra = bound_of(graph, budget, host) - graph.base_duration;
+  EXPECT_GT(real(extra), 1.1 * real(of_eight));
 }
 
 TEST(HostBounds, OfFreeOrderClaimNoMoreThanEveryOpOnce) {

@@ -215,7 +215,7 @@ class Schedule {
 
 /// Joint plans first, then the best plan without copies, as if there were no host; the better one.
 PlanResult run_with_host(const Problem& problem, const PlanOptions& options, Limits& limits) {
-  constexpr double kJoint = 0.8;
+  constexpr double kJoint = 0.9;
   const bool joint = problem.objective == Objective::kTime && problem.order == OrderMode::kFixed;
   PlanResult best;
   if (joint) {

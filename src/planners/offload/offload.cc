@@ -1,7 +1,11 @@
 #include "planners/offload/offload.h"
 
 #include <algorithm>
+#include <array>
 #include <cmath>
+#include <functional>
+#include <optional>
+#include <span>
 #include <tuple>
 #include <utility>
 
@@ -46,6 +50,7 @@ class Offload {
     start_from_worth();
     start_from_relaxations();
     start_from_whole_choice();
+    start_from_reruns();
     search();
     return best_.result(
         {{"relaxations", relaxations_}, {"evaluations", evaluations_}, {"accepted", accepted_}});
@@ -86,27 +91,32 @@ class Offload {
   }
   bool is_over() { return is_optimal() || limits_.reached(); }
 
+  std::optional<Plan> plan_without_host(const Graph& graph, const char* planner, std::span<const Plan> starts,
+                                        std::uint64_t round, Limits& limits) const {
+    Problem inner{.graph = &graph, .budget = problem_.budget};
+    const PeakBound peak_bound = host_peak_bound(graph);
+    const DurationBound duration_bound{"base", graph.base_duration};
+    inner.peak_bound = &peak_bound;
+    inner.duration_bound = &duration_bound;
+    inner.starts = starts;
+    return make_plan(inner, planner, {.seed = seed_ + round, .threads = 1, .set = {}}, limits).plan;
+  }
+
   /// With what may be fetched settled, `retention` says what is, and what runs again, at several prices of a
   /// fetch: near 1 where the channels are the bottleneck.
   void recompute_around(const Chosen& may_be_fetched, Limits& limits) {
     for (double price : {0.2, 0.05, 1.0, 0.5, 0.01}) {
       if (limits.reached() || is_optimal()) return;
       const FetchGraph around(graph_, may_be_fetched, host_, price);
-      Problem inner{.graph = &around.graph(), .budget = problem_.budget};
-      const PeakBound peak_bound = host_peak_bound(around.graph());
-      const DurationBound duration_bound{"base", around.graph().base_duration};
-      inner.peak_bound = &peak_bound;
-      inner.duration_bound = &duration_bound;
-      const PlanResult result =
-          make_plan(inner, "retention", {.seed = seed_, .threads = 1, .set = {}}, limits);
-      if (!result.plan) return;
-      take(evaluated(around.script_of(*result.plan)));
+      const std::optional<Plan> plan = plan_without_host(around.graph(), "retention", {}, 0, limits);
+      if (!plan) return;
+      take(evaluated(around.script_of(*plan)));
     }
   }
 
   /// Without a linear program; the last start copies and makes nothing again.
   void start_from_worth() {
-    constexpr double kMostTime = 0.3;
+    constexpr double kMostTime = 0.2;
     const OpId dearest(simulate(graph_, keep_all_plan(graph_)).peak_step.index());
     Limits part(limits_, kMostTime);
     for (double share : {0.9, 0.6, 1.2}) recompute_around(worth_copying(graph_, dearest, host_, share), part);
@@ -115,7 +125,7 @@ class Offload {
 
   void start_from_relaxations() {
     constexpr int kMostMoments = 6;
-    constexpr double kMostTime = 0.4, kFetched = 0.3;
+    constexpr double kMostTime = 0.3, kFetched = 0.3;
     if (is_over()) return;
     Limits part(limits_, kMostTime);
     for (OpId at : scarce_moments(graph_, problem_.budget, kMostMoments)) {
@@ -134,7 +144,7 @@ class Offload {
   /// there.
   void start_from_whole_choice() {
     constexpr std::size_t kMostOps = 500;
-    constexpr double kMostTime = 0.3;
+    constexpr double kMostTime = 0.2;
     if (graph_.num_ops() > kMostOps || is_over()) return;
     Limits part(limits_, kMostTime);
     for (OpId at : scarce_moments(graph_, problem_.budget, 1)) {
@@ -162,18 +172,99 @@ class Offload {
     return script_of(graph_, steps, on_host);
   }
 
-  /// In turns: small changes, and `retention` around what is on the host by then.
+  /// The best plan without a host, with fetches in the place of its reruns.
+  void start_from_reruns() {
+    constexpr double kMostTime = 0.4, kPlanning = 0.7;
+    if (is_over()) return;
+    Limits part(limits_, kMostTime);
+    Limits planning(part, kPlanning);
+    const std::optional<Plan> plan = plan_without_host(graph_, "search", {}, 0, planning);
+    if (!plan) return;
+    take_with_fetches(evaluated(script_of(graph_, *plan, Chosen(graph_.num_values(), false))), part);
+    take_with_fetches(current_best_, part);
+  }
+
+  /// `search` around what the best script fetches: it sees no channels, so a fetch has a price.
+  void search_around(double price, std::uint64_t round, Limits& limits) {
+    constexpr double kPlanning = 0.8;
+    if (limits.reached()) return;
+    const FetchGraph around(graph_, fetched_values(graph_, current_best_.script), host_, price);
+    const std::vector<Plan> starts{around.plan_of(current_best_.script)};
+    Limits planning(limits, kPlanning);
+    const std::optional<Plan> plan = plan_without_host(around.graph(), "search", starts, round, planning);
+    if (plan) take_with_fetches(evaluated(around.script_of(*plan)), limits);
+  }
+
+  /// A run of an op after its first one.
+  struct Rerun {
+    OpId op;
+    int run;
+    double worth;  ///< time for a byte
+  };
+
+  std::vector<Rerun> reruns_by_worth(const Script& script) const {
+    std::vector<Rerun> reruns;
+    IndexVector<OpId, int> runs(graph_.num_ops(), 0);
+    for (const Item& item : script) {
+      if (!item.op || ++runs[item.op] == 1) continue;
+      Bytes bytes;
+      for (ValueId v : graph_.outputs[item.op]) bytes += graph_.bytes[v];
+      const double worth = real(graph_.duration[item.op]) / std::max(1.0, real(bytes));
+      reruns.push_back({item.op, runs[item.op], worth});
+    }
+    std::ranges::stable_sort(reruns, std::greater(), &Rerun::worth);
+    return reruns;
+  }
+
+  Script fetched_instead(const Script& script, const Rerun& rerun) const {
+    Script next;
+    int run = 0;
+    for (const Item& item : script) {
+      if (item.op != rerun.op || ++run != rerun.run) {
+        next.push_back(item);
+        continue;
+      }
+      for (ValueId v : graph_.outputs[item.op]) {
+        if (graph_.bytes[v] > Bytes()) next.push_back({OpId::none(), v});
+      }
+    }
+    return next;
+  }
+
+  /// Reruns become fetches, those first that take most time for a byte, wherever that is better.
+  Candidate with_fetches(Candidate one, Limits& limits) {
+    for (bool again = true; again;) {
+      again = false;
+      for (const Rerun& rerun : reruns_by_worth(one.script)) {
+        if (limits.reached()) return one;
+        Candidate next = evaluated(fetched_instead(one.script, rerun));
+        if (energy(next) >= energy(one)) continue;
+        one = std::move(next);
+        again = true;
+      }
+    }
+    return one;
+  }
+  void take_with_fetches(Candidate one, Limits& limits) {
+    take(one);
+    take(with_fetches(std::move(one), limits));
+  }
+
+  /// In turns: `search` and `retention` around what is on the host by then, and small changes.
   void search() {
-    constexpr int kTurns = 5;
-    constexpr double kMostTime = 0.3;
+    constexpr int kTurns = 4;
+    constexpr double kSearching = 0.6, kRecomputing = 0.15;
+    constexpr std::array kPrices{0.03, 0.3, 0.1};
     Chosen last;
-    for (int turns = kTurns; turns > 0 && moves_.any() && !is_over(); --turns) {
-      Limits part(limits_, 1.0 / turns);
-      anneal(part);
+    for (int turn = 0; turn < kTurns && moves_.any() && !is_over(); ++turn) {
+      Limits part(limits_, 1.0 / (kTurns - turn));
+      Limits searching(part, kSearching);
+      search_around(kPrices[at(turn) % kPrices.size()], narrow<std::uint64_t>(turn), searching);
       Chosen fetched = fetched_values(graph_, current_best_.script);
-      Limits again(limits_, kMostTime);
-      if (turns > 1 && fetched != last) recompute_around(fetched, again);
+      Limits recomputing(part, kRecomputing);
+      if (fetched != last) recompute_around(fetched, recomputing);
       last = std::move(fetched);
+      anneal(part);
     }
   }
 
