@@ -11,7 +11,9 @@ import subprocess
 import sys
 import textwrap
 import weakref
+from collections.abc import Callable
 from itertools import pairwise
+from typing import Any
 
 import pytest
 import remat
@@ -20,6 +22,7 @@ import torch
 from models import Encoder, case
 from remat.torch.base.storages import live_storages
 from torch import nn
+from torch.utils.checkpoint import checkpoint
 from training import fit, step_peak, train
 
 
@@ -558,3 +561,44 @@ def test_fit_leaves_no_trace_in_the_model() -> None:
     twin = copy.deepcopy(model)
     assert not train(fitted, (x,)).differences(train(twin, (x,)))
     assert (fitted.n, fitted.ema.equal(twin.ema)) == (twin.n, True)
+
+
+def wrapped_in(how: str) -> Callable[[Any, torch.Tensor], torch.Tensor]:
+    """What users put around a model's call, all of which decide what becomes of saved tensors."""
+
+    def checkpointed(model: Any, x: torch.Tensor) -> torch.Tensor:
+        return checkpoint(model, x, use_reentrant=how == "reentrant")
+
+    def hooked(model: Any, x: torch.Tensor) -> torch.Tensor:
+        away = torch.autograd.graph.saved_tensors_hooks(lambda t: t.clone(), lambda t: t.clone())
+        with torch.autograd.graph.save_on_cpu() if how == "save_on_cpu" else away:
+            return model(x)
+
+    return hooked if how in ("save_on_cpu", "hooks") else checkpointed
+
+
+@pytest.mark.parametrize("how", ["checkpoint", "reentrant", "save_on_cpu", "hooks"])
+def test_hooks_of_saved_tensors_are_called_by_backwards_alone(
+    how: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    torch.manual_seed(0)
+    model = nn.Sequential(*(nn.Sequential(nn.Linear(64, 64), nn.GELU()) for _ in range(6)))
+    x = torch.randn(128, 64, requires_grad=True)
+    eager, call = copy.deepcopy(model), wrapped_in(how)
+    fitted = fit(model, x, "80%", loss=lambda y: y.square().mean())
+
+    def steps(called: nn.Module) -> list[torch.Tensor]:
+        found = []
+        for step in range(4):
+            called.zero_grad(set_to_none=step != 2)
+            x.grad = None
+            loss = call(called, x).square().mean() + call(called, x).mean()
+            loss.backward()
+            found += [loss.detach(), *(p.grad.clone() for p in [*called.parameters(), x])]
+        return found
+
+    expected = steps(eager)
+    caplog.clear()
+    assert [a.equal(b) for a, b in zip(expected, steps(fitted), strict=True)] == [True] * len(expected)
+    if how != "reentrant":
+        assert "before the first backward" not in caplog.text

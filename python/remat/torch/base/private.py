@@ -356,6 +356,21 @@ def keeps_graph() -> bool:
     return bool(torch._C._autograd._get_current_graph_task_keep_graph())
 
 
+def packs_saved_tensors() -> bool:
+    """Do hooks (`saved_tensors_hooks`, which checkpointing is made of) decide what becomes of the tensors
+    that this thread saves now? `_top_saved_tensors_default_hooks`.
+    """
+    return torch._C._autograd._top_saved_tensors_default_hooks(False) is not None
+
+
+def holds_saved_tensors(node: BackwardCFunction) -> bool:
+    """Has no backward freed them yet? Does not ask for them, which calls hooks. `_raw_saved_tensors`."""
+    try:
+        return len(cast(Any, node)._raw_saved_tensors) > 0
+    except RuntimeError:
+        return False
+
+
 def running_backwards() -> list[Sequence[Any]]:
     """What the backwards of all threads that run now began with. Nobody tells, but it stands on the stack
     of who called: `t_outputs` of `_engine_run_backward`.

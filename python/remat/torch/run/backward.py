@@ -12,7 +12,7 @@ from torch import fx
 from torch.multiprocessing.reductions import StorageWeakRef
 
 from ..base.nodes import SMALL
-from ..base.private import is_tangent, storage_id, takes_a_list
+from ..base.private import is_tangent, packs_saved_tensors, storage_id, takes_a_list
 from ..trace.gradients import handed_over
 from ..trace.tangents import Strides, same_strides, strides_to_trace
 
@@ -28,6 +28,7 @@ class Watch:
         self._reached: set[int] = set()
         self._refs: dict[int, tuple[Any, StorageWeakRef]] = {}
         self._context = weakref.ref(context)
+        self._packed = packs_saved_tensors()
         for i, item in enumerate(results):
             if not isinstance(item, torch.Tensor):
                 continue
@@ -49,6 +50,8 @@ class Watch:
         if storage.expired():
             return False
         context = self._context()
+        if self._packed:  # asking for them would call hooks
+            return True
         # The backward's own saved tensors hold no output for the caller.
         return context is None or all(
             storage_id(saved) != storage.cdata

@@ -17,7 +17,15 @@ from torch import fx
 
 from ..base.errors import UnsupportedModelError
 from ..base.nodes import SMALL, outputs_of
-from ..base.private import _disable_current_modes, in_data_parallel, nothing_donated, write_count
+from ..base.private import (
+    BackwardCFunction,
+    _disable_current_modes,
+    holds_saved_tensors,
+    in_data_parallel,
+    nothing_donated,
+    packs_saved_tensors,
+    write_count,
+)
 from ..base.progress import progress_line
 from ..base.step import OutputUse
 from ..base.storages import has_data
@@ -159,7 +167,7 @@ class Region:
 
     def in_flight(self) -> int:
         """Calls whose saved tensors are still held, for a backward to come."""
-        return sum(_holds_tensors(context) for context in self._contexts)
+        return sum(holds_saved_tensors(context) for context in self._contexts)
 
     def take_held(self) -> int:
         """Bytes that the plans of the calls since the last time leave in memory."""
@@ -271,11 +279,13 @@ class Region:
         """Watch the node of the autograd graph that this call made; returns it, or None."""
         for item in results if isinstance(results, (tuple, list)) else (results,):
             node = item.grad_fn if isinstance(item, torch.Tensor) else None
-            if node is not None and not hasattr(node, "saved_tensors"):  # a view of what the graph returned
-                node = next((n for n, _ in node.next_functions if hasattr(n, "saved_tensors")), None)
+            if node is not None and not isinstance(node, BackwardCFunction):  # a view of what it returned
+                node = next((n for n, _ in node.next_functions if isinstance(n, BackwardCFunction)), None)
             if node is not None:
-                with self.shared.bookkeeping:
-                    self._contexts.add(node)
+                # What hooks pack is held by them, if at all.
+                if not packs_saved_tensors():
+                    with self.shared.bookkeeping:
+                        self._contexts.add(node)
                 Watch(node, results, lambda graded, held: self._note_use(graded, held, variant))
                 return node
         return None
@@ -404,10 +414,3 @@ class Region:
 def _may_be_overwritten(args: Sequence[Any]) -> set[int]:
     """Before the first call: all that needs no gradient."""
     return {i for i, a in enumerate(args) if isinstance(a, torch.Tensor) and not a.requires_grad}
-
-
-def _holds_tensors(context: Any) -> bool:
-    try:
-        return len(context.saved_tensors) > 0
-    except RuntimeError:  # freed by the backward
-        return False

@@ -15,7 +15,7 @@ import remat
 
 from ..base.allocator import bytes_left
 from ..base.errors import errors_stand_alone
-from ..base.private import _dynamo
+from ..base.private import _dynamo, graph_task, packs_saved_tensors
 from ..base.units import format_bytes
 from ..plan.options import Options
 from ..plan.ranks import of_all_ranks
@@ -95,6 +95,8 @@ class Session:
     def _start_call(self, region: Region) -> None:
         """Plan all anew, once nothing is in flight, if more is than was planned for."""
         shared = self.shared
+        if packs_saved_tensors() and graph_task() >= 0:
+            return  # a checkpoint runs a forward again, which must save what it saved before
         if not shared.flight.start(region.number, lambda: {r.number: r.in_flight() for r in self.regions}):
             return
         if not shared.is_preparing:
