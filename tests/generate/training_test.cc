@@ -306,7 +306,9 @@ TEST(TrainingGraph, HasTwoBytesForAFloatInBf16AndKeepsMomentsAndRunningStatistic
     ASSERT_TRUE(is_half || narrow.bytes[v] == wide.bytes[v]) << v.index();
     (is_half ? halved : same) += 1;
     const bool is_moment = wide.value_name[v].find("moment") != std::string_view::npos;
-    if (is_moment) EXPECT_EQ(narrow.bytes[v], wide.bytes[v]) << wide.value_name[v];
+    if (is_moment) {
+      EXPECT_EQ(narrow.bytes[v], wide.bytes[v]) << wide.value_name[v];
+    }
   }
   EXPECT_GT(halved, 4 * same / 5);
   EXPECT_GT(same, 0);

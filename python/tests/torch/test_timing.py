@@ -87,7 +87,7 @@ def test_ops_are_timed_by_the_stopwatch(monkeypatch) -> None:
 
     monkeypatch.setattr(profile.time, "perf_counter_ns", lambda: now)
     monkeypatch.setattr(profile, "_leave_the_cache", lambda: None)
-    cost = profile._measure_cpu(lambda: op(torch.zeros(64)), Stopwatch().time)
+    cost = profile._measure_traced(lambda: op(torch.zeros(64)), Stopwatch().time)
     assert cost.duration == 100_000
 
 
