@@ -5,6 +5,7 @@
 
 #include "base/numbers.h"
 #include "baselines/pofo/offload_chain.h"
+#include "helpers/chains.h"
 #include "helpers/graphs.h"
 #include "remat/error.h"
 #include "remat/generate.h"
@@ -97,32 +98,11 @@ class Brute {
   std::int64_t least_ = kNever;
 };
 
-rotor::Chain random_chain(Random& random) {
-  rotor::Chain chain;
-  for (std::int64_t n = random.between(1, 5); n > 0; --n) {
-    rotor::Stage stage;
-    stage.output = random.between(0, 6);
-    stage.pass_time = random.between(0, 9);
-    stage.first_time = random.between(0, 9);
-    stage.pass_need = stage.output + random.below(4);
-    stage.first_need = stage.output + random.below(6);
-    rotor::StageOption option;
-    option.saved = stage.output + random.below(8);
-    option.forward_need = option.saved + random.below(3);
-    option.first_need = option.saved + random.below(3);
-    option.backward_need = option.saved + random.below(8);
-    stage.options.push_back(option);
-    chain.stages.push_back(stage);
-    chain.around.push_back(random.below(5));
-  }
-  return chain;
-}
-
 TEST(Pofo, EqualsBruteForceOverItsSchedulesOnTwoThousandChains) {
   Random random(11);
   int solved = 0, sent = 0, waited = 0;
   for (int round = 0; round < 2000; ++round) {
-    const rotor::Chain chain = random_chain(random);
+    const rotor::Chain chain = testing::random_chain(random, 1);
     LinkedChain linked;
     linked.chain = &chain;
     linked.out = random.between(1, 3);

@@ -3,6 +3,7 @@
 #include <map>
 #include <queue>
 
+#include "helpers/chains.h"
 #include "planners/rotor/chain.h"
 #include "remat/random.h"
 
@@ -118,30 +119,6 @@ class Brute {
   std::priority_queue<Entry, std::vector<Entry>, std::greater<>> queue_;
 };
 
-Chain random_chain(Random& random, int most_options) {
-  Chain chain;
-  for (std::int64_t n = random.between(1, 5); n > 0; --n) {
-    Stage stage;
-    stage.output = random.between(0, 6);
-    stage.pass_time = random.between(0, 9);
-    stage.first_time = random.between(0, 9);
-    stage.pass_need = stage.output + random.below(4);
-    stage.first_need = stage.output + random.below(6);
-    for (std::int64_t o = random.between(1, most_options); o > 0; --o) {
-      StageOption option;
-      option.saved = stage.output + random.below(8);
-      option.extra_time = most_options == 1 ? 0 : random.below(6);
-      option.forward_need = option.saved + random.below(3);
-      option.first_need = option.saved + random.below(3);
-      option.backward_need = option.saved + random.below(8);
-      stage.options.push_back(option);
-    }
-    chain.stages.push_back(stage);
-    chain.around.push_back(random.below(5));
-  }
-  return chain;
-}
-
 std::optional<std::int64_t> table_time(const Chain& chain, std::int64_t budget) {
   Limits limits;
   return ChainTable(chain, budget, 1000, limits).extra_time(budget);
@@ -153,7 +130,7 @@ TEST_P(RotorChain, EqualsBruteForceOverPersistentSchedulesOnTwoThousandChains) {
   Random random(static_cast<std::uint64_t>(GetParam()));
   int feasible = 0, recomputed = 0;
   for (int round = 0; round < 2000; ++round) {
-    const Chain chain = random_chain(random, GetParam());
+    const Chain chain = testing::random_chain(random, GetParam());
     const std::int64_t budget = random.between(8, 45);
     const auto truth = Brute(chain, budget).solve();
     ASSERT_EQ(table_time(chain, budget), truth) << "round " << round;
@@ -204,9 +181,9 @@ TEST(RotorChain, TakesAsManyStepsAsRevolveWhereAllStagesAreEqual) {
 TEST(RotorChain, SchedulesTakeTheTimeTheyPromiseAtEveryBudgetOfOneTable) {
   Random random(5);
   for (int round = 0; round < 100; ++round) {
-    Chain chain = random_chain(random, 2);
+    Chain chain = testing::random_chain(random, 2);
     while (chain.stages.size() < 30) {
-      const Chain more = random_chain(random, 2);
+      const Chain more = testing::random_chain(random, 2);
       chain.stages.insert(chain.stages.end(), more.stages.begin(), more.stages.end());
       chain.around.insert(chain.around.end(), more.around.begin(), more.around.end());
     }
@@ -243,7 +220,7 @@ TEST(RotorChain, RoundsToTheSafeSideWhereSlotsAreCoarse) {
   Random random(6);
   int coarser = 0;
   for (int round = 0; round < 300; ++round) {
-    const Chain chain = random_chain(random, 2);
+    const Chain chain = testing::random_chain(random, 2);
     const std::int64_t budget = random.between(20, 60);
     Limits limits;
     const auto coarse = ChainTable(chain, budget, 7, limits).extra_time(budget);
@@ -260,7 +237,7 @@ TEST(RotorChain, AnswersForSmallerBudgetsWhereTheLimitsAreReached) {
   Random random(7);
   Chain chain;
   while (chain.stages.size() < 100) {
-    const Chain more = random_chain(random, 1);
+    const Chain more = testing::random_chain(random, 1);
     chain.stages.insert(chain.stages.end(), more.stages.begin(), more.stages.end());
     chain.around.insert(chain.around.end(), more.around.begin(), more.around.end());
   }
