@@ -14,16 +14,14 @@ CopyStep = tuple[int, str, int, int]
 
 def peak_of(step: StepGraph, graph: remat.Graph, steps: Sequence[int]) -> int:
     """Peak of a plan: the most of `memory_of`."""
-    return max(memory_of(step, graph, steps))
+    return max(memory_of(step, steps, remat.simulate(graph, steps)))
 
 
-def memory_of(
-    step: StepGraph, graph: remat.Graph, steps: Sequence[int], copies: Sequence[CopyStep] = ()
-) -> list[int]:
+def memory_of(step: StepGraph, steps: Sequence[int], simulated: remat.Simulation) -> list[int]:
     """Bytes at each step of a plan, with the generator states of the random ops that run again: each is held
     from the first run to the last, and every further run holds the state of the moment besides.
     """
-    memory = [int(m) for m in remat.simulate(graph, steps, copies).memory]
+    memory = [int(m) for m in simulated.memory]
     runs: dict[int, list[int]] = {}
     for position, index in enumerate(steps):
         if step.ops[index].random:

@@ -139,9 +139,9 @@ def _report_of(problem: Problem, plan: remat.Plan, beside: int = 0) -> PlanRepor
     beside: bytes that other calls in flight hold at its peak; they are reserved for them.
     """
     graph, steps, reserve = problem.graph, list(plan.steps), problem.reserve + beside
-    memory = [m + reserve for m in memory_of(problem.step, graph, steps, plan.copies)]
+    simulated = remat.simulate(graph, steps, plan.copies, plan.host)
+    memory = [m + reserve for m in memory_of(problem.step, steps, simulated)]
     peak = max(memory)
-    copied = remat.simulate(graph, steps, plan.copies, plan.host)
     return PlanReport(
         name=problem.step.name,
         graph=graph,
@@ -161,8 +161,8 @@ def _report_of(problem: Problem, plan: remat.Plan, beside: int = 0) -> PlanRepor
         rise=peak - problem.reserve - graph.resident,
         memory=memory,
         host=problem.host,
-        copied_out=copied.bytes_out,
-        copied_in=copied.bytes_in,
-        stalled=copied.stalled / 1e9,
-        host_peak=copied.host_peak,
+        copied_out=simulated.bytes_out,
+        copied_in=simulated.bytes_in,
+        stalled=simulated.stalled / 1e9,
+        host_peak=simulated.host_peak,
     )
