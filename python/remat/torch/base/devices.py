@@ -145,8 +145,10 @@ class AcceleratorRuntime(DeviceRuntime):
     def taken_by_libraries(self) -> int:
         if self._by_libraries is None and self.counts_memory and self.device in accelerators_in_use():
             before = self.allocated()
-            x = torch.ones(16, 16, device=self.device, requires_grad=True)
-            (x @ x).sum().backward()
+            # It is asked for while a step is traced, without gradients.
+            with torch.inference_mode(False), torch.enable_grad():
+                x = torch.ones(16, 16, device=self.device, requires_grad=True)
+                (x @ x).sum().backward()
             self.synchronize()
             del x
             self._by_libraries = max(0, self.allocated() - before)

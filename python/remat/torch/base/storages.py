@@ -8,11 +8,13 @@ from typing import Any
 import torch
 from torch.utils._pytree import tree_leaves
 
+from .nodes import storage_bytes
 from .private import FakeTensor, local_part
 
 
 def tensor_storages(root: Any, device_type: str | None = None) -> dict[int, int]:
-    """Address and bytes of every storage in a tensor, module, optimizer or container, gradients included.
+    """Address and bytes of every storage in a tensor, module, optimizer or container, gradients included; on
+    accelerators whole blocks.
 
     device_type: only storages on such a device; None takes all.
     """
@@ -44,8 +46,7 @@ def _add_storage(found: dict[int, int], tensor: torch.Tensor, device_type: str |
     if device_type is not None and tensor.device.type != device_type:
         return
     try:
-        storage = local.untyped_storage()
-        address, size = storage.data_ptr(), storage.nbytes()
+        address, size = local.untyped_storage().data_ptr(), storage_bytes(local)
     except (RuntimeError, NotImplementedError):  # sparse and wrapper tensors have no storage of their own
         return
     if address and size:

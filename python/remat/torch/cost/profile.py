@@ -138,7 +138,8 @@ def measure_op(node: fx.Node, stopwatch: Stopwatch) -> Cost:
     except torch.OutOfMemoryError as error:
         raise remat.UsageError(
             f"{node.name} ({node.target}) does not fit on {device} while its cost is measured: "
-            f'{str(error).splitlines()[0]}; free memory there first, or take costs="roofline"'
+            f"{str(error).splitlines()[0]}; free memory there first, or give costs that were measured where "
+            "there is more of it (costs=FILE, from remat.torch.measure_costs)"
         ) from error
     except Exception as error:
         raise UnsupportedModelError(

@@ -24,7 +24,8 @@ def auto_budget(device: torch.device, resident: int, reserve: int, margin: int |
     what it holds besides the step.
 
     resident: bytes of the step that are allocated already.
-    reserve: bytes that the budget is to cover besides the step, allocated already or not.
+    reserve: bytes that the budget is to cover besides the step and may be allocated already: what is there
+        beside the step is taken to be that.
     Raises BudgetError where the device's memory is not known, or too little is left.
     """
     runtime = runtime_of(device)
@@ -37,8 +38,7 @@ def auto_budget(device: torch.device, resident: int, reserve: int, margin: int |
     total, ours = memory.total, memory.free + memory.reserved
     beside = max(0, runtime.allocated() - resident)
     kept_free = 0 if margin == 0 else remat.parse_bytes(margin, keep_all_peak=total)
-    # What is allocated beside the step and what is reserved for it are the same thing, as far as they go.
-    budget = ours - max(beside, reserve) + reserve - kept_free
+    budget = ours - max(0, beside - reserve) - kept_free
     unit = max(1, total // _STEPS_PER_DEVICE)
     budget = budget // unit * unit
     if budget <= 0:

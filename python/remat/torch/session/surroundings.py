@@ -84,16 +84,17 @@ class Surroundings:
         """Of parameters and their gradients that a graph with these inputs does not read, and of what
         libraries keep for themselves.
         """
-        return runtime_of(device).taken_by_libraries() + self._outside(args)
+        return runtime_of(device).taken_by_libraries() + self._outside(args, device)
 
-    def _outside(self, args: Sequence[Any]) -> int:
+    def _outside(self, args: Sequence[Any], device: torch.device) -> int:
         inside = tensor_storages(_tensors(args))
         if self.sharding is not None:
             return self.unplanned + self.sharding.outside(inside)
         if self.model is not None:
-            known = tensor_storages(self.model)
+            known = tensor_storages(self.model, device.type)
         else:
-            self._seen.update(tensor_storages([a for a in args if isinstance(a, torch.nn.Parameter)]))
+            parameters = [a for a in args if isinstance(a, torch.nn.Parameter)]
+            self._seen.update(tensor_storages(parameters, device.type))
             known = self._seen
         return self.unplanned + sum(size for address, size in known.items() if address not in inside)
 
@@ -166,9 +167,13 @@ class Surroundings:
         budget = self.options.budget
         if budget == "auto":
             if self._auto_budget is None:
-                resident = sum(tensor_storages(_tensors(args)).values()) + self.outside(args, device)
+                resident = sum(tensor_storages(_tensors(args), device.type).values())
+                resident += self.outside(args, device)
                 runtime_of(device).release_cached()
-                self._auto_budget = auto_budget(device, resident, self._reserve, self.options.margin)
+                to_come = max(0, self.state_to_come)
+                self._auto_budget = auto_budget(
+                    device, resident, self._reserve - to_come, self.options.margin
+                )
                 log.info("budget=auto: %s on %s", exact_bytes(self._auto_budget), device)
             budget = self._auto_budget
         return replace(self.options, budget=budget, reserve=self._reserve)

@@ -1,0 +1,259 @@
+"""`remat.torch` on a device that is not there (`sim.py`): what a CPU cannot show and needs no GPU.
+
+Run by `test_sim.py`, in a process of its own.
+"""
+
+from __future__ import annotations
+
+import copy
+import gc
+import threading
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+import remat
+import remat.torch
+import sim
+import torch
+from models import case
+from remat.torch.base.devices import runtime_of
+from remat_models.example import GPT, Config
+from torch import nn
+from torch.utils.checkpoint import checkpoint
+
+HERE, OTHER = torch.device("sim", 0), torch.device("sim", 1)
+Inputs = tuple[torch.Tensor, ...]
+
+
+@pytest.fixture(autouse=True)
+def memory() -> Iterator[sim.Memory]:
+    """Of the first device, with what libraries take for themselves in it and nothing else."""
+    runtime_of(HERE).taken_by_libraries()
+    gc.collect()
+    memory = sim.MEMORY[0]
+    before = memory.allocated
+    yield memory
+    memory.capacity, memory.fraction = 1 << 34, 1.0
+    torch._dynamo.reset()
+    gc.collect()
+    assert memory.allocated == before, "something stays on the device"
+
+
+def beside() -> int:
+    """Bytes of the device that are counted in predictions, and not the test's."""
+    return sim.MEMORY[0].allocated - runtime_of(HERE).taken_by_libraries()
+
+
+def on(device: torch.device, model: nn.Module, inputs: Inputs) -> tuple[nn.Module, Inputs]:
+    return model.to(device), tuple(x.to(device) for x in inputs)
+
+
+def gpt(device: torch.device = HERE) -> tuple[nn.Module, Inputs]:
+    torch.manual_seed(0)
+    model = GPT(Config(layers=2, width=64, heads=2, context=64, dropout=0.1))
+    return on(device, model, tuple(torch.randint(128, (4, 64)) for _ in range(2)))
+
+
+def conv_net() -> tuple[nn.Module, Inputs]:
+    return on(HERE, *case("conv_net").build())
+
+
+def fit(model: nn.Module, inputs: Any, budget: int | str, **options: Any) -> Any:
+    return remat.torch.fit(model, inputs, budget, **{"time_limit": 0.5, **options})
+
+
+def state_after(model: nn.Module, inputs: Inputs, steps: int = 1) -> list[torch.Tensor]:
+    """Losses, gradients, buffers and the states of generators after steps that add up their gradients."""
+    torch.manual_seed(7)
+    losses = []
+    for _ in range(steps):
+        loss = model(*inputs)
+        loss.backward()
+        losses.append(loss.detach())
+        del loss
+    gradients = [p.grad for p in model.parameters() if p.grad is not None]
+    states = [torch.get_rng_state(), *(torch.get_device_module(HERE).get_rng_state(i) for i in range(2))]
+    return [t.cpu().clone() for t in (*losses, *gradients, *model.buffers(), *states)]
+
+
+def differences(mine: list[torch.Tensor], theirs: list[torch.Tensor]) -> list[int]:
+    return [i for i, (a, b) in enumerate(zip(mine, theirs, strict=True)) if not a.equal(b)]
+
+
+def step_of(model: nn.Module, inputs: Inputs) -> Callable[[], None]:
+    return lambda: model(*inputs).backward()
+
+
+def least_budget(model: nn.Module, inputs: Inputs) -> int:
+    """In bytes: what a short search finds."""
+    with pytest.raises(remat.NoPlanError) as refused:
+        fit(model, inputs, "1%")
+    assert refused.value.smallest_known is not None
+    return refused.value.smallest_known
+
+
+# --- the device itself. ---
+
+
+def test_memory_is_counted_in_blocks_and_runs_out(memory: sim.Memory) -> None:
+    start, retries = memory.allocated, memory.retries
+    held = [torch.empty(129, device=HERE), torch.empty(0, device=HERE), torch.ones(3, 5, device=HERE).t()]
+    assert memory.allocated - start == 1024 + 0 + 512
+    view = held[0][100:]
+    del held
+    assert memory.allocated - start == 1024
+    assert view.untyped_storage().nbytes() == 516
+    memory.capacity = start + 4096
+    with pytest.raises(torch.OutOfMemoryError, match="Tried to allocate 4096 bytes"):
+        torch.empty(1024, device=HERE)
+    assert memory.retries == retries + 1
+    memory.fraction = 0.0
+    with pytest.raises(torch.OutOfMemoryError):
+        torch.empty(1, device=HERE)
+
+
+def test_backwards_run_in_a_thread_of_the_device() -> None:
+    model, inputs = on(HERE, nn.Linear(8, 8), (torch.randn(4, 8),))
+    with sim.ops_that_run() as ran:
+        model(*inputs).sum().backward()
+    forward = {thread for thread, op in ran if op == "addmm"}
+    backward = {thread for thread, op in ran if op == "mm"}
+    assert forward == {threading.current_thread().name}
+    assert backward
+    assert not backward & forward
+
+
+def test_a_generator_is_a_seed_and_an_offset() -> None:
+    module: Any = torch.get_device_module(HERE)
+    torch.manual_seed(3)
+    start = module.get_rng_state(HERE)
+    assert start.tolist() == [3, *[0] * 15]
+    first = torch.rand(5, device=HERE)
+    assert module.get_rng_state(HERE).tolist() == [3, *[0] * 7, 8, *[0] * 7]
+    module.set_rng_state(start, HERE)
+    assert torch.rand(5, device=HERE).equal(first)
+    assert not torch.rand(5, device=HERE).equal(first)
+
+
+# --- steps on it. ---
+
+
+@pytest.mark.parametrize("budget", ["100%", "75%", "50%", "least"])
+def test_steps_are_those_of_eager_mode_within_the_budget(budget: str) -> None:
+    before = beside()
+    model, inputs = gpt()
+    eager = state_after(copy.deepcopy(model), inputs, steps=3)
+    gc.collect()
+    bytes_or_share = least_budget(model, inputs) if budget == "least" else budget
+    fitted = fit(model, inputs, bytes_or_share)
+    with sim.ops_that_run() as ran:
+        assert differences(state_after(fitted, inputs, steps=3), eager) == []
+    assert len({thread for thread, _ in ran}) == 2
+    assert len(fitted.remat.parts) == 2
+    for part, grad in zip(fitted.remat.largest_of_each(), ("makes", "adds"), strict=True):
+        if grad == "makes":
+            fitted.zero_grad()
+        assert bool(part.existing_gradients) == (grad == "adds")
+        measured = remat.torch.measure_peak(step_of(fitted, inputs), device=HERE) - before
+        assert part.predicted_peak <= part.budget
+        # States of generators are 16 bytes each, on the host.
+        assert 0 <= part.predicted_peak - measured < sim.BLOCK
+        assert part.recomputed_steps > 0 or budget == "100%"
+        assert part.exceeded == 0
+
+
+def test_statistics_of_batch_norm_change_once() -> None:
+    model, inputs = conv_net()
+    eager = state_after(copy.deepcopy(model), inputs, steps=2)
+    fitted = fit(model, inputs, "70%")
+    assert differences(state_after(fitted, inputs, steps=2), eager) == []
+    assert fitted.remat.largest().recomputed_steps > 0
+
+
+def test_a_step_that_does_not_fit_the_device_trains_on_it(memory: sim.Memory) -> None:
+    model, inputs = gpt()
+    expected = state_after(copy.deepcopy(model), inputs)
+    gc.collect()
+    keeps_all = remat.torch.measure_peak(step_of(copy.deepcopy(model), inputs), device=HERE)
+    gc.collect()
+    memory.capacity = memory.allocated + int(0.6 * (keeps_all - memory.allocated))
+    with pytest.raises(torch.OutOfMemoryError):
+        state_after(copy.deepcopy(model), inputs)
+    gc.collect()
+    retries, failures = memory.retries, memory.failures
+    fitted = fit(model, inputs, "auto")
+    optimizer = torch.optim.SGD(fitted.parameters(), lr=1e-3)
+    assert differences(state_after(fitted, inputs), expected) == []
+    for _ in range(3):
+        optimizer.zero_grad()
+        fitted(*inputs).backward()
+        optimizer.step()
+    assert fitted.remat.budget <= memory.capacity
+    assert (memory.retries, memory.failures) == (retries, failures)
+
+
+def test_an_automatic_budget_with_an_optimizer(memory: sim.Memory) -> None:
+    model, inputs = gpt()
+    memory.capacity, memory.fraction = 1 << 24, 0.5
+    taken = torch.empty(1 << 20, dtype=torch.uint8, device=HERE)
+    optimizer = torch.optim.AdamW(model.parameters())
+    fitted = fit(model, inputs, "auto", optimizer=optimizer)
+    assert fitted.remat.budget <= (1 << 23) - taken.numel()
+    for _ in range(3):
+        fitted(*inputs).backward()
+        optimizer.step()
+        optimizer.zero_grad()
+    assert memory.failures == 0 or memory.peak <= 1 << 23
+    state = sum(t.numel() * 4 for s in optimizer.state.values() for t in s.values() if t.device == HERE)
+    assert fitted.remat.largest().reserve >= state
+    del optimizer, taken
+
+
+def test_an_op_that_does_not_fit_while_it_is_measured(memory: sim.Memory) -> None:
+    model, inputs = gpt()
+    memory.capacity = memory.allocated + (1 << 16)
+    expected = (
+        r"\(aten\.\w+\.\w+\) does not fit on sim:0 while its cost is measured: sim out of memory.*costs=FILE"
+    )
+    with pytest.raises(remat.UsageError, match=expected):
+        fit(model, inputs, "100%")
+
+
+def test_a_step_on_two_devices_is_refused() -> None:
+    class Spread(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.first, self.second = nn.Linear(8, 8).to(HERE), nn.Linear(8, 8).to(OTHER)
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return self.second(self.first(x).to(OTHER)).sum()
+
+    with pytest.raises(
+        remat.torch.UnsupportedModelError, match="a step on sim:0, sim:1: a budget is for one"
+    ):
+        fit(Spread(), (torch.ones(4, 8, device=HERE),), "100%")
+
+
+def test_recorded_memory_is_the_prediction_step_by_step() -> None:
+    model, inputs = gpt()
+    fitted = fit(model, inputs, "70%")
+    recording = remat.torch.record(step_of(fitted, inputs), device=HERE)
+    assert abs(recording.excess) < sim.BLOCK
+    assert recording.measured_peak == remat.torch.measure_peak(step_of(fitted, inputs), device=HERE)
+
+
+def test_checkpoints_around_a_fitted_model() -> None:
+    model, inputs = gpt()
+    expected = state_after(copy.deepcopy(model), inputs)
+    fitted = fit(model, inputs, "70%")
+
+    class Checkpointed(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.inner = fitted
+
+        def forward(self, *args: torch.Tensor) -> torch.Tensor:
+            return checkpoint(self.inner, *args, use_reentrant=False)
+
+    assert differences(state_after(Checkpointed(), inputs), expected) == []
