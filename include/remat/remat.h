@@ -1,6 +1,7 @@
 // The whole library: graphs, plans, planners, bounds, sweeps, files, generators.
 #pragma once
 
+#include "remat/allocator.h"
 #include "remat/arena.h"
 #include "remat/bounds.h"
 #include "remat/error.h"

@@ -120,6 +120,7 @@ void bind_layout(nb::module_& m);
 void bind_report(nb::module_& m);
 void bind_files(nb::module_& m);
 void bind_devices(nb::module_& m);
+void bind_allocator(nb::module_& m);
 void bind_hiremate(nb::module_& m);
 
 }  // namespace remat::python

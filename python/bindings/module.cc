@@ -17,5 +17,6 @@ NB_MODULE(_core, m) {
   remat::python::bind_report(m);
   remat::python::bind_files(m);
   remat::python::bind_devices(m);
+  remat::python::bind_allocator(m);
   remat::python::bind_hiremate(m);
 }

@@ -8,6 +8,7 @@ the only part that imports torch.
 - plans: `Plan`, `load_plan`, `check`, `simulate`; memory beside the device's that they copy to: `Host`
 - one arena for all buffers of a plan: `layout`, `check_layout`, `load_layout`, `Layout`, `LayoutBuffer`,
   `LayoutResult`; for buffers of anybody's own: `layout_buffers`
+- what requests take from a CUDA device: `CachingAllocator`
 - amounts of memory: `parse_bytes`, `format_bytes`
 - to see: `report`, which returns a `Report`
 - errors: `RematError`, and below it `GraphError`, `PlanError`, `UsageError`, `BudgetError`, `NoPlanError`,
@@ -20,6 +21,7 @@ from inspect import ismodule as _ismodule
 
 # Names that are imported as themselves are public. There is no `__all__`: help() would print all classes.
 from remat._core import (
+    CachingAllocator as CachingAllocator,
     Device as Device,
     Graph as Graph,
     Host as Host,
