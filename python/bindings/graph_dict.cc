@@ -151,6 +151,7 @@ nb::dict op_to_dict(const BoundOp& op) {
   if (!op.kind.empty()) dict["kind"] = op.kind;
   dict["duration"] = op.duration;
   if (op.workspace != 0) dict["workspace"] = op.workspace;
+  if (op.generator_state != 0) dict["generator_state"] = op.generator_state;
   dict["inputs"] = op.inputs;
   dict["outputs"] = op.outputs;
   if (op.recompute != "allowed") dict["recompute"] = op.recompute;

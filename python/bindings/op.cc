@@ -73,6 +73,8 @@ bool set_field(BoundOp& op, const std::string& field, nb::handle value, const st
     op.outputs = to_integers(value, what);
   else if (field == "workspace")
     op.workspace = to_integer(value, what);
+  else if (field == "generator_state")
+    op.generator_state = to_integer(value, what);
   else if (field == "kind")
     op.kind = to_text(value, what);
   else if (field == "module")
@@ -102,6 +104,7 @@ void add_op(GraphBuilder& builder, const BoundOp& op, const std::string& place) 
   spec.source = op.source;
   spec.duration = Duration(op.duration);
   spec.workspace = Bytes(op.workspace);
+  spec.generator_state = Bytes(op.generator_state);
   spec.recomputable = choose(op.recompute, {"allowed", "never"}, place + ": 'recompute'") == 0;
   spec.phase = static_cast<Phase>(
       choose(op.phase, {"", "forward", "loss", "backward", "update"}, place + ": 'phase'"));
@@ -122,6 +125,7 @@ BoundOp op_of(const Graph& graph, OpId id) {
   op.inputs = indices(graph.inputs[id]);
   op.outputs = indices(graph.outputs[id]);
   op.workspace = graph.workspace[id].count();
+  op.generator_state = graph.generator_state[id].count();
   op.kind = graph.op_kind[id];
   op.module = graph.op_module[id];
   op.source = graph.op_source[id];
@@ -147,7 +151,7 @@ void bind_op(nb::module_& m) {
                    "outputs: collections.abc.Sequence[int], *, "
                    "workspace: int = 0, kind: str = '', module: str = '', recompute: str = 'allowed', "
                    "after: collections.abc.Sequence[int] = (), phase: str = '', forward_of: int | None = "
-                   "None, over: collections.abc.Sequence[tuple[int, int]] = (), source: str = '') -> None"),
+                   "None, over: collections.abc.Sequence[tuple[int, int]] = (), source: str = '', generator_state: int = 0) -> None"),
            "`duration` in the graph's time unit, `workspace` in bytes, `inputs` and `outputs` as value "
            "indices,\n"
            "`after` and `forward_of` as op indices; `recompute` is \"allowed\" or \"never\"; `phase` is "
@@ -155,12 +159,15 @@ void bind_op(nb::module_& m) {
            "\"loss\", \"backward\", \"update\" or \"\"; `over` holds pairs of an input and the output that "
            "may be "
            "written\n"
-           "over it. Raises GraphError for a value of the wrong type.")
+           "over it; `generator_state` is the bytes of the state that an op of random numbers draws from.\n"
+           "Raises GraphError for a value of the wrong type.")
       .def_ro("name", &BoundOp::name)
       .def_ro("duration", &BoundOp::duration, "In the graph's time unit.")
       .def_ro("inputs", &BoundOp::inputs, "Indices of the values it reads.")
       .def_ro("outputs", &BoundOp::outputs, "Indices of the values it makes.")
       .def_ro("workspace", &BoundOp::workspace, "Bytes needed only while it runs.")
+      .def_ro("generator_state", &BoundOp::generator_state,
+              "Bytes of the random generator's state that is saved if it runs again.")
       .def_ro("kind", &BoundOp::kind)
       .def_ro("module", &BoundOp::module)
       .def_ro("source", &BoundOp::source, "The line that asked for it: \"model.py:42\".")

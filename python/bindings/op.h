@@ -13,6 +13,7 @@ struct BoundOp {
   std::int64_t duration = 0;
   std::vector<std::int64_t> inputs, outputs;
   std::int64_t workspace = 0;
+  std::int64_t generator_state = 0;
   std::string kind, module, source;
   std::string recompute = "allowed";
   std::vector<std::int64_t> after;

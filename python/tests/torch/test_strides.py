@@ -125,6 +125,43 @@ def test_dropout_hands_a_turned_gradient_on_as_it_comes() -> None:
     assert found.differences == ()
 
 
+class TurnedProduct(nn.Module):
+    """A turned sequence times weights that are not trained: eager mode makes one matrix of it."""
+
+    def __init__(self, form: str) -> None:
+        super().__init__()
+        self.form = form
+        self.first, self.weight = nn.Linear(8, 8), nn.Parameter(torch.randn(16, 8), requires_grad=False)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        turned = self.first(x).permute(2, 0, 1).contiguous().permute(1, 2, 0)
+        product = F.linear(turned, self.weight) if self.form == "linear" else turned @ self.weight.t()
+        return product.sin().sum()
+
+
+@pytest.mark.parametrize("form", ["linear", "matmul"])
+def test_products_of_turned_sequences_are_those_of_eager_mode(form: str) -> None:
+    torch.manual_seed(0)
+    model = TurnedProduct(form)
+    found = remat.torch.verify(model, torch.randn(4, 32, 8), steps=1, costs="roofline", time_limit=0.1)
+    assert found.differences == ()
+
+
+class MarginLoss(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear = nn.Linear(32, 32)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return F.multi_margin_loss(self.linear(x), torch.arange(len(x)))
+
+
+def test_a_margin_loss_is_that_of_eager_mode() -> None:
+    torch.manual_seed(0)
+    found = remat.torch.verify(MarginLoss(), torch.randn(32, 32), steps=1, costs="roofline", time_limit=0.1)
+    assert found.differences == ()
+
+
 class Scaled(nn.Module):
     """Returns an image, or a sequence that was turned, or a view of one: the loss is another's business."""
 
