@@ -118,6 +118,7 @@ void add_random_dag(CLI::App& generate, Action& action) {
   setting(*sub, "after-share", options->after_share, "share of ops with a soft dependency");
   setting(*sub, "kept-share", options->kept_share, "share of values kept");
   setting(*sub, "over-share", options->over_share, "share of outputs that may be written over an input");
+  setting(*sub, "random-share", options->random_share, "share of ops that draw random numbers");
   setting(*sub, "seed", options->seed, "seed");
 }
 

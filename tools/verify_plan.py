@@ -129,6 +129,13 @@ def memory_of(graph: dict[str, Any], steps: list[int], copies: list[Copy]) -> li
     resident = sum(size[value] for value in set(graph.get("inputs", [])))
     instances = instances_of(graph, steps, copies)
     memory = [resident + graph["ops"][index].get("workspace", 0) for index in steps]
+    for index in set(steps):
+        runs = [step for step, each in enumerate(steps) if each == index]
+        state = graph["ops"][index].get("generator_state", 0) if len(runs) > 1 else 0
+        for step in range(runs[0], runs[-1] + 1):
+            memory[step] += state
+        for step in runs[1:]:
+            memory[step] += state
     for one in instances:
         for step in range(one.first, one.last + 1):
             memory[step] += size[one.value]

@@ -65,6 +65,7 @@ struct RandomDagOptions {
   double after_share = 0.05;        ///< share of ops with a soft dependency
   double kept_share = 0.05;         ///< share of values kept besides the last one
   double over_share = 0;            ///< share of outputs that may be written over an input
+  double random_share = 0;          ///< share of ops that draw random numbers
   std::uint64_t seed = 1;
 };
 /// Throws UsageError.

@@ -84,7 +84,9 @@ struct Graph {
 
   // Ops.
   IndexVector<OpId, Duration> duration;
-  IndexVector<OpId, Bytes> workspace;    ///< needed only while the op runs
+  IndexVector<OpId, Bytes> workspace;  ///< needed only while the op runs
+  /// State of the random generator that the op draws from: what a plan saves to run the op again.
+  IndexVector<OpId, Bytes> generator_state;
   IndexVector<OpId, bool> recomputable;  ///< false: runs exactly once in every plan
   IndexVector<OpId, Phase> phase;
   IndexVector<OpId, OpId> forward_of;  ///< the forward op that a backward op differentiates, or none
@@ -107,6 +109,9 @@ struct Graph {
   bool is_graph_input(ValueId v) const { return producer[v].is_none(); }
   /// What a step counts less where the pair applies: the smaller of the two.
   Bytes overlap(const Over& pair) const { return std::min(bytes[pair.input], bytes[pair.output]); }
+  bool has_generator_states() const {
+    return std::ranges::any_of(generator_state, [](Bytes state) { return state > Bytes(); });
+  }
 
   friend bool operator==(const Graph&, const Graph&) = default;
 };
@@ -119,6 +124,7 @@ struct OpSpec {
   std::string_view source = {};  ///< "model.py:42"
   Duration duration = {};
   Bytes workspace = {};
+  Bytes generator_state = {};  ///< of an op that draws random numbers
   bool recomputable = true;
   Phase phase = Phase::kNone;
   std::int64_t forward_of = -1;                ///< op index, or -1

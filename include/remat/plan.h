@@ -72,8 +72,8 @@ struct Simulation {
 Wide total_duration(const Graph& graph, const Plan& plan);
 
 /// The reference simulator: linear in steps, edges and outputs, independent of every planner.
-/// Memory of a step = resident inputs + all instances alive at it + its workspace, less the overlap of every
-/// output that takes the place of an input (`Graph::over`). The plan must be valid
+/// Memory of a step = resident inputs + all instances alive at it + its workspace + saved generator states,
+/// less the overlap of every output that takes the place of an input (`Graph::over`). The plan must be valid
 /// (see `validate`); reading a value that has no instance is a caller bug. Memory does not depend on time:
 /// without a host the copies of a plan take none, and the memory is the same.
 Simulation simulate(const Graph& graph, const Plan& plan, const Host* host = nullptr);
@@ -107,6 +107,12 @@ struct InstanceLife {
 };
 /// Lives of all instances that a plan makes (graph inputs are not instances), by first step.
 std::vector<InstanceLife> instance_lives(const Graph& graph, const Plan& plan);
+
+/// Bytes of generator states at each step; nothing at all where the graph has none. What an op drew from that
+/// runs again is held from its first run to its last, and each further run holds the state of the moment too.
+IndexVector<StepId, Bytes> saved_generator_states(const Graph& graph, const Plan& plan);
+/// What no plan's states exceed at any step.
+Bytes all_generator_states(const Graph& graph);
 
 /// A step whose output takes the place of an input that it is the last to read.
 struct Overwrite {

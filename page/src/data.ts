@@ -27,6 +27,8 @@ export interface PlanData {
   peak_bound: PeakBound;
   duration_bound: { duration: number; argument: string };
   steps: string;
+  /** By step, the bytes of saved states of random generators; absent where the graph has none. */
+  generator_states?: string;
   /** Of a plan that was measured when it ran: by step, the most in memory. */
   measured?: string;
   lives: { value: string; first: string; length: string; kind: string };

@@ -84,7 +84,7 @@ export class Layers {
       if (plan.lifeKind[life] === RECOMPUTED) sums.again[module] += size;
     }
     for (const value of graph.inputs) sums.atPeak[graph.valueModule[value]] += graph.bytes[value];
-    sums.atPeak[graph.opModule[plan.steps[peak]]] += graph.workspace[plan.steps[peak]];
+    sums.atPeak[graph.opModule[plan.steps[peak]]] += plan.workspace(peak);
     plan.steps.forEach((op, step) => {
       sums.time[graph.opModule[op]] += graph.duration[op];
       if (plan.again[step]) sums.paid[graph.opModule[op]] += graph.duration[op];

@@ -221,6 +221,7 @@ export class Plan {
   readonly lifeFirst: Int32Array;
   readonly lifeEnd: Int32Array;
   readonly lifeKind: Float64Array;
+  private readonly generatorStates?: Float64Array;
   /** When each step begins, and when the plan ends. */
   readonly start: Float64Array;
   /** 1 where a step runs its op again. */
@@ -247,6 +248,7 @@ export class Plan {
     );
     this.lifeEnd = this.lifeFirst.map((first, i) => first + length[i]);
     this.lifeKind = unpack(data.lives.kind);
+    if (data.generator_states) this.generatorStates = unpack(data.generator_states);
     this.host = data.host ? new Host(data.host) : null;
     this.start = new Float64Array(this.steps.length + 1);
     if (data.host) {
@@ -275,6 +277,11 @@ export class Plan {
     return this.data.title;
   }
 
+  /** Bytes of a step that belong to no instance: its workspace, and generator states saved then. */
+  workspace(step: number): number {
+    return this.graph.workspace[this.steps[step]] + (this.generatorStates?.[step] ?? 0);
+  }
+
   /** Sums by any grouping of instances, inputs of the graph and workspaces. */
   stack(
     groups: number,
@@ -293,7 +300,7 @@ export class Plan {
     }
     for (const value of graph.inputs) columns[ofInput(value)][0] += graph.bytes[value];
     for (const column of columns) for (let i = 1; i < n; i++) column[i] += column[i - 1];
-    for (let i = 0; i < n; i++) columns[ofWorkspace(i)][i] += graph.workspace[this.steps[i]];
+    for (let i = 0; i < n; i++) columns[ofWorkspace(i)][i] += this.workspace(i);
     return columns.map((column) => column.subarray(0, n));
   }
 

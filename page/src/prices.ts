@@ -64,7 +64,7 @@ export function priceRows(
       row(ofValue(value))[key] += graph.bytes[value];
     }
     for (const value of graph.inputs) row(ofValue(value))[key] += graph.bytes[value];
-    row(ofOp(shown.steps[step]))[key] += graph.workspace[shown.steps[step]];
+    row(ofOp(shown.steps[step]))[key] += shown.workspace(step);
   }
   for (let life = 0; life < plan.lifeValue.length; life++) {
     const value = plan.lifeValue[life];

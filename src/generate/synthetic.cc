@@ -87,6 +87,7 @@ Graph random_dag(const RandomDagOptions& o) {
   require_between("after share", o.after_share, 0.0, 1.0);
   require_between("kept share", o.kept_share, 0.0, 1.0);
   require_between("over share", o.over_share, 0.0, 1.0);
+  require_between("random share", o.random_share, 0.0, 1.0);
 
   Random random(o.seed);
   GraphBuilder builder("random_dag_n" + std::to_string(o.ops) + "_seed" + std::to_string(o.seed));
@@ -121,6 +122,9 @@ Graph random_dag(const RandomDagOptions& o) {
     if (o.over_share > 0) {
       over = random_pairs(random, inputs, outputs, o);
       op.over = over;
+    }
+    if (o.random_share > 0 && random.chance(o.random_share)) {
+      op.generator_state = Bytes(random.between(1, o.max_bytes));
     }
     builder.add_op(op);
     for (std::int64_t v : outputs) {

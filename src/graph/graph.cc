@@ -99,9 +99,12 @@ std::string graph_hash(const Graph& graph) {
     hash.add(graph.workspace[op].count());
     hash.add_edges(graph, op);
   }
-  // Graphs without such pairs or values keep the hash that they had before there were any.
+  // Graphs without such pairs, states or values keep the hash that they had before there were any.
   if (graph.over.entries() > 0) {
     for (OpId op : graph.ops()) hash.add_over(graph, op);
+  }
+  if (graph.has_generator_states()) {
+    for (Bytes state : graph.generator_state) hash.add(state.count());
   }
   if (!std::ranges::all_of(graph.copyable, std::identity())) {
     for (bool copyable : graph.copyable) hash.add(copyable);
@@ -210,11 +213,13 @@ std::int64_t GraphBuilder::add_op(const OpSpec& op) {
   const auto place = [&] { return describe("op", g.ops().size(), op.name); };
   check_count(op.duration.count(), "duration", place);
   check_count(op.workspace.count(), "workspace", place);
+  check_count(op.generator_state.count(), "generator state", place);
   append_text(g.op_name, op.name);
   append_shared(g.op_kind, s.kinds, op.kind);
   append_shared(g.op_module, s.modules, op.module);
   append_shared(g.op_source, s.sources, op.source);
   g.workspace.push_back(op.workspace);
+  g.generator_state.push_back(op.generator_state);
   g.recomputable.push_back(op.recomputable);
   g.phase.push_back(op.phase);
   s.forward_of.push_back(op.forward_of);
@@ -358,8 +363,10 @@ Graph GraphBuilder::build() {
   s.check_order();
   s.connect_over();
   g.base_duration = checked_total<Duration>(g.duration, "durations");
-  // One step never needs more than all values and the largest workspace together.
+  // One step never needs more than all values, the largest workspace, all states and that of the moment.
   std::vector<Bytes> amounts = g.bytes.raw();
+  for (int twice = 0; twice < 2; ++twice)
+    amounts.insert(amounts.end(), g.generator_state.begin(), g.generator_state.end());
   amounts.push_back(*std::max_element(g.workspace.begin(), g.workspace.end()));
   checked_total<Bytes>(amounts, "bytes");
   for (ValueId v : g.graph_inputs) g.resident += g.bytes[v];

@@ -50,6 +50,8 @@ void append_op(std::string& text, const Graph& graph, OpId op) {
   append_text(text, "kind", graph.op_kind[op]);
   text += ",\"duration\":" + std::to_string(graph.duration[op].count());
   if (graph.workspace[op] != Bytes()) text += ",\"workspace\":" + std::to_string(graph.workspace[op].count());
+  if (const Bytes state = graph.generator_state[op]; state != Bytes())
+    text += ",\"generator_state\":" + std::to_string(state.count());
   text += ",\"inputs\":";
   append_indices(text, graph.inputs[op]);
   text += ",\"outputs\":";

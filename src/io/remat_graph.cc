@@ -87,6 +87,7 @@ class OpObject : public Object {
     optional("kind", kind_);
     required("duration", duration_);
     optional("workspace", workspace_);
+    optional("generator_state", generator_state_);
     required("inputs", inputs_);
     required("outputs", outputs_);
     optional("recompute", recompute_);
@@ -109,6 +110,7 @@ class OpObject : public Object {
                         .source = source_.value,
                         .duration = Duration(duration_.value),
                         .workspace = Bytes(workspace_.value),
+                        .generator_state = Bytes(generator_state_.value),
                         .recomputable = recompute_.value == 0,
                         .phase = static_cast<Phase>(phase_.value),
                         .forward_of = forward_of_.value,
@@ -134,7 +136,7 @@ class OpObject : public Object {
   GraphBuilder* builder_;
   std::int64_t count_ = 0;
   Text name_, kind_, module_, source_;
-  Integer duration_, workspace_;
+  Integer duration_, workspace_, generator_state_;
   IntegerList inputs_, outputs_, after_;
   OverPairs over_;
   Choice recompute_{{"allowed", "never"}};

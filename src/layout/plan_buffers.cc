@@ -37,6 +37,25 @@ class Collector {
   std::map<std::pair<ValueId, std::int64_t>, BufferId> ending_;
 };
 
+/// What an op drew from that runs again, and at each further run the state of the moment.
+void add_generator_states(const Graph& graph, const Plan& plan, Collector& collector) {
+  if (!graph.has_generator_states()) return;
+  IndexVector<OpId, Buffer> held(graph.num_ops());
+  for (StepId step : plan.steps.ids()) {
+    const OpId op = plan.steps[step];
+    const Buffer now{step.index(), step.index() + 1, graph.generator_state[op]};
+    Buffer& buffer = held[op];
+    if (buffer.end > 0) {
+      buffer.size = now.size;
+      collector.add(ValueId(), now);
+    } else {
+      buffer.first = now.first;
+    }
+    buffer.end = now.end;
+  }
+  for (const Buffer& buffer : held) collector.add(ValueId(), buffer);
+}
+
 }  // namespace
 
 PlanBuffers plan_buffers(const Graph& graph, const Plan& plan, std::int64_t alignment) {
@@ -58,6 +77,7 @@ PlanBuffers plan_buffers(const Graph& graph, const Plan& plan, std::int64_t alig
     const Bytes workspace = graph.workspace[plan.steps[step]];
     collector.add(ValueId(), {step.index(), step.index() + 1, workspace});
   }
+  add_generator_states(graph, plan, collector);
   return result;
 }
 

@@ -92,12 +92,14 @@ Simulation simulate(const Graph& graph, const Plan& plan, IndexVector<StepId, By
         memory[step.next()] += graph.overlap(pair);
       });
   memory.raw().pop_back();
+  const IndexVector<StepId, Bytes> states = saved_generator_states(graph, plan);
   Simulation result;
   Bytes live = graph.resident;
   for (StepId step : plan.steps.ids()) {
     const OpId op = plan.steps[step];
     live += memory[step];
     memory[step] = live + graph.workspace[op];
+    if (!states.empty()) memory[step] += states[step];
     if (!result.peak_step || memory[step] > result.peak) {
       result.peak = memory[step];
       result.peak_step = step;
@@ -111,6 +113,41 @@ Simulation simulate(const Graph& graph, const Plan& plan, IndexVector<StepId, By
 Simulation simulate(const Graph& graph, const Plan& plan, const Host* host) {
   IndexVector<StepId, Bytes> memory;
   return simulate(graph, plan, memory, host);
+}
+
+IndexVector<StepId, Bytes> saved_generator_states(const Graph& graph, const Plan& plan) {
+  IndexVector<StepId, Bytes> states;
+  if (!graph.has_generator_states()) return states;
+  IndexVector<OpId, StepId> first(graph.num_ops()), last(graph.num_ops());
+  for (StepId step : plan.steps.ids()) {
+    const OpId op = plan.steps[step];
+    if (!first[op]) first[op] = step;
+    last[op] = step;
+  }
+  states.assign(plan.steps.size() + 1, Bytes());
+  for (OpId op : graph.ops()) {
+    if (first[op] == last[op]) continue;
+    states[first[op]] += graph.generator_state[op];
+    states[last[op].next()] -= graph.generator_state[op];
+  }
+  Bytes held;
+  for (StepId step : plan.steps.ids()) {
+    const OpId op = plan.steps[step];
+    states[step] = held += states[step];
+    if (step != first[op]) states[step] += graph.generator_state[op];
+  }
+  states.raw().pop_back();
+  return states;
+}
+
+Bytes all_generator_states(const Graph& graph) {
+  Bytes held, largest;
+  for (OpId op : graph.ops()) {
+    if (!graph.recomputable[op]) continue;
+    held += graph.generator_state[op];
+    largest = std::max(largest, graph.generator_state[op]);
+  }
+  return held + largest;
 }
 
 std::vector<InstanceLife> instance_lives(const Graph& graph, const Plan& plan) {

@@ -45,6 +45,15 @@ void Tracker::reset(const Plan& plan, Bytes budget) {
       overlap_[reader] += graph_->overlap(op_[reader], b);
     }
   }
+  for (OccId occ : extras_) {
+    // From one run to the next.
+    const OpId op = op_[occ];
+    const std::int64_t state = graph_->state[op];
+    crossing[narrow<std::size_t>(prev_run_[occ].index()) + 1] += state;
+    crossing[narrow<std::size_t>(occ.index()) + 1] -= state;
+    overlap_[occ] -= state;
+    if (prev_run_[occ] == head_[op]) overlap_[head_[op]] -= state;
+  }
   std::vector<std::int64_t> memory(n);
   std::int64_t live = 0;
   for (OccId occ : op_.ids()) {
@@ -255,6 +264,15 @@ void Tracker::add_overlap(OccId reader, BundleId bundle, int sign) {
   if (units != 0) overlaps_.push_back({reader, sign * units});
 }
 
+/// The generator states of all runs of the op, before (sign -1) and after they change: one at every step from
+/// the first run to the last, and another at every run but the first.
+void Tracker::add_states(OpId op, int sign) {
+  const std::int64_t units = sign * graph_->state[op];
+  if (units == 0 || head_[op] == tail_[op]) return;
+  add_delta(head_[op], tail_[op], units);
+  for (OccId occ = head_[op]; occ; occ = next_run_[occ]) overlaps_.push_back({occ, units});
+}
+
 /// Of a step that comes or goes.
 Wide Tracker::excess_of_step(std::int64_t memory) const {
   return memory > blocks_.ceiling() ? StepBlocks::kNever : Wide{blocks_.excess(memory)};
@@ -271,7 +289,9 @@ OccId Tracker::insert(OpId op, OccId before) {
   pending_duration_ += graph_->duration[op];
   const Key at = key(c);
   const OccId old = newest_before(op, at);
+  add_states(op, -1);
   link(c, old);
+  add_states(op, 1);
   log_.push_back({LogKind::kInsert, c.index(), OccId(), 0});
   for (BundleId b : graph_->bundles(op)) {
     if (!old) {
@@ -325,7 +345,9 @@ void Tracker::erase(OccId c) {
     add_overlap(cut, b, -1);
     set_last(made, b, cut);
   }
+  add_states(op, -1);
   unlink(c);
+  add_states(op, 1);
   const std::int64_t memory = blocks_.erase(c);
   pending_excess_ -= excess_of_step(memory);
   pending_duration_ -= graph_->duration[op];

@@ -25,8 +25,9 @@ struct Change {
 /// - per op the chain of its occurrences, by position;
 /// - per occurrence and bundle the last reader: the last step that reads that instance, or the occurrence
 ///   itself where nobody does (steps + 4 bytes per instance);
-/// - per step the memory, and how much of it outputs over inputs take off; duration; the sum over steps of
-/// memory over the budget (`excess`).
+/// - per step the memory, and how much of it belongs to the step alone and changes: what outputs over inputs
+///   take off, less the generator states that a run of an op with several adds; duration; the sum over steps
+///   of memory over the budget (`excess`).
 ///
 /// Edits (`insert`, `erase`, `shift`) change sequence, chains and last readers at once and only
 /// note which ranges of steps gain or lose bytes. `change()` evaluates all pending edits together by one
@@ -158,6 +159,7 @@ class Tracker {
   Wide excess_of_step(std::int64_t memory) const;
   void add_delta(OccId after, OccId upto, std::int64_t units);
   void add_overlap(OccId reader, BundleId bundle, int sign);
+  void add_states(OpId op, int sign);
   void forget_endpoint(OccId occ, OccId instead);
   void collect_edges();
   void finish_log();

@@ -14,7 +14,10 @@ std::int64_t common_unit(const Graph& graph) {
   for (ValueId v : graph.values()) {
     if (!graph.is_graph_input(v)) unit = std::gcd(unit, graph.bytes[v].count());
   }
-  for (OpId op : graph.ops()) unit = std::gcd(unit, graph.workspace[op].count());
+  for (OpId op : graph.ops()) {
+    unit = std::gcd(unit, graph.workspace[op].count());
+    unit = std::gcd(unit, graph.generator_state[op].count());
+  }
   return std::max<std::int64_t>(unit, 1);
 }
 
@@ -32,6 +35,7 @@ TrackerGraph::TrackerGraph(const Graph& g)
     first_bundle.push_back(BundleId(std::ssize(producer)));
     duration.push_back(g.duration[op].count());
     own.push_back(g.workspace[op].count() / unit);
+    state.push_back(g.generator_state[op].count() / unit);
     members.assign(g.outputs[op].begin(), g.outputs[op].end());
     std::stable_sort(members.begin(), members.end(), [&](ValueId a, ValueId b) {
       if (g.kept[a] != g.kept[b]) return static_cast<bool>(g.kept[a]);
@@ -57,6 +61,7 @@ TrackerGraph::TrackerGraph(const Graph& g)
   for (int pseudo = 0; pseudo < 2; ++pseudo) {
     duration.push_back(0);
     own.push_back(0);
+    state.push_back(0);
   }
   add_overlaps(bundle_of);
   inputs = Rows<BundleId, OpId>::transpose(readers, g.num_ops() + 2);

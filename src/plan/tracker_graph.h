@@ -29,6 +29,7 @@ struct TrackerGraph {
   IndexVector<OpId, std::int64_t> duration;
   /// What a step adds to the instances that cross it: all outputs and the workspace, in units.
   IndexVector<OpId, std::int64_t> own;
+  IndexVector<OpId, std::int64_t> state;     ///< of its generator, in units; held only if it runs again
   IndexVector<OpId, BundleId> first_bundle;  ///< bundles of op are [first_bundle[op], first_bundle[op + 1])
   Rows<OpId, BundleId> inputs;               ///< graph inputs left out
   Rows<OpId, OpId> after;

@@ -73,6 +73,8 @@ std::string Tracker::verify_overlaps() const {
       const OccId reader = last_reader(occ, b);
       rebuilt[reader] += graph_->overlap(op_[reader], b);
     }
+    const OpId op = op_[occ];
+    if (head_[op] != tail_[op]) rebuilt[occ] -= graph_->state[op];
   }
   for (OccId occ = begin_occ(); occ; occ = next(occ)) {
     if (overlap_[occ] != rebuilt[occ])

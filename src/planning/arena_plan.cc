@@ -39,7 +39,10 @@ Graph rounded_up(const Graph& graph, std::int64_t alignment) {
   for (ValueId value : graph.values()) {
     if (!graph.is_graph_input(value)) rounded.bytes[value] = round(graph.bytes[value]);
   }
-  for (OpId op : graph.ops()) rounded.workspace[op] = round(graph.workspace[op]);
+  for (OpId op : graph.ops()) {
+    rounded.workspace[op] = round(graph.workspace[op]);
+    rounded.generator_state[op] = round(graph.generator_state[op]);
+  }
   return rounded;
 }
 

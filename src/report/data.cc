@@ -176,6 +176,11 @@ Json Writer::plan(const Shown& shown) const {
     kind.push_back(narrow<std::int64_t>(at(one.kind)));
   }
   plan["steps"] = rising(record.steps);
+  if (graph_.has_generator_states()) {
+    Numbers states;
+    for (Bytes bytes : saved_generator_states(graph_, shown.plan)) states.push_back(bytes.count());
+    plan["generator_states"] = column(states);
+  }
   if (shown.host) add_host(plan, shown);
   if (!shown.measured.empty()) {
     Numbers measured;

@@ -116,10 +116,13 @@ IndexVector<StepId, KindSums> memory_by_kind(const Graph& graph, const Plan& pla
     change[one.life.first][at(one.kind)] += graph.bytes[one.life.value];
     change[one.life.end][at(one.kind)] -= graph.bytes[one.life.value];
   }
+  const IndexVector<StepId, Bytes> states = saved_generator_states(graph, plan);
   IndexVector<StepId, KindSums> memory(steps);
   for (StepId step : plan.steps.ids()) {
     for (std::size_t kind = 0; kind < kMemoryKinds; ++kind) now[kind] += change[step][kind];
-    now[at(MemoryKind::kWorkspace)] = graph.workspace[plan.steps[step]];
+    Bytes& workspace = now[at(MemoryKind::kWorkspace)];
+    workspace = graph.workspace[plan.steps[step]];
+    if (!states.empty()) workspace += states[step];
     memory[step] = now;
   }
   return memory;

@@ -30,8 +30,8 @@ int graph_count(int usual) {
   return wish && *wish == '1' ? 2000 : usual;
 }
 
-/// The model gives outputs places of their own: without pairs it is exact.
-const testing::RandomShape kApart{.over = 0};
+/// The model gives outputs places of their own and knows no generator states: without either it is exact.
+const testing::RandomShape kApart{.over = 0, .states = 0};
 
 class Moccasin : public ::testing::Test {
  protected:
@@ -142,7 +142,7 @@ TEST_F(Moccasin, StageFormIsTheOptimumOfItsModelOnTinyGraphs) {
 TEST_F(Moccasin, EventFormIsTheOptimumOfAllPlansOnTinyGraphsInBothOrders) {
   Random random(22);
   for (int round = 0; round < graph_count(40); ++round) {
-    const Graph graph = testing::random_graph(random, {.max_ops = 6, .over = 0});
+    const Graph graph = testing::random_graph(random, {.max_ops = 6, .over = 0, .states = 0});
     for (OrderMode order : {OrderMode::kFixed, OrderMode::kFree}) {
       const Problem problem{&graph, middle_budget(graph, order), order};
       SCOPED_TRACE(::testing::Message() << "round " << round << " " << to_string(order));
@@ -155,7 +155,7 @@ TEST_F(Moccasin, EventFormIsTheOptimumOfAllPlansOnTinyGraphsInBothOrders) {
 TEST_F(Moccasin, EverySwitchLeavesTheOptimumWhereItIs) {
   Random random(23);
   for (int round = 0; round < 8; ++round) {
-    const Graph graph = testing::random_graph(random, {.min_ops = 5, .over = 0});
+    const Graph graph = testing::random_graph(random, {.min_ops = 5, .over = 0, .states = 0});
     const Problem problem{&graph, middle_budget(graph, OrderMode::kFixed)};
     const auto truth = stage_optimum(graph, problem.budget);
     for (const char* presolve : {"on", "off"}) {
@@ -179,7 +179,7 @@ TEST_F(Moccasin, ClaimsOptimalOnlyWhereNoPlanOutsideItsModelIsFaster) {
   Random random(24);
   int claimed = 0, open = 0;
   for (int round = 0; round < graph_count(60); ++round) {
-    const Graph graph = testing::random_graph(random, {.min_ops = 5, .over = 0});
+    const Graph graph = testing::random_graph(random, {.min_ops = 5, .over = 0, .states = 0});
     const Problem problem{&graph, middle_budget(graph, OrderMode::kFixed)};
     const auto truth = testing::oracle_min_duration(graph, OrderMode::kFixed, problem.budget);
     const PlanResult result = run(problem, {{"c", "1"}});

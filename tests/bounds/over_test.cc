@@ -70,7 +70,7 @@ TEST(OverBounds, OnThePeakAreNeverAboveTheLeastPeak) {
       below += least < testing::oracle_min_peak(apart, order);
     }
   }
-  EXPECT_GT(tight, 7600);
+  EXPECT_GT(tight, 7500);
   EXPECT_GT(below, 2000) << "the pairs make a difference";
 }
 

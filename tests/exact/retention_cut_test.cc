@@ -104,7 +104,8 @@ TEST(Retention, PlansRunAgainWhatTheChoiceDropsAndFitAtItsMoment) {
   Random random(42);
   int reruns = 0;
   for (int round = 0; round < 1000; ++round) {
-    const Graph g = testing::random_graph(random, {.min_ops = 3, .max_ops = 12, .max_values = 16});
+    const Graph g =
+        testing::random_graph(random, {.min_ops = 3, .max_ops = 12, .max_values = 16, .states = 0});
     const OpId at(random.below(std::ssize(g.duration.raw())));
     const Bytes most = simulate(g, keep_all_plan(g)).peak;
     const Bytes budget(random.between(most.count() / 3, most.count()));

@@ -174,6 +174,16 @@ TEST(RandomDag, OutputsAreWrittenOverInputsWhereAsked) {
   }
 }
 
+TEST(RandomDag, OpsDrawRandomNumbersWhereAsked) {
+  RandomDagOptions o;
+  o.ops = 50;
+  EXPECT_FALSE(random_dag(o).has_generator_states());
+  o.random_share = 1;
+  const Graph g = random_dag(o);
+  for (OpId op : g.ops()) EXPECT_GT(g.generator_state[op], Bytes());
+  EXPECT_NE(graph_hash(g), graph_hash(random_dag({.ops = 50})));
+}
+
 TEST(RandomDag, ReadsStayWithinReach) {
   RandomDagOptions o;
   o.ops = 200;

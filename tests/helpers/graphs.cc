@@ -24,6 +24,7 @@ Graph make_graph(const std::vector<std::int64_t>& input_bytes, const std::vector
     spec.outputs = made;
     spec.after = ops[i].after;
     spec.over = ops[i].over;
+    spec.generator_state = Bytes(ops[i].generator_state);
     builder.add_op(spec);
   }
   for (std::int64_t v : outputs) builder.add_output(v);
@@ -110,6 +111,9 @@ Graph random_graph(Random& random, const RandomShape& shape) {
   // Numbers of their own: the other graphs, and the rest of this one, are what they would be without.
   Random own(Random(random).next());
   if (own.chance(shape.over)) write_over(ops, first, own);
+  if (own.chance(shape.states)) {
+    for (TestOp& op : ops) op.generator_state = own.chance(0.4) ? own.between(1, 4) : 0;
+  }
   return recorded(make_graph(input_bytes, ops, outputs));
 }
 

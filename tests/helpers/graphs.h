@@ -20,6 +20,7 @@ struct TestOp {
   bool recomputable = true;
   std::vector<std::int64_t> after = {};
   std::vector<std::array<std::int64_t, 2>> over = {};
+  std::int64_t generator_state = 0;
 };
 
 /// Values are numbered in the order in which they come: graph inputs, then the outputs of op 0, op 1, ...
@@ -43,7 +44,8 @@ struct RandomShape {
   bool never_recompute = true;
   bool after = true;
   bool kept_outputs = true;
-  double over = 0.33;  ///< chance that outputs may be written over inputs
+  double over = 0.33;   ///< chance that outputs may be written over inputs
+  double states = 0.2;  ///< chance that some ops draw random numbers
 };
 /// Recorded: printed where the test fails (reproduce.h).
 Graph random_graph(Random& random, const RandomShape& shape = {});

@@ -23,6 +23,12 @@ class Space {
         bytes_.push_back(graph.bytes[v]);
       }
     }
+    // A bit for the state of each op that draws random numbers: held from its first run if it is to run
+    // again.
+    for (OpId op : graph.ops()) {
+      state_bit_.push_back(graph.generator_state[op] > Bytes() ? static_cast<int>(bytes_.size()) : -1);
+      if (state_bit_[op] >= 0) bytes_.push_back(graph.generator_state[op]);
+    }
     if (graph.num_ops() > 7 || bytes_.size() > 16) std::abort();
     for (OpId op : graph.ops()) {
       needs_.push_back(mask(graph.inputs[op]));
@@ -49,18 +55,13 @@ class Space {
       const bool again = s.has_run >> i & 1;
       if ((s.in_memory & needs_[i]) != needs_[i] || (again && !graph_.recomputable[op])) continue;
       if (!again && (s.has_run & after_[i]) != after_[i]) continue;
-      const std::uint32_t memory = s.in_memory | makes_[i];
-      // Every choice of inputs that are given up for outputs.
-      const auto pairs = graph_.over[op];
-      for (std::uint32_t chosen = 0; chosen < 1u << pairs.size(); ++chosen) {
-        std::uint32_t left = memory;
-        Bytes needs = amount(memory) + graph_.workspace[op];
-        for (std::size_t k = 0; k < pairs.size(); ++k) {
-          if (!(chosen >> k & 1)) continue;
-          left &= ~(1u << bit_[pairs[k].input]);
-          needs -= std::min(graph_.bytes[pairs[k].input], graph_.bytes[pairs[k].output]);
-        }
-        visit(State{left, s.has_run | 1u << i}, needs, graph_.duration[op]);
+      if (state_bit_[op] < 0) {
+        run(s, op, s.in_memory | makes_[i], Bytes(), visit);
+      } else if (const std::uint32_t state = 1u << state_bit_[op]; !again) {
+        run(s, op, s.in_memory | makes_[i], Bytes(), visit);
+        run(s, op, s.in_memory | makes_[i] | state, Bytes(), visit);
+      } else if (s.in_memory & state) {
+        run(s, op, s.in_memory | makes_[i], graph_.generator_state[op], visit);
       }
     }
   }
@@ -68,6 +69,21 @@ class Space {
   std::uint64_t key(State s) const { return std::uint64_t{s.has_run} << 32 | s.in_memory; }
 
  private:
+  template <class Visit>
+  void run(State s, OpId op, std::uint32_t memory, Bytes more, Visit&& visit) const {
+    // Every choice of inputs that are given up for outputs.
+    const auto pairs = graph_.over[op];
+    for (std::uint32_t chosen = 0; chosen < 1u << pairs.size(); ++chosen) {
+      std::uint32_t left = memory;
+      Bytes needs = amount(memory) + graph_.workspace[op] + more;
+      for (std::size_t k = 0; k < pairs.size(); ++k) {
+        if (!(chosen >> k & 1)) continue;
+        left &= ~(1u << bit_[pairs[k].input]);
+        needs -= std::min(graph_.bytes[pairs[k].input], graph_.bytes[pairs[k].output]);
+      }
+      visit(State{left, s.has_run | 1u << op.index()}, needs, graph_.duration[op]);
+    }
+  }
   template <class Row>
   std::uint32_t mask(const Row& row) const {
     std::uint32_t bits = 0;
@@ -86,6 +102,7 @@ class Space {
   const Graph& graph_;
   OrderMode order_;
   IndexVector<ValueId, int> bit_;
+  IndexVector<OpId, int> state_bit_;
   std::vector<Bytes> bytes_;
   std::vector<std::uint32_t> needs_, makes_, after_;
   std::uint32_t kept_ = 0;

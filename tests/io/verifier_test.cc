@@ -141,7 +141,7 @@ struct Case {
 struct Script {
   const char* name;
   fs::path path;
-  double over;  ///< share of graphs with outputs over inputs
+  double over;  ///< share of graphs with outputs over inputs, and of those with generator states
   bool copies;
 };
 
@@ -155,8 +155,12 @@ class Verifier : public ::testing::TestWithParam<Script> {
 
   std::vector<Case> write_cases() {
     Random random(2024);
-    const testing::RandomShape shape{
-        .min_ops = 1, .max_ops = 30, .max_values = 40, .after = false, .over = GetParam().over};
+    const testing::RandomShape shape{.min_ops = 1,
+                                     .max_ops = 30,
+                                     .max_values = 40,
+                                     .after = false,
+                                     .over = GetParam().over,
+                                     .states = GetParam().over};
     std::ofstream list(folder_ / "list");
     std::vector<Case> cases;
     for (int g = 0; g < kGraphs; ++g) {

@@ -370,6 +370,22 @@ TEST(PlanBuffers, WhatIsWrittenOverAnotherOfItsSizeIsInItsPlace) {
   EXPECT_EQ(plan_buffers(graph, plan, 1).problem.buffers.size(), 3u);
 }
 
+TEST(PlanBuffers, HoldGeneratorStatesFromTheFirstRunToTheLast) {
+  const Graph graph = parse_graph(R"({"format":"remat.graph","version":1,
+    "values":[{"bytes":8},{"bytes":4},{"bytes":4}],"outputs":[2],"ops":[
+    {"name":"a","duration":1,"generator_state":3,"inputs":[],"outputs":[0]},
+    {"name":"b","duration":1,"generator_state":5,"inputs":[0],"outputs":[1]},
+    {"name":"c","duration":1,"inputs":[0,1],"outputs":[2]}]})",
+                                  "random.json")
+                          .graph;
+  Plan plan;
+  for (const int op : {0, 1, 0, 2}) plan.steps.push_back(OpId(op));
+  const PlanBuffers buffers = plan_buffers(graph, plan, 1);
+  const std::vector<PlanPiece> pieces(buffers.pieces.end() - 2, buffers.pieces.end());
+  EXPECT_EQ(pieces[0], (PlanPiece{ValueId(), {2, 3, Bytes(3)}, BufferId(4)})) << "of the moment";
+  EXPECT_EQ(pieces[1], (PlanPiece{ValueId(), {0, 3, Bytes(3)}, BufferId(5)}));
+}
+
 TEST(PlanBuffers, LiveAsManyBytesAsTheSimulatorCounts) {
   Random random(26);
   for (int round = 0; round < 300; ++round) {

@@ -56,6 +56,14 @@ Bytes peak_by_definition(const Graph& g, const Plan& plan) {
         if (pair.input == one.value) memory -= std::min(g.bytes[pair.input], g.bytes[pair.output]);
       }
     }
+    for (OpId op : g.ops()) {
+      const auto is_op = [&](OpId other) { return other == op; };
+      const auto begin = plan.steps.begin(), now = begin + s + 1;
+      const bool before = std::any_of(begin, now - 1, is_op), at = plan.steps[StepId(s)] == op;
+      const bool after = std::any_of(now, plan.steps.end(), is_op);
+      if ((before || at) && (after || at) && (before || after)) memory += g.generator_state[op];
+      if (before && at) memory += g.generator_state[op];
+    }
     peak = std::max(peak, memory);
   }
   return peak;
@@ -69,6 +77,26 @@ TEST(Simulate, CountsResidentInputsLiveInstancesAndOutputs) {
   EXPECT_EQ(cost.peak, Bytes(30));
   EXPECT_EQ(cost.peak_step, StepId(2));
   EXPECT_EQ(cost.duration, Duration(15));
+}
+
+// r makes 4 bytes by random numbers, from a state of 10 bytes; it runs again before its second reader.
+TEST(Simulate, AGeneratorStateIsHeldFromTheFirstRunToTheLast) {
+  const Graph g = make_graph({},
+                             {{.inputs = {}, .output_bytes = {4}, .generator_state = 10},
+                              {.inputs = {0}, .output_bytes = {1}},
+                              {.inputs = {1}, .output_bytes = {1}},
+                              {.inputs = {0, 2}, .output_bytes = {2}}},
+                             {3});
+  EXPECT_EQ(memory_of(g, keep_all_plan(g)), (std::vector<std::int64_t>{4, 5, 6, 7})) << "run once: no state";
+  EXPECT_EQ(memory_of(g, steps({0, 1, 2, 0, 3})), (std::vector<std::int64_t>{14, 15, 12, 25, 7}));
+  EXPECT_EQ(memory_of(g, steps({0, 1, 0, 2, 0, 3})), (std::vector<std::int64_t>{14, 15, 25, 12, 25, 7}));
+  EXPECT_EQ(all_generator_states(g), Bytes(20));
+  EXPECT_NE(graph_hash(g), graph_hash(make_graph({},
+                                                 {{.inputs = {}, .output_bytes = {4}},
+                                                  {.inputs = {0}, .output_bytes = {1}},
+                                                  {.inputs = {1}, .output_bytes = {1}},
+                                                  {.inputs = {0, 2}, .output_bytes = {2}}},
+                                                 {3})));
 }
 
 TEST(Simulate, AValueIsFreedBetweenItsLastReadAndItsRecomputation) {
@@ -166,6 +194,12 @@ TEST(Simulate, LivesAddUpToTheMemoryOfEachStep) {
       for (StepId s = life.first; s < life.end; ++s) summed[s] += g.bytes[life.value];
     }
     for (const Overwrite& one : overwrites(g, plan)) summed[one.step] -= g.overlap(one.pair);
+    const IndexVector<StepId, Bytes> states = saved_generator_states(g, plan);
+    ASSERT_EQ(states.empty(), !g.has_generator_states());
+    for (StepId s : states.ids()) {
+      summed[s] += states[s];
+      ASSERT_LE(states[s], all_generator_states(g));
+    }
     ASSERT_EQ(summed, memory) << "round " << round;
   }
 }

@@ -18,7 +18,6 @@ from .base.units import format_bytes
 from .cost.cost import Cost
 from .cost.files import write_costs
 from .cost.source import forget_measured
-from .plan.count import peak_of
 from .plan.options import FitOptions
 from .plan.peak import PeakReport, peak_report
 from .plan.report import ModelReport, PlanReport
@@ -135,7 +134,7 @@ def _swept(captured: CapturedStep, points: int, seconds: float, progress: Progre
 def _row(captured: CapturedStep, point: remat.SweepPoint, reserve: int) -> SweepRow:
     steps = list(point.plan.steps)
     return SweepRow(
-        budget=peak_of(captured.step, captured.graph, steps) + reserve,
+        budget=(point.plan.peak or 0) + reserve,
         overhead=point.plan.overhead or 0.0,
         seconds=(point.duration or 0) / 1e9,
         recomputed_steps=len(steps) - len(captured.step.ops),

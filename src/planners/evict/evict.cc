@@ -94,7 +94,9 @@ class Portfolio {
   }
   /// Memory for one run: around the budget, or below the least peak so far where that is what is asked.
   Bytes target(double factor) const {
-    const Bytes base = by_peak() ? share_of(best_.cost().peak, 98) : problem_.budget;
+    // The engine knows no generator states.
+    const Bytes base =
+        by_peak() ? share_of(best_.cost().peak, 98) : problem_.budget - all_generator_states(graph_);
     return Bytes(static_cast<std::int64_t>(factor * real(base)));
   }
 

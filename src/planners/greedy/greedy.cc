@@ -186,8 +186,9 @@ class Scan {
 PlanResult run(const Problem& problem, const PlanOptions& options, Limits& limits) {
   OptionReader(options, "greedy").finish();
   const Graph& graph = *problem.graph;
-  // For the least peak the scan drops all that it can.
-  const Bytes budget = problem.objective == Objective::kPeak ? Bytes() : problem.budget;
+  // For the least peak the scan drops all that it can. It knows no generator states and leaves room for all.
+  const Bytes budget =
+      problem.objective == Objective::kPeak ? Bytes() : problem.budget - all_generator_states(graph);
   Scan scan(graph, budget, limits);
   PlanResult result;
   result.plan = polish::without_unread_steps(graph, scan.run());

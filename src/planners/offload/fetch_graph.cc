@@ -45,6 +45,7 @@ FetchGraph::FetchGraph(const Graph& graph, const IndexVector<ValueId, bool>& cho
     builder.add_op({.name = {},
                     .duration = graph.duration[op],
                     .workspace = workspace,
+                    .generator_state = graph.generator_state[op],
                     .recomputable = graph.recomputable[op],
                     .inputs = inputs,
                     .outputs = outputs,

@@ -25,6 +25,7 @@ Timetable::Timetable(const Graph& graph, Bytes budget, const Host& host)
     : graph_(graph),
       budget_(budget),
       is_shared_(host.shared),
+      has_states_(graph.has_generator_states()),
       out_time_(graph.num_values()),
       in_time_(graph.num_values()) {
   const CopyClock clock(graph, host);
@@ -163,6 +164,9 @@ void Timetable::fill_memory() {
     live += memory_[step];
     memory_[step] = live + graph_.workspace[steps_[step]];
   }
+  if (!has_states_) return;
+  const IndexVector<StepId, Bytes> states = saved_generator_states(graph_, Plan{steps_});
+  for (StepId step : steps_.ids()) memory_[step] += states[step];
 }
 
 /// Moves waits and issues where a step is over the budget.

@@ -68,6 +68,7 @@ class Timetable {
   const Graph& graph_;
   const Bytes budget_;
   const bool is_shared_;
+  const bool has_states_;
   IndexVector<ValueId, Wide> out_time_, in_time_;
 
   IndexVector<StepId, OpId> steps_;

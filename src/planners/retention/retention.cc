@@ -24,6 +24,7 @@ bool can_unroll(const Graph& graph, const Plan& plan) {
   Bytes workspace;
   for (OpId op : plan.steps) {
     for (ValueId v : graph.outputs[op]) bytes += graph.bytes[v].count();
+    bytes += 2 * Wide{graph.generator_state[op].count()};
     duration += graph.duration[op].count();
     workspace = std::max(workspace, graph.workspace[op]);
   }
@@ -31,6 +32,7 @@ bool can_unroll(const Graph& graph, const Plan& plan) {
 }
 
 /// Every step of the plan as an op of its own, every instance as a value: what a plan runs twice are two ops.
+/// The generator state of such an op is a value that the first makes and the others read.
 Graph unrolled(const Graph& graph, const Plan& plan) {
   GraphBuilder builder(graph.name, graph.time_unit);
   IndexVector<ValueId, std::int64_t> newest(graph.num_values(), -1);
@@ -40,6 +42,8 @@ Graph unrolled(const Graph& graph, const Plan& plan) {
   }
   std::vector<std::int64_t> inputs, outputs;
   std::vector<std::array<std::int64_t, 2>> over;
+  IndexVector<OpId, std::int64_t> runs(graph.num_ops(), 0), states(graph.num_ops(), -1);
+  for (OpId op : plan.steps) ++runs[op];
   for (OpId op : plan.steps) {
     inputs.clear();
     outputs.clear();
@@ -51,9 +55,18 @@ Graph unrolled(const Graph& graph, const Plan& plan) {
       outputs.push_back(newest[v]);
     }
     for (std::size_t i = 0; i < over.size(); ++i) over[i][1] = newest[graph.over[op][i].output];
+    Bytes workspace = graph.workspace[op];
+    if (const Bytes state = graph.generator_state[op]; state > Bytes() && runs[op] > 1) {
+      if (states[op] < 0) {
+        outputs.push_back(states[op] = builder.add_value(state));
+      } else {
+        inputs.push_back(states[op]);
+        workspace += state;
+      }
+    }
     builder.add_op({.name = {},
                     .duration = graph.duration[op],
-                    .workspace = graph.workspace[op],
+                    .workspace = workspace,
                     .recomputable = graph.recomputable[op],
                     .inputs = inputs,
                     .outputs = outputs,

@@ -233,6 +233,7 @@ class StepGraph:
                 "kind": op.kind,
                 "duration": op.duration,
                 "workspace": op.workspace,
+                **({"generator_state": op.state_bytes} if op.recompute and op.state_bytes else {}),
                 "inputs": op.inputs,
                 "outputs": op.outputs,
                 **({"over": [[op.over[0], op.outputs[0]]]} if op.over else {}),

@@ -15,8 +15,7 @@ from .search import search
 def plan_alone(problem: Problem, progress: ProgressLine | None = None) -> Found:
     """Raises InfeasibleError where the budget is proved impossible, NoPlanError where nothing was found."""
     graph, budget = problem.graph, problem.budget
-    keeps_all = problem.keep_all_peak + problem.reserve <= budget
-    target = graph.keep_all_peak if keeps_all else max(1, budget - problem.fixed)
+    target = min(graph.keep_all_peak, max(1, budget - problem.reserve))
     result = search(graph, target, problem.options, progress)
     if result.plan is None:
         _raise_no_plan(result, problem)
@@ -31,14 +30,13 @@ def _raise_no_plan(result: remat.PlanResult, problem: Problem) -> NoReturn:
     try:
         result.raise_if_no_plan()
     except remat.NoPlanError as error:
-        known = min(problem.keep_all_peak + problem.reserve, error.smallest_known + problem.fixed)
+        known = min(problem.keep_all_peak, error.smallest_known) + problem.reserve
     reserved = f", {exact_bytes(problem.reserve)} of them reserved" if problem.reserve else ""
     numbers = (
         f"none goes below {problem.amount(floor)}{reserved}; "
         f"smallest budget known to work: {problem.amount(known)}"
     )
-    # Without the generator states, which a plan may do without: only then it is proved.
-    if result.status == "infeasible" and floor > problem.budget:
+    if result.status == "infeasible":
         raise remat.InfeasibleError(
             f"the budget of {problem.amount(problem.budget)} is impossible for this step: {numbers}",
             floor=floor,

@@ -10,8 +10,10 @@ from typing import Any
 import remat
 
 from ..base.step import StepGraph
-from .count import CopyStep
 from .store import digest
+
+# Value, "out" or "in", step of issue, step of wait.
+CopyStep = tuple[int, str, int, int]
 
 
 @dataclass(frozen=True)
@@ -19,7 +21,6 @@ class Part:
     """Bytes, and what they belong to.
 
     new_gradients: bytes of gradients that its backward makes and nobody adds to existing ones.
-    generator_states: of all its random ops, if all run again.
     copies: how many calls of it are in flight at once.
     number, before: which graph it is, and which ones hold tensors already when it starts.
     """
@@ -27,7 +28,6 @@ class Part:
     graph: remat.Graph
     loss: int
     new_gradients: int
-    generator_states: int
     copies: int = 1
     number: int = 0
     before: frozenset[int] = frozenset()
@@ -45,11 +45,8 @@ class Part:
         """gradients_counted: memory for the gradients is there already, or counted as resident."""
         loss = step.ops[step.loss]
         gradients = sum(step.values[v].bytes for v in step.kept if v not in {*loss.inputs, *loss.outputs})
-        # Each is held from its op's first run to the last; a further run holds that of the moment besides.
-        saved = [op.state_bytes for op in step.ops if op.recompute]
-        states = sum(saved) + max(saved, default=0)
         new_gradients = 0 if gradients_counted else gradients
-        return cls(graph, step.loss, new_gradients, states, copies, number, before)
+        return cls(graph, step.loss, new_gradients, copies, number, before)
 
     @cached_property
     def key(self) -> str:
@@ -60,7 +57,7 @@ class Part:
     def identity(self) -> tuple[Hashable, ...]:
         """All that planning it together with others depends on."""
         before = tuple(sorted(self.before))
-        return self.number, self.key, self.new_gradients, self.generator_states, self.copies, before
+        return self.number, self.key, self.new_gradients, self.copies, before
 
     @property
     def keep_all_held(self) -> int:

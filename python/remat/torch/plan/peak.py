@@ -11,7 +11,7 @@ import remat
 from ..base.units import format_bytes
 from ..trace.gradients import KINDS
 from ..trace.origins import EXISTING_GRADIENTS, category_of_input
-from .count import CopyStep
+from .part import CopyStep
 
 _ORDER = (
     "parameters",
@@ -25,6 +25,7 @@ _ORDER = (
     "gradients of activations",
     "loss",
     "workspace",
+    "generator states",
     "reserve",
 )
 
@@ -121,7 +122,7 @@ def peak_report(
 ) -> PeakReport:
     """What fills the peak of a plan.
 
-    peak: of the whole step, if it counts more than the plan (`reserve`, saved generator states).
+    peak: of the whole step, if it counts more than the plan (`reserve`).
     copies: as in `remat.Plan`.
     """
     simulated = remat.simulate(graph, steps, copies)
@@ -134,6 +135,7 @@ def peak_report(
         for value in _alive(graph, steps, copies, at)
     ]
     rows.append(PeakRow(op.module, "workspace", op.workspace))
+    rows.extend(_states(graph, steps, at))
     if peak is not None:
         rows.append(PeakRow("", "reserve", peak - top))
     sums: dict[tuple[str, str], int] = defaultdict(int)
@@ -151,6 +153,18 @@ def peak_report(
         module=op.module,
         rows=merged,
     )
+
+
+def _states(graph: remat.Graph, steps: Sequence[int], at: int) -> list[PeakRow]:
+    """The generator states that are saved at step `at` (docs/model.md)."""
+    earlier, later = set(steps[: at + 1]), set(steps[at:])
+    rows = []
+    for index in earlier & later:
+        op = graph.op(index)
+        if op.generator_state and steps.count(index) > 1:
+            runs_again = steps[at] == index and index in steps[:at]
+            rows.append(PeakRow(op.module, "generator states", op.generator_state * (1 + runs_again)))
+    return rows
 
 
 def _alive(graph: remat.Graph, steps: Sequence[int], copies: Sequence[CopyStep], at: int) -> list[int]:

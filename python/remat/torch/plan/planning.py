@@ -12,7 +12,6 @@ from ..base.progress import ProgressLine
 from ..base.units import exact_bytes
 from .alone import plan_alone
 from .cache import PlanCache
-from .count import memory_of
 from .problem import Found, Problem
 from .ranks import of_first_rank
 from .report import PlanReport
@@ -140,7 +139,7 @@ def _report_of(problem: Problem, plan: remat.Plan, beside: int = 0) -> PlanRepor
     """
     graph, steps, reserve = problem.graph, list(plan.steps), problem.reserve + beside
     simulated = remat.simulate(graph, steps, plan.copies, plan.host)
-    memory = [m + reserve for m in memory_of(problem.step, steps, simulated)]
+    memory = [int(m) + reserve for m in simulated.memory]
     peak = max(memory)
     return PlanReport(
         name=problem.step.name,
@@ -157,7 +156,7 @@ def _report_of(problem: Problem, plan: remat.Plan, beside: int = 0) -> PlanRepor
         duration_lower_bound=graph.base_duration,
         ops=len(problem.step.ops),
         recomputed_steps=len(steps) - len(problem.step.ops),
-        fixed=problem.fixed,
+        fixed=problem.reserve,
         rise=peak - problem.reserve - graph.resident,
         memory=memory,
         host=problem.host,

@@ -12,9 +12,8 @@ import remat
 from ..base.step import StepGraph
 from ..base.units import exact_bytes
 from ..trace.origins import EXISTING_GRADIENTS, category_of_input
-from .count import CopyStep
 from .options import Options
-from .part import Part, without_names
+from .part import CopyStep, Part, without_names
 from .store import digest
 
 
@@ -53,13 +52,6 @@ class Problem:
         return self.options.size("reserve")
 
     @property
-    def fixed(self) -> int:
-        """What no plan can save. Saved generator states count only where something runs again; they are no
-        part of the graph.
-        """
-        return self.reserve + self.part.generator_states
-
-    @property
     def keep_all_peak(self) -> int:
         """Without the reserve."""
         return int(self.graph.keep_all_peak)
@@ -67,7 +59,7 @@ class Problem:
     @property
     def whole(self) -> int:
         """What a budget in percent is a share of."""
-        return self.keep_all_peak + self.fixed
+        return self.keep_all_peak + self.reserve
 
     @cached_property
     def budget(self) -> int:
@@ -97,7 +89,7 @@ class Problem:
         return {
             "remat": remat.__version__,
             "graphs": [digest(without_names(part.graph)) for part in self.parts],
-            "parts": [[p.loss, p.new_gradients, p.generator_states, p.copies] for p in self.parts],
+            "parts": [[p.loss, p.new_gradients, p.copies] for p in self.parts],
             "before": [
                 [i for i, other in enumerate(self.parts) if other.number in p.before] for p in self.parts
             ],

@@ -60,7 +60,7 @@ class PlanReport:
         predicted_peak: of the whole step, resident tensors and `reserve` included; comparable with `budget`.
         keep_all_peak: the same without recomputation.
         overhead: extra time by the measured durations, as a fraction.
-        fixed: the reserve, and what saved generator states need at the most.
+        fixed: the part of the reserve that is not for other calls in flight.
         rise: the part of the predicted peak above what is in memory when the step begins.
         exceeded: bytes by which a measured peak was above the predicted one, if that was noticed.
         stored: whether the plan came from `cache_dir`.

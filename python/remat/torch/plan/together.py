@@ -70,7 +70,6 @@ class _Together:
         self.parts, self.limit, self.cache, self.progress = parts, limit, cache, progress
         self.keys = [part.key for part in parts]
         self.resident = max(part.graph.resident for part in parts)
-        self.states = sum(part.copies * part.generator_states for part in parts)
         self.whole = [part.keep_all_held for part in parts]
         self.tangents = [part.made_bytes(part.graph.op_outputs(part.loss)) for part in parts]
         self.least = [
@@ -206,7 +205,7 @@ class _Together:
         )
         beside += (part.copies - 1) * sum(held)
         beside += sum(p.new_gradients for j, p in enumerate(self.parts) if j != index or p.copies > 1)
-        return beside + self.states + self.resident - part.graph.resident
+        return beside + self.resident - part.graph.resident
 
     def _capped(self, index: int, cap: int, target: int, find: _Find) -> remat.PlanResult | None:
         """Plan a part so that it holds at most `cap` bytes at the loss: by a workspace there that fills the

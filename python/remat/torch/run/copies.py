@@ -23,7 +23,7 @@ from ..base.ends import when_gone
 from ..base.errors import HostMemoryError
 from ..base.private import keeps_graph
 from ..base.units import exact_bytes
-from ..plan.count import CopyStep
+from ..plan.part import CopyStep
 from ..plan.report import Traffic
 from .channels import Channels, Copy, Region
 

@@ -42,14 +42,10 @@ aten = torch.ops.aten
 
 @dataclass
 class Halves:
-    """The two graphs of a plan.
-
-    rng_state_bytes: bytes of the generator states that the backward half replays, on top of the plan's peak.
-    """
+    """The two graphs of a plan."""
 
     forward: fx.GraphModule
     backward: fx.GraphModule
-    rng_state_bytes: int
 
 
 def rewrite(
@@ -437,14 +433,11 @@ class _Rewriter:
         ]
         backward_out = self.backward.graph.output(tuple(gradients))
         backward_out.meta["desc"] = descriptions[step.num_forward_outputs :]
-        rng_bytes = sum(op.state_bytes for i, op in enumerate(step.ops) if op.random and self.runs[i] > 1)
         for half in (self.forward, self.backward):
             half.check_overwrites()
             half.graph.lint()
         return Halves(
-            fx.GraphModule(step.gm, self.forward.graph),
-            fx.GraphModule(step.gm, self.backward.graph),
-            rng_bytes,
+            fx.GraphModule(step.gm, self.forward.graph), fx.GraphModule(step.gm, self.backward.graph)
         )
 
 

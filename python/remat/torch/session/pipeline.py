@@ -188,7 +188,7 @@ class Pipeline:
                 },
             )
             progress.came_to(report.came_to())
-        held = part.held_bytes(plan.steps, plan.copies) - step.tangent_bytes + halves.rng_state_bytes
+        held = part.held_bytes(plan.steps, plan.copies) - step.tangent_bytes
         planned = Planned(report, held, step.tangent_bytes, step.output_bytes(), step.is_random)
         return planned, halves
 
