@@ -111,6 +111,7 @@ class Eraser {
       change(end + 1, s + 1, -graph_.bytes[v].count());
       change(end, end + 1, -overlap(v, end));
     }
+    give_up_state(s);
     change(s, s + 1, kGone);
     if (memory_.max(at(from), at(length_)) > limit_) {
       there_[at(s)] = true;
@@ -159,6 +160,14 @@ class Eraser {
     if (begin >= end || amount == 0) return;
     memory_.add(at(begin), at(end), amount);
     undo_.emplace_back(begin, end, amount);
+  }
+  /// The generator state that is held up to the step for its sake.
+  void give_up_state(Step s) {
+    const auto& runs = runs_[op(s)];
+    if (runs.back() != s) return;
+    const Step before = runs[runs.size() - 2];
+    const bool runs_once = runs.size() == 2;
+    change(runs_once ? before : before + 1, s + 1, -graph_.generator_state[op(s)].count());
   }
   Step previous_run(Step s) const {
     const auto& runs = runs_[op(s)];
