@@ -38,8 +38,8 @@ _NORMS: dict[Any, int | None] = {
 _DROPOUT: Any = torch.ops.aten.native_dropout.default
 _DROPOUT_BACKWARD: Any = torch.ops.aten.native_dropout_backward.default
 _RECURRENT = {"lstm", "gru", "rnn_tanh", "rnn_relu"}
-# Traced as a batch of products for every transposed tensor with more than two dimensions, where eager mode makes
-# one matrix of all that it can; and in other arithmetic.
+# Traced as a batch of products where a transposed tensor has more than two dimensions, of which eager mode
+# makes one matrix if it can; and in other arithmetic.
 _REWRITTEN = {"matmul", "multi_margin_loss"}
 
 
@@ -61,10 +61,10 @@ def _decomposed_ops(recurrent: bool) -> list[Any]:
 
 @contextmanager
 def eager_kernels(device: torch.device) -> Iterator[None]:
-    """Trace interpolation, products, recurrent layers and norms as the ops that eager mode runs on the device.
+    """Trace interpolation, products, recurrent layers and norms as the ops that eager mode runs there.
 
-    PyTorch replaces the first three while tracing by arithmetic in Python, whose results differ from eager's in
-    the last bits (recurrent layers on accelerators stay as they are traced). It traces batch norms of
+    PyTorch replaces the first three while tracing by arithmetic in Python, whose results differ from eager's
+    in the last bits (recurrent layers on accelerators stay as they are traced). It traces batch norms of
     transposed tensors as transposed (on a CPU they are contiguous), the gradients of norms with the strides
     of what comes back, and in 2.14 group norms of channels-last images as contiguous (they are
     channels-last).
