@@ -17,7 +17,7 @@ from .base.errors import UnsupportedModelError, errors_stand_alone
 from .base.storages import live_storages, tensor_storages
 from .base.units import format_bytes
 from .plan.report import PlanReport
-from .session.measure import device_to_measure, measurable, warm_up
+from .session.measure import bytes_beside, device_to_measure, measurable, warm_up
 from .session.moments import Moment, moments_counted, moments_traced
 from .session.watch import recorded_steps
 
@@ -115,7 +115,7 @@ def record(
     warm_up(step, warmup, where)
     with recorded_steps() as windows:
         if runtime.counts_memory:
-            moments = moments_counted(step, runtime)
+            moments = moments_counted(step, runtime, bytes_beside(runtime, resident))
         else:
             known = live_storages() if resident is None else tensor_storages(resident, "cpu")
             moments = moments_traced(step, known)

@@ -16,6 +16,7 @@ from .base.devices import generators_kept
 from .base.errors import VerificationError, errors_stand_alone
 from .base.units import format_bytes
 from .plan.options import FitOptions
+from .run.generators import generator_states
 from .session.fitted import call_with
 from .session.measure import measure_peak
 from .session.prepare import Loss
@@ -176,4 +177,6 @@ def _results(model: torch.nn.Module, loss: torch.Tensor, step: str) -> Iterator[
             yield f"{step}gradient of {name}", parameter.grad.clone()
     for name, buffer in model.named_buffers():
         yield f"{step}buffer {name}", buffer.clone()
-    yield f"{step}state of the generator", torch.get_rng_state()
+    for device, state in generator_states().items():
+        where = "" if device.type == "cpu" else f" of {device}"
+        yield f"{step}state of the generator{where}", state

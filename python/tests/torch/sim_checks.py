@@ -7,8 +7,10 @@ from __future__ import annotations
 
 import copy
 import gc
+import logging
 import threading
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -18,6 +20,7 @@ import sim
 import torch
 from models import case
 from remat.torch.base.devices import runtime_of
+from remat.torch.run import channels
 from remat_models.example import GPT, Config
 from torch import nn
 from torch.utils.checkpoint import checkpoint
@@ -257,3 +260,140 @@ def test_checkpoints_around_a_fitted_model() -> None:
             return checkpoint(self.inner, *args, use_reentrant=False)
 
     assert differences(state_after(Checkpointed(), inputs), expected) == []
+
+
+def test_verification_counts_the_copies_that_it_trains_and_nothing_else() -> None:
+    model, inputs = gpt()
+    held = torch.empty(1 << 20, device=HERE)
+    found = remat.torch.verify(model, inputs, "70%", time_limit=0.3)
+    assert found.equal
+    assert found.within
+    assert found.predicted_peak - sim.BLOCK < found.measured_peak <= found.predicted_peak
+    del held
+
+
+def test_peaks_of_what_is_resident_are_those_of_the_prediction() -> None:
+    model, inputs = gpt()
+    held = torch.empty(1 << 20, device=HERE)
+    optimizer = torch.optim.AdamW(model.parameters())
+    fitted = fit(model, inputs, "70%", optimizer=optimizer)
+    step_of(fitted, inputs)()
+    optimizer.step()
+    optimizer.zero_grad()
+    resident = [fitted, inputs, optimizer]
+    measured = remat.torch.measure_peak(step_of(fitted, inputs), resident=resident)
+    assert 0 <= fitted.remat.predicted_peak - measured < 2 * sim.BLOCK
+    assert remat.torch.measure_peak(step_of(fitted, inputs)) > measured + held.nbytes
+    fitted.zero_grad()
+    recorded = remat.torch.record(step_of(fitted, inputs), resident=resident, warmup=0)
+    assert recorded.measured_peak == measured
+    del held
+
+
+def test_what_is_beside_a_graph_is_counted_in_blocks() -> None:
+    class Beside(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.layer = nn.Linear(64, 64)
+            self.unused = nn.ParameterList(nn.Parameter(torch.ones(3)) for _ in range(9))
+            self.on_the_host = torch.ones(1000)
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return self.layer(x).tanh().square().mean()
+
+    before = beside()
+    model, inputs = on(HERE, Beside(), (torch.randn(64, 64),))
+    fitted = fit(model, inputs, "100%")
+    assert fitted.remat.predicted_peak == remat.torch.measure_peak(step_of(fitted, inputs)) - before
+
+
+def test_a_step_of_several_graphs_and_a_loss_outside(caplog: pytest.LogCaptureFixture) -> None:
+    class Broken(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.first, self.second = (nn.Sequential(nn.Linear(64, 64), nn.GELU()) for _ in range(2))
+            self.dropout = nn.Dropout(0.1)
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            x = self.dropout(self.first(x))
+            torch._dynamo.graph_break()
+            return self.dropout(self.second(x))
+
+    torch.manual_seed(0)
+    model, inputs = on(HERE, Broken(), (torch.randn(128, 64),))
+    twin = copy.deepcopy(model)
+
+    def losses(model: nn.Module) -> list[torch.Tensor]:
+        torch.manual_seed(7)
+        for _ in range(2):
+            model(*inputs).square().mean().backward()
+        return [p.grad.cpu() for p in model.parameters() if p.grad is not None]
+
+    loss: Callable[[Any], torch.Tensor] = lambda y: y.square().mean()  # noqa: E731
+    fitted = fit(model, inputs, 1 << 20, loss=loss)
+    assert differences(losses(fitted), losses(twin)) == []
+    fitted.zero_grad()
+    with caplog.at_level(logging.WARNING, "remat.torch"):
+        measured = remat.torch.measure_peak(
+            lambda: fitted(*inputs).square().mean().backward(), resident=[fitted, inputs]
+        )
+    assert measured <= fitted.remat.budget
+    assert "measured peak" not in caplog.text
+    fitted.zero_grad()
+    model.cpu()  # what was compiled for the part behind the break stays, and holds the model
+
+
+def test_the_optimizer_steps_inside_the_backward() -> None:
+    model, inputs = gpt()
+    twin = copy.deepcopy(model)
+    optimizer, other = (torch.optim.AdamW(m.parameters(), lr=1e-2) for m in (model, twin))
+    fitted = fit(model, inputs, "70%", optimizer=optimizer, step="backward")
+    torch.manual_seed(7)
+    for _ in range(3):
+        fitted(*inputs).backward()
+    torch.manual_seed(7)
+    for _ in range(3):
+        twin(*inputs).backward()
+        other.step()
+        other.zero_grad()
+    assert all(a.equal(b) for a, b in zip(fitted.parameters(), twin.parameters(), strict=True))
+    measured = remat.torch.measure_peak(step_of(fitted, inputs), resident=[fitted, inputs, optimizer])
+    assert measured <= fitted.remat.predicted_peak <= fitted.remat.budget
+
+
+def test_the_backend_of_torch_compile() -> None:
+    model, inputs = gpt()
+    expected = state_after(copy.deepcopy(model), inputs, steps=2)
+    compiled: Any = torch.compile(model, backend="remat", options={"budget": "60%", "time_limit": 0.3})
+    assert differences(state_after(compiled, inputs, steps=2), expected) == []
+
+
+@pytest.mark.parametrize("host", ["2GB/s", "auto"])
+def test_results_leave_for_memory_of_the_host(monkeypatch: pytest.MonkeyPatch, host: str) -> None:
+    empty = torch.empty
+
+    def unpinned(*size: Any, pin_memory: bool = False, **kwargs: Any) -> torch.Tensor:
+        return empty(*size, **kwargs)  # a device in Python has no allocator of pinned memory
+
+    model, inputs = gpt()
+    expected = state_after(copy.deepcopy(model), inputs, steps=3)
+    monkeypatch.setattr(channels.torch, "empty", unpinned)
+    fitted = fit(model, inputs, "50%", host=host)
+    monkeypatch.undo()
+    assert differences(state_after(fitted, inputs, steps=3), expected) == []
+    assert fitted.remat.largest().copied_out > 0
+    fitted.zero_grad()
+    measured = remat.torch.measure_peak(step_of(fitted, inputs), resident=[fitted, inputs])
+    assert measured <= fitted.remat.predicted_peak
+
+
+def test_costs_of_one_device_hold_for_the_other(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "costs.json"
+    remat.torch.measure_costs(*gpt(), path)
+    # PyTorch has no thread for backwards on the second one: nothing may run there but what is planned.
+    monkeypatch.setattr(runtime_of(OTHER), "_by_libraries", 0)
+    model, inputs = gpt(OTHER)
+    fitted = fit(model, inputs, "70%", costs=str(path))
+    assert fitted.remat.largest().distinct_ops == 0
+    assert fitted(*inputs).device == OTHER
+    assert sim.MEMORY[1].allocated > 0

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import copy
+import gc
+import weakref
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -217,6 +219,31 @@ def test_what_cannot_step_inside_is_refused(options: dict[str, Any], message: st
     optimizer = None if make is None else make(list(model.parameters()))
     with pytest.raises(remat.UsageError, match=message):
         fit(model, x, 1 << 30, **{"step": "backward", **options, "optimizer": optimizer})
+
+
+def test_hooks_hold_neither_the_parameters_nor_the_optimizer() -> None:
+    def train() -> weakref.ref[torch.Tensor]:
+        model, x = wide()
+        fitted = fit(model, x, 1 << 30, optimizer=torch.optim.AdamW(model.parameters()), step="backward")
+        parameter = next(model.parameters())
+        before = parameter.detach().clone()
+        fitted(x).backward()
+        assert not parameter.equal(before)  # the optimizer that nobody else holds has stepped
+        # The model alone trains as ever, and may be fitted with another optimizer.
+        del fitted
+        torch._dynamo.reset()
+        gc.collect()
+        model(x).backward()
+        assert parameter.grad is not None
+        nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        other = torch.optim.SGD(model.parameters(), 0.1)
+        fit(model, x, 1 << 30, optimizer=other, step="backward")(x).backward()
+        return weakref.ref(parameter)
+
+    parameter = train()
+    torch._dynamo.reset()
+    gc.collect()
+    assert parameter() is None
 
 
 def test_two_optimizers_for_the_same_parameters_are_refused() -> None:

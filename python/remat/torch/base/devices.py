@@ -225,7 +225,15 @@ def accelerators_in_use() -> list[torch.device]:
 def default_device() -> torch.device:
     """The accelerator that is in use, or the CPU."""
     devices = accelerators_in_use()
-    return torch.device(devices[0].type) if devices else torch.device("cpu")
+    return with_index(torch.device(devices[0].type)) if devices else torch.device("cpu")
+
+
+def with_index(device: torch.device) -> torch.device:
+    """Which of its type it is: the current one where nothing is said."""
+    if device.index is not None or device.type in ("cpu", "meta"):
+        return device
+    module: Any = torch.get_device_module(device)
+    return torch.device(device.type, int(module.current_device()))
 
 
 @contextmanager

@@ -11,14 +11,20 @@ import torch
 import remat
 
 from ..base.allocator import trace_allocations
-from ..base.devices import DeviceRuntime, default_device, runtime_of
+from ..base.devices import DeviceRuntime, default_device, runtime_of, with_index
 from ..base.storages import live_storages, tensor_storages
 from .watch import compare_all, recorded_steps
 
 
 def device_to_measure(device: str | torch.device | None) -> torch.device:
     """By default the accelerator, if one is in use, else the CPU."""
-    return default_device() if device is None else torch.device(device)
+    if device is None:
+        return default_device()
+    where = torch.device(device)
+    try:
+        return with_index(where)
+    except (RuntimeError, AssertionError, AttributeError):  # it is not there, which `measurable` says
+        return where
 
 
 def measurable(caller: str, device: torch.device) -> DeviceRuntime:
@@ -32,6 +38,16 @@ def measurable(caller: str, device: torch.device) -> DeviceRuntime:
             raise remat.UsageError(f"{caller}: {device} does not count the memory that is allocated there")
         return runtime
     return runtime_of(device)
+
+
+def bytes_beside(runtime: DeviceRuntime, resident: Any) -> int:
+    """On an accelerator, what is in memory and neither `resident` nor kept by libraries, which plans count.
+    Nothing where `resident` is None: everything is meant.
+    """
+    if resident is None:
+        return 0
+    own = sum(tensor_storages(resident, runtime.device.type).values()) + runtime.taken_by_libraries()
+    return runtime.allocated() - own
 
 
 def warm_up(fn: Callable[[], Any], calls: int, device: torch.device) -> None:
@@ -48,15 +64,16 @@ def measure_peak(
 
     On the CPU this follows the allocator's own events and is exact for all memory that PyTorch allocates;
     memory that MKL or oneDNN take for themselves does not show. On an accelerator it is what its allocator
-    counts (`torch.cuda.max_memory_allocated`). Planned steps that run inside `fn` are compared with their
-    predictions; more than 2 % above is a warning.
+    counts (`torch.cuda.max_memory_allocated`), less what was there at the start beside `resident` and what
+    libraries keep. Planned steps that run inside `fn` are compared with their predictions; more than 2 %
+    above is a warning.
 
     Args:
         fn: what is measured.
         device: where; by default the accelerator, if one is in use, else the CPU.
         resident: tensors, modules and optimizers (or containers of them) that are in memory at the start,
-            counted with their gradients. None: every tensor of the process that Python can see. An
-            accelerator counts all that is there, whatever this says.
+            counted with their gradients. None: every tensor of the process that Python can see, on an
+            accelerator all that is there.
         warmup: calls of `fn` before the measured one. On the CPU, a block that is older than the first call
             counts to the end even if `fn` frees it, since the allocator does not report that; after one
             warm-up call there is none.
@@ -68,10 +85,11 @@ def measure_peak(
     warm_up(fn, warmup, where)
     if runtime.counts_memory:
         runtime.synchronize()
+        beside = bytes_beside(runtime, resident)
         runtime.reset_highest()
         fn()
         runtime.synchronize()
-        return runtime.highest()
+        return runtime.highest() - beside
     known = live_storages() if resident is None else tensor_storages(resident, "cpu")
     start = sum(known.values())
     with trace_allocations() as trace, recorded_steps() as windows:

@@ -67,13 +67,16 @@ def _among_events(
     return found
 
 
-def moments_counted(step: Callable[[], Any], runtime: DeviceRuntime) -> list[Moment]:
-    """Those of a call, by the allocator's counters, of which the highest mark is set back."""
+def moments_counted(step: Callable[[], Any], runtime: DeviceRuntime, beside: int) -> list[Moment]:
+    """Those of a call, by the allocator's counters, of which the highest mark is set back.
+
+    beside: bytes that are there and not counted.
+    """
     found: list[Moment] = []
 
     def mark_of(plan: PlanReport) -> Mark:
         def mark(position: int | None) -> None:
-            found.append(Moment(plan, position, runtime.allocated(), runtime.highest()))
+            found.append(Moment(plan, position, runtime.allocated() - beside, runtime.highest() - beside))
             runtime.reset_highest()
 
         return mark

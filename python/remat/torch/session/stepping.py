@@ -7,10 +7,11 @@ it has accumulated; where a planned backward steps by itself they find no gradie
 
 from __future__ import annotations
 
+import weakref
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
-from typing import Any
+from typing import Any, TypeGuard
 
 import torch
 
@@ -26,49 +27,67 @@ _NOT_LIKE = ("params", "lr", "initial_lr")
 
 
 class StepHook:
-    """Called after a gradient was accumulated: the parameter steps, and the gradient is dropped."""
+    """Called after a gradient was accumulated: the parameter steps, and the gradient is dropped.
+
+    Parameters hold their hooks where the garbage collector does not look, so a hook that held its optimizer
+    would keep all of them. Who fits the model holds it; without one nothing steps.
+    """
 
     def __init__(self, optimizer: torch.optim.Optimizer) -> None:
-        self.optimizer = optimizer
-        self._groups: Any = None
-        self._count = 0
+        self._optimizer = weakref.ref(optimizer)
+        self._seen: tuple[int, int] | None = None
         self._number: dict[int, int] = {}
 
     def __call__(self, parameter: torch.Tensor) -> None:
         if parameter.grad is not None:
             self.step(parameter)
 
+    @property
+    def optimizer(self) -> torch.optim.Optimizer | None:
+        """None once nobody holds it."""
+        return self._optimizer()
+
     def step(self, parameter: torch.Tensor) -> None:
-        group = self.group(parameter)
+        optimizer, group = self.optimizer, self.group(parameter)
+        if optimizer is None:
+            return
         assert group is not None
-        step_alone(self.optimizer, group, parameter, self.optimizer.state)
+        step_alone(optimizer, group, parameter, optimizer.state)
         parameter.grad = None
 
     def group(self, parameter: torch.Tensor) -> _Group | None:
         """That the parameter is in, as it is now: schedulers and `load_state_dict` change it."""
-        groups: Any = self.optimizer.param_groups
-        if groups is not self._groups or len(groups) != self._count:
-            self._groups, self._count = groups, len(groups)
+        optimizer = self.optimizer
+        if optimizer is None:
+            return None
+        groups: Any = optimizer.param_groups
+        if self._seen != (id(groups), len(groups)):
+            self._seen = id(groups), len(groups)
             self._number = {id(p): i for i, group in enumerate(groups) for p in group["params"]}
         number = self._number.get(id(parameter))
         return None if number is None else groups[number]
 
     def install(self) -> None:
         """On all parameters of the optimizer. Raises UsageError where another one steps there already."""
-        for group in self.optimizer.param_groups:
+        optimizer = self.optimizer
+        for group in optimizer.param_groups if optimizer is not None else ():
             for parameter in group["params"]:
-                others = [h for h in accumulate_hooks(parameter) if isinstance(h, StepHook)]
+                others = [h for h in accumulate_hooks(parameter) if _may_step(h)]
                 if not others:
                     parameter.register_post_accumulate_grad_hook(self)
-                elif others[0].optimizer is not self.optimizer:
+                elif others[0].optimizer is not optimizer:
                     raise remat.UsageError(
                         'fit: step="backward": another optimizer steps in the backward for these parameters'
                     )
         refuse_clipping(_refuse_if_stepped)
 
 
+def _may_step(hook: object) -> TypeGuard[StepHook]:
+    return isinstance(hook, StepHook) and hook.optimizer is not None
+
+
 def _refuse_if_stepped(parameters: Iterable[torch.Tensor]) -> None:
-    if any(isinstance(hook, StepHook) for p in parameters for hook in accumulate_hooks(p)):
+    if any(_may_step(hook) for p in parameters for hook in accumulate_hooks(p)):
         raise remat.UsageError(
             'clipping by the norm of all gradients is impossible with step="backward": every parameter has '
             "stepped, and its gradient is gone, before the last gradient is known (leave out step=, or clip "
@@ -81,6 +100,7 @@ class Stepping:
 
     def __init__(self, optimizer: torch.optim.Optimizer | None) -> None:
         """optimizer: of step="backward"."""
+        self._optimizer = optimizer
         self.hook = StepHook(optimizer) if optimizer is not None else None
 
     def step_of(self, leaf: torch.Tensor) -> Callable[[torch.Tensor], None] | None:
@@ -95,7 +115,7 @@ class Stepping:
 
     def optimizers(self, parameters: Iterable[torch.Tensor]) -> list[torch.optim.Optimizer]:
         """Those that step inside the backward for some of these."""
-        own = [self.hook.optimizer] if self.hook is not None else []
+        own = [self._optimizer] if self._optimizer is not None else []
         return own + [each for p in parameters for each in optimizers_in_backward(p)]
 
     def end_of(self, leaf: torch.Tensor) -> End:
@@ -109,8 +129,8 @@ class Stepping:
 
     def _pairs(self, leaf: torch.Tensor) -> list[tuple[torch.optim.Optimizer, _Group]]:
         group = self.hook.group(leaf) if self.hook is not None else None
-        if self.hook is not None and group is not None:
-            return [(self.hook.optimizer, group)]
+        if self._optimizer is not None and group is not None:
+            return [(self._optimizer, group)]
         return [(each, each.param_groups[0]) for each in optimizers_in_backward(leaf)]
 
 
