@@ -211,6 +211,11 @@ def generator_bytes(device_type: str) -> int:
     return _GENERATOR_BYTES.get(device_type, _GENERATOR_BYTES["cuda"])
 
 
+def generator_bytes_held(device_type: str) -> int:
+    """What one saved generator state takes of the device's own memory."""
+    return generator_bytes(device_type) if device_type == "cpu" else 0
+
+
 def accelerators_in_use() -> list[torch.device]:
     """Those of this process whose generators may draw; none before the first tensor is there."""
     found = torch.accelerator.current_accelerator()

@@ -8,7 +8,7 @@ from typing import Any
 
 from torch import fx
 
-from .devices import generator_bytes
+from .devices import generator_bytes_held
 from .nodes import output_node, outputs_of, storage_bytes, tensors_of
 from .private import PlainAOTOutput
 
@@ -51,10 +51,10 @@ class Op:
 
     @property
     def state_bytes(self) -> int:
-        """Of the generator's saved state, if the op draws random numbers."""
+        """Of the generator's saved state on the device, if the op draws random numbers."""
         if not self.random or self.node is None:
             return 0
-        return generator_bytes(tensors_of(self.node.meta["val"])[0].device.type)
+        return generator_bytes_held(tensors_of(self.node.meta["val"])[0].device.type)
 
 
 @dataclass(frozen=True)

@@ -15,7 +15,7 @@ from typing import Any
 import torch
 from torch import fx
 
-from ..base.devices import generator_bytes
+from ..base.devices import generator_bytes_held
 from ..base.errors import UnsupportedModelError
 from ..base.nodes import (
     SMALL,
@@ -109,7 +109,7 @@ class _Contraction:
     def _add_replay(self, primals: Sequence[fx.Node], forward: Sequence[fx.Node]) -> None:
         """Generator states and overwritten inputs, for outputs that are cut off."""
         states = {tensors_of(n.meta["val"])[0].device.type for n in forward if is_random(n)}
-        size = sum(generator_bytes(kind) for kind in states)
+        size = sum(generator_bytes_held(kind) for kind in states)
         size += sum(storage_bytes(n.meta["val"]) for n in primals if n in self.overwritten)
         if self.step.use.cut and size:
             self.step.add_replay(size)
