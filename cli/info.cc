@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <map>
 
+#include "allocator.h"
 #include "commands.h"
 #include "common.h"
 #include "host.h"
@@ -73,6 +74,7 @@ struct InfoCommand {
   std::size_t top = 10;
   bool json = false;
   HostOptions host;
+  AllocatorOption allocator;
 
   int run() const;
   void add_bounds(Report& report, const Graph& g) const;
@@ -163,6 +165,7 @@ void InfoCommand::add_peak(Report& report, const Graph& g, const Simulation& cos
 }
 
 int InfoCommand::run() const {
+  const std::optional<AllocatorConfig> config = allocator.read();
   const LoadedGraph loaded = load_and_warn(graph);
   const Graph& g = loaded.graph;
   const std::optional<Host> link = host.read(g, graph);
@@ -181,6 +184,11 @@ int InfoCommand::run() const {
   report["total_bytes"] = total.count();
   report["resident"] = g.resident.count();
   report["keep_all_peak"] = cost.peak.count();
+  if (config) {
+    const AllocatorPeaks peaks =
+        of_file(graph, [&] { return simulate_allocator(g, keep_all_plan(g), *config); });
+    add_peaks(report, *config, &peaks);
+  }
   add_bounds(report, g);
   report["base_duration"] = g.base_duration.count();
   report["time_unit"] = g.time_unit.empty() ? Report(nullptr) : Report(g.time_unit);
@@ -201,6 +209,7 @@ void add_info(CLI::App& app, Action& action) {
   sub->add_option("GRAPH", command->graph, "remat.graph or node-link JSON")->required();
   add_whole(*sub, "--top", command->top, 0, 1'000'000'000, "rows of each table (default: 10)");
   command->host.declare(*sub);
+  command->allocator.declare(*sub);
   sub->add_flag("--json", command->json, "print one JSON object");
   sub->callback([command, &action] { action = [command] { return command->run(); }; });
 }

@@ -109,7 +109,8 @@ void print_table(const std::string& title, const Report& rows, const Look& look,
 /// " (60 %)" behind amounts that are a share of the keep-all peak.
 std::string share_of(const Report& report, const std::string& key, const Report& value) {
   const bool is_share = key == "budget" || key == "peak" || key == "floor" || key == "peak_lower_bound" ||
-                        key.starts_with("smallest_") || key == "best_peak";
+                        key.starts_with("smallest_") || key == "best_peak" || key == "allocated_peak" ||
+                        key == "reserved_peak" || key == "best_reserved";
   const auto whole = report.find("keep_all_peak");
   if (!is_share || whole == report.end() || !value.is_number_integer() || *whole == 0) return "";
   std::array<char, 48> text{};

@@ -34,6 +34,9 @@ bool is_bytes(const std::string& key) {
                                            "bytes_in",
                                            "host_peak",
                                            "live_peak",
+                                           "allocated_peak",
+                                           "reserved_peak",
+                                           "best_reserved",
                                            "bytes"};
   return kKeys.contains(key);
 }

@@ -3,6 +3,7 @@
 
 #include <iostream>
 
+#include "allocator.h"
 #include "chart.h"
 #include "commands.h"
 #include "common.h"
@@ -15,6 +16,7 @@
 #include "remat/error.h"
 #include "remat/keep_all.h"
 #include "remat/layout_io.h"
+#include "remat/reserved.h"
 
 namespace remat::cli {
 namespace {
@@ -26,14 +28,17 @@ struct PlanCommand {
   bool json = false, verbose = false;
   EffortOptions effort;
   HostOptions host;
+  AllocatorOption allocator;
 
   int run();
 
  private:
   bool on_arena() const { return budget_on == "arena"; }
-  void check_usage() const;
+  bool on_reserved() const { return budget_on == "reserved"; }
+  void check_usage();
   PlanResult make(const Problem& problem, Limits& limits);
   void look_at_arena(const Problem& problem, const PlanResult& result);
+  void look_at_allocator(const Problem& problem, const PlanResult& result);
   Report report(const Problem& problem, const PlanResult& result, Bytes keep_all_peak) const;
   void save(const Problem& problem, const PlanResult& result, Report& report) const;
   int explain_failure(const Problem& problem, const PlanResult& result, Report& report, Limits& limits,
@@ -41,6 +46,8 @@ struct PlanCommand {
   void draw(const Problem& problem, const PlanResult& result, Bytes keep_all_peak) const;
 
   std::optional<ArenaPlan> arena_;  ///< of the plan; with a budget on the peak only where it is quickly had
+  std::optional<AllocatorConfig> config_;  ///< where one was asked for
+  std::optional<AllocatorPeaks> peaks_;    ///< of the plan under it, or of the closest one
 };
 
 template <class T>
@@ -61,6 +68,7 @@ Report PlanCommand::report(const Problem& problem, const PlanResult& result, Byt
   report["budget_on"] = budget_on;
   report["peak"] = or_null(found, result.cost.peak.count());
   report["arena"] = or_null(found && arena_, arena_ ? arena_->arena().count() : 0);
+  if (config_) add_peaks(report, *config_, found ? &*peaks_ : nullptr);
   report["keep_all_peak"] = keep_all_peak.count();
   report["duration"] = or_null(found, result.cost.duration.count());
   report["base_duration"] = g.base_duration.count();
@@ -77,12 +85,17 @@ Report PlanCommand::report(const Problem& problem, const PlanResult& result, Byt
   return report;
 }
 
-void PlanCommand::check_usage() const {
+void PlanCommand::check_usage() {
   const bool by_peak = objective == "peak";
   if (budget.empty() && !by_peak)
     throw UsageError("--budget is required (only --objective peak goes without)");
-  if (on_arena() && host.is_given()) throw UsageError("--budget-on arena and --host do not go together");
-  if (on_arena() && by_peak) throw UsageError("--budget-on arena goes with --objective time only");
+  const bool on_peak = !on_arena() && !on_reserved();
+  if (!on_peak && host.is_given()) {
+    throw UsageError("--budget-on " + budget_on + " and --host do not go together");
+  }
+  if (!on_peak && by_peak) throw UsageError("--budget-on " + budget_on + " goes with --objective time only");
+  config_ = allocator.read();
+  if (on_reserved() && !config_) config_.emplace();
   find_planner(planner);
   for (const std::string* file : {&out, &layout_out}) {
     if (!file->empty()) require_writable_folder(*file);
@@ -90,6 +103,12 @@ void PlanCommand::check_usage() const {
 }
 
 PlanResult PlanCommand::make(const Problem& problem, Limits& limits) {
+  if (on_reserved()) {
+    ReservedPlan found =
+        of_file(graph, [&] { return make_reserved_plan(problem, planner, effort.plan, *config_, limits); });
+    if (found.result.plan) peaks_ = found.peaks;
+    return found.result;
+  }
   if (!on_arena()) return make_plan(problem, planner, effort.plan, limits);
   arena_ = make_arena_plan(problem, planner, effort.plan, alignment, limits);
   return arena_->result;
@@ -102,6 +121,11 @@ void PlanCommand::look_at_arena(const Problem& problem, const PlanResult& result
   arena_.emplace();
   arena_->buffers = plan_buffers(*problem.graph, *result.plan, alignment);
   arena_->layout = of_file(graph, [&] { return glance_layout(arena_->buffers.problem); });
+}
+
+void PlanCommand::look_at_allocator(const Problem& problem, const PlanResult& result) {
+  if (!config_ || peaks_ || !has_plan(result)) return;
+  peaks_ = of_file(graph, [&] { return simulate_allocator(*problem.graph, *result.plan, *config_); });
 }
 
 void PlanCommand::save(const Problem& problem, const PlanResult& result, Report& report) const {
@@ -126,8 +150,9 @@ int PlanCommand::explain_failure(const Problem& problem, const PlanResult& resul
     if (result.peak_bound.peak > problem.budget) {
       message += ", the bound '" + result.peak_bound.argument + "' is " + exact_bytes(result.peak_bound.peak);
     }
-    const auto smallest =
-        on_arena() ? std::nullopt : smallest_known_budget(problem, result, effort.plan, limits);
+    const auto smallest = on_arena() || on_reserved()
+                              ? std::nullopt
+                              : smallest_known_budget(problem, result, effort.plan, limits);
     report["smallest_known_budget"] = smallest ? Report(smallest->count()) : Report(nullptr);
     if (smallest) message += "; the smallest budget known to work is " + exact_bytes(*smallest);
     return kInfeasible;
@@ -135,9 +160,14 @@ int PlanCommand::explain_failure(const Problem& problem, const PlanResult& resul
   message = (budget.empty() ? "no plan" : "no plan within " + asked) + " found, nothing proved";
   report["best_peak"] = result.plan ? Report(result.cost.peak.count()) : Report(nullptr);
   if (result.plan) message += "; the best peak found is " + exact_bytes(result.cost.peak);
-  if (!on_arena() || !result.plan) return kNothingFound;
-  report["best_arena"] = arena_->arena().count();
-  message += ", the best arena " + exact_bytes(arena_->arena());
+  if (on_arena() && result.plan) {
+    report["best_arena"] = arena_->arena().count();
+    message += ", the best arena " + exact_bytes(arena_->arena());
+  }
+  if (on_reserved() && result.plan) {
+    report["best_reserved"] = peaks_->reserved.count();
+    message += ", the least that is reserved " + exact_bytes(peaks_->reserved);
+  }
   return kNothingFound;
 }
 
@@ -151,7 +181,7 @@ void PlanCommand::draw(const Problem& problem, const PlanResult& result, Bytes k
   if (chart(columns).empty()) return;
   std::cout << "\nmemory by step, up to the keep-all peak:\n" << std::flush;
   std::vector<std::string> nearby;
-  const bool has_curve = !on_arena() && !problem.host && problem.objective == Objective::kTime;
+  const bool has_curve = budget_on == "peak" && !problem.host && problem.objective == Objective::kTime;
   if (!budget.empty() && has_curve) {
     nearby = nearby_budgets(problem, result, keep_all_peak, effort.plan, catch_interrupts());
   }
@@ -190,6 +220,7 @@ int PlanCommand::run() {
     progress.attach(limits);
     result = make(problem, limits);
     look_at_arena(problem, result);
+    look_at_allocator(problem, result);
   }
   Report said = report(problem, result, keep_all_peak);
   std::string message;
@@ -229,9 +260,10 @@ void add_plan(CLI::App& app, Action& action) {
   sub->add_option(
          "--budget-on", command->budget_on,
          "peak: live bytes are within the budget; arena: what they need with a fixed offset for each "
-         "buffer is (default: peak)")
-      ->check(CLI::IsMember({"peak", "arena"}))
-      ->type_name("peak|arena");
+         "buffer is; reserved: what the allocator takes from the device is (default: peak)")
+      ->check(CLI::IsMember({"peak", "arena", "reserved"}))
+      ->type_name("peak|arena|reserved");
+  command->allocator.declare(*sub);
   add_whole(*sub, "--align", command->alignment, std::int64_t{1}, kMaxCount - 1,
             "offsets in the arena are multiples of it (default: 64)");
   command->effort.declare(*sub);

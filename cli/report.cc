@@ -3,6 +3,7 @@
 
 #include <iostream>
 
+#include "allocator.h"
 #include "commands.h"
 #include "common.h"
 #include "progress.h"
@@ -19,6 +20,7 @@ struct ReportCommand {
   int points = 12;
   bool json = false;
   EffortOptions effort;
+  AllocatorOption allocator;
 
   int run();
 
@@ -37,6 +39,10 @@ void ReportCommand::check_usage() const {
   const ReportFormat wanted = parse_report_format(format);
   const bool has_curve = wanted == ReportFormat::kHtml || wanted == ReportFormat::kJson;
   if (!planners.empty() && !has_curve) throw UsageError("--planners goes with the formats html and json");
+  if (!allocator.text.empty() && !has_curve) {
+    throw UsageError("--allocator goes with the formats html and json");
+  }
+  allocator.read();
   if (!planners.empty() && points == 0) throw UsageError("--planners needs a curve: --points 2 or more");
   if (points == 1) throw UsageError("a curve has 2 points or more; --points 0 leaves it out");
   find_planner(planner);
@@ -52,6 +58,7 @@ std::string ReportCommand::command_line() const {
   if (points != 12) line += " --points " + std::to_string(points);
   if (planner != "auto") line += " --planner " + planner;
   for (std::size_t i = 0; i < planners.size(); ++i) line += (i == 0 ? " --planners " : ",") + planners[i];
+  if (!allocator.text.empty()) line += " --allocator " + allocator.text;
   if (effort.time_limit) line += " --time-limit " + *effort.time_limit;
   if (effort.work_limit) line += " --work-limit " + std::to_string(*effort.work_limit);
   if (effort.plan.seed != 0) line += " --seed " + std::to_string(effort.plan.seed);
@@ -114,6 +121,7 @@ int ReportCommand::run() {
   ReportContent content;
   content.graph = &loaded.graph;
   content.command = command_line();
+  content.allocator = allocator.read();
   read_plans(content);
   const bool has_curve = wanted == ReportFormat::kHtml || wanted == ReportFormat::kJson;
   check_report(content);
@@ -149,6 +157,7 @@ void add_report(CLI::App& app, Action& action) {
   sub->add_option("--planners", command->planners, "others to draw beside it: dtr,checkmate_lp")
       ->delimiter(',')
       ->type_name("NAMES");
+  command->allocator.declare(*sub);
   command->effort.declare(*sub);
   sub->add_flag("--json", command->json, "print one JSON object");
   sub->callback([command, &action] { action = [command] { return command->run(); }; });

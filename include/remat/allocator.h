@@ -13,6 +13,8 @@
 #include <utility>
 #include <vector>
 
+#include "remat/graph.h"
+#include "remat/plan.h"
 #include "remat/quantity.h"
 
 namespace remat {
@@ -152,5 +154,21 @@ class CachingAllocator {
   Pool small_, large_;
   Address next_;
 };
+
+/// What a plan takes of a device.
+struct AllocatorPeaks {
+  Bytes requested, allocated, reserved;  ///< as in `AllocatorStats`, the graph's inputs included
+  int steps = 0;                         ///< how often the plan was run, one run after the other
+  bool is_steady = false;  ///< the last run took nothing new from the device: neither would another
+  friend bool operator==(const AllocatorPeaks&, const AllocatorPeaks&) = default;
+};
+
+/// Runs a valid plan through the allocator of a device without end, again and again until a run takes nothing
+/// new: training repeats its step, and what the first one freed is the cache of the second. The graph's
+/// inputs come first and stay. A step allocates its outputs and then its workspace; then what it needed for
+/// the last time is freed, its workspace too. An output in the place of an input of the same bytes takes
+/// nothing. What the plan keeps is freed at its end. O(n log n) a run, n instances.
+AllocatorPeaks simulate_allocator(const Graph& graph, const Plan& plan, const AllocatorConfig& config,
+                                  int most_steps = 20);
 
 }  // namespace remat

@@ -20,6 +20,7 @@ struct ArenaPlan {
 
   /// Graph inputs and the pool of all buffers.
   Bytes arena() const { return buffers.resident + layout.arena; }
+  Bytes footprint() const { return arena(); }
 };
 
 /// Plans with sizes rounded up to the alignment, since these are what an arena holds, and lays the plan out.

@@ -21,5 +21,6 @@
 #include "remat/quantity.h"
 #include "remat/random.h"
 #include "remat/report.h"
+#include "remat/reserved.h"
 #include "remat/store.h"
 #include "remat/sweep.h"

@@ -3,10 +3,12 @@
 
 #include <array>
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
 
+#include "remat/allocator.h"
 #include "remat/graph.h"
 #include "remat/io.h"
 #include "remat/plan.h"
@@ -66,6 +68,8 @@ struct ReportContent {
   std::vector<ReportPlan> plans;    ///< keep-all is always there, behind them
   std::vector<ReportCurve> curves;  ///< the first with its bound, the others to compare with
   std::string command;              ///< that made it, to be shown
+  /// Where it is set, what it takes for each plan is told too (html and json).
+  std::optional<AllocatorConfig> allocator = std::nullopt;
 };
 
 /// Html: one page that needs nothing else. Json: the same numbers. Csv: a row for each step. Perfetto:

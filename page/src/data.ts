@@ -32,6 +32,8 @@ export interface PlanData {
   /** Of a plan that was measured when it ran: by step, the most in memory. */
   measured?: string;
   lives: { value: string; first: string; length: string; kind: string };
+  /** What a caching allocator takes for it. */
+  allocator?: { name: string; allocated: number; reserved: number };
   /** Of a plan with copies. */
   host?: HostData;
 }

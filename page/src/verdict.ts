@@ -103,6 +103,16 @@ function measuredLine(plan: Plan): Node[] {
   );
 }
 
+function allocatorLine(plan: Plan): Node[] {
+  const { allocator } = plan.data;
+  if (!allocator) return [];
+  return line(
+    "Reserved",
+    exactBytes(allocator.reserved),
+    ` by the allocator “${allocator.name}”, ${exactBytes(allocator.allocated)} of them allocated at the most`,
+  );
+}
+
 function hostLines(plan: Plan): Node[] {
   const { host } = plan.data;
   if (!host) return [];
@@ -161,6 +171,7 @@ export function showVerdicts(plans: Plan[]): void {
         {},
         ...line("Status", status(plans[i])),
         ...line("Peak", exactBytes(data.peak), `, at step ${data.peak_step} of ${plans[i].steps.length}`),
+        ...allocatorLine(plans[i]),
         ...measuredLine(plans[i]),
         ...line(
           "No plan is below",
@@ -223,6 +234,8 @@ export function showComparison(plans: Plan[]): void {
   const kinds = plans[0].graph.data.memory_kinds;
   const rows: [string, (plan: Plan) => number, (amount: number) => string][] = [
     ["Peak", (p) => p.data.peak, bytes],
+    ["Allocated at the most", (p) => p.data.allocator?.allocated ?? 0, bytes],
+    ["Reserved at the most", (p) => p.data.allocator?.reserved ?? 0, bytes],
     ["Duration", (p) => p.data.duration, (d) => duration(d, unit)],
     ["More time", (p) => p.data.overhead, percent],
     ["Steps", (p) => p.steps.length, String],

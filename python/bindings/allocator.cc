@@ -29,9 +29,60 @@ Address allocate(CachingAllocator& allocator, nb::handle size, std::int64_t stre
                     " reserved");
 }
 
+AllocatorPeaks simulated(const Graph& graph, const BoundPlan& plan, const std::string& allocator,
+                         int most_steps) {
+  if (most_steps < 1)
+    throw UsageError("most_steps is " + std::to_string(most_steps) + ", and it is at least 1");
+  const AllocatorConfig config = parse_allocator(allocator);
+  nb::gil_scoped_release release;
+  return simulate_allocator(graph, checked_plan(graph, plan.record, OrderMode::kFree), config, most_steps);
+}
+
+void bind_peaks(nb::module_& m) {
+  const auto bytes = [](Bytes AllocatorPeaks::* which) {
+    return [which](const AllocatorPeaks& p) { return (p.*which).count(); };
+  };
+  nb::class_<AllocatorPeaks>(m, "AllocatorPeaks",
+                             "The most bytes that a plan takes of a device, its graph's inputs included.")
+      .def_prop_ro("requested", bytes(&AllocatorPeaks::requested),
+                   "As its values and workspaces ask for them.")
+      .def_prop_ro("allocated", bytes(&AllocatorPeaks::allocated), "In blocks that are in use.")
+      .def_prop_ro("reserved", bytes(&AllocatorPeaks::reserved),
+                   "Taken from the device, the cache included: what must fit.")
+      .def_ro("steps", &AllocatorPeaks::steps, "How often the plan was run, one run after the other.")
+      .def_ro("is_steady", &AllocatorPeaks::is_steady,
+              "The last run took nothing new: neither would another.")
+      .def(
+          "__eq__", [](const AllocatorPeaks& a, const AllocatorPeaks& b) { return a == b; },
+          nb::is_operator(), nb::sig("def __eq__(self, other: object, /) -> bool"))
+      .def("__hash__",
+           [](const AllocatorPeaks& p) {
+             return nb::hash(nb::make_tuple(p.requested.count(), p.allocated.count(), p.reserved.count(),
+                                            p.steps, p.is_steady));
+           })
+      .def("__repr__", [](const AllocatorPeaks& p) {
+        return "<remat.AllocatorPeaks: " + exact_bytes(p.allocated) + " allocated, " +
+               exact_bytes(p.reserved) + " reserved>";
+      });
+  m.def(
+      "simulate_allocator", simulated, nb::arg("graph"), nb::arg("plan"), nb::arg("allocator") = "cuda",
+      nb::kw_only(), nb::arg("most_steps") = 20,
+      "What PyTorch's caching allocator takes of a device without end while a plan runs again and again,\n"
+      "as a training step does, until a run takes nothing new. What is allocated when: docs/allocator.md.\n\n"
+      "Args:\n"
+      "    graph: what the plan is for.\n"
+      "    plan: its steps are checked first, in free order.\n"
+      "    allocator: as of :class:`CachingAllocator`.\n"
+      "    most_steps: how often it is run at the most.\n\n"
+      "Raises:\n"
+      "    PlanError: the plan breaks a rule.\n"
+      "    UsageError: an allocator or option that is not known, or less than one run.");
+}
+
 }  // namespace
 
 void bind_allocator(nb::module_& m) {
+  bind_peaks(m);
   nb::register_exception_translator([](const std::exception_ptr& error, void*) {
     try {
       std::rethrow_exception(error);

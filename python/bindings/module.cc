@@ -11,12 +11,12 @@ NB_MODULE(_core, m) {
   remat::python::bind_host(m);
   remat::python::bind_plan(m);
   remat::python::bind_effort(m);
+  remat::python::bind_allocator(m);
   remat::python::bind_planning(m);
   remat::python::bind_sweep(m);
   remat::python::bind_layout(m);
   remat::python::bind_report(m);
   remat::python::bind_files(m);
   remat::python::bind_devices(m);
-  remat::python::bind_allocator(m);
   remat::python::bind_hiremate(m);
 }

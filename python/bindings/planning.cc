@@ -9,6 +9,7 @@
 #include "remat/bounds.h"
 #include "remat/layout_io.h"
 #include "remat/report.h"
+#include "remat/reserved.h"
 
 namespace remat::python {
 namespace {
@@ -23,6 +24,7 @@ struct BoundResult {
   Bytes floor;
   std::optional<Bytes> smallest_known;  ///< once somebody asked
   std::optional<LayoutRecord> layout;   ///< of the plan, where the budget is on its arena
+  std::optional<AllocatorPeaks> peaks;  ///< of the plan, where the budget is on what is reserved
 
   bool within() const { return record && has_plan(result); }
 };
@@ -78,6 +80,26 @@ nb::object plan_on_arena(const Question& question, const std::string& planner, s
   } else {
     const PlanBuffers all = plan_buffers(graph, keep_all_plan(graph), alignment);
     outcome.smallest_known = all.resident + glance_layout(all.problem).arena;
+  }
+  return object;
+}
+
+/// A budget on what the allocator reserves: nothing is known of smaller ones but the least that was found.
+nb::object plan_on_reserved(const Question& question, const std::string& planner,
+                            const std::string& allocator, const Effort& effort, nb::handle progress) {
+  const AllocatorConfig config = parse_allocator(allocator);
+  ReservedPlan found;
+  nb::object object = plan_with(question, effort, progress, [&](const Problem& problem, Limits& limits) {
+    found = make_reserved_plan(problem, planner, effort.options, config, limits);
+    return found.result;
+  });
+  auto& outcome = nb::cast<BoundResult&>(object);
+  const Graph& graph = *question.problem.graph;
+  if (outcome.result.plan) {
+    outcome.peaks = found.peaks;
+    outcome.smallest_known = found.peaks.reserved;
+  } else {
+    outcome.smallest_known = simulate_allocator(graph, keep_all_plan(graph), config).reserved;
   }
   return object;
 }
@@ -182,6 +204,9 @@ void bind_outcome(nb::class_<BoundResult>& result) {
             return BoundLayout{*r.layout};
           },
           "Of `plan`, where the budget is on the arena; else None.")
+      .def_prop_ro(
+          "allocator_peaks", [](const BoundResult& r) { return r.within() ? r.peaks : std::nullopt; },
+          "What the allocator takes for `plan`, where the budget is on reserved bytes; else None.")
       .def_prop_ro("duration", if_within([](const BoundResult& r) { return r.result.cost.duration.count(); }),
                    "Of `plan`, in the graph's time unit, or None.")
       .def_prop_ro("overhead", if_within([](const BoundResult& r) { return overhead_of(r); }),
@@ -312,6 +337,13 @@ void bind_planning(nb::module_& m) {
       nb::arg("effort"), nb::arg("progress").none(),
       nb::sig("def plan_on_arena(question: Question, planner: str, alignment: int, effort: Effort, progress: "
               "collections.abc.Callable[[str, float, int | None, int | None, bool], object] | None"
+              ") -> PlanResult"),
+      "See remat.plan.");
+  m.def(
+      "plan_on_reserved", plan_on_reserved, nb::arg("question"), nb::arg("planner"), nb::arg("allocator"),
+      nb::arg("effort"), nb::arg("progress").none(),
+      nb::sig("def plan_on_reserved(question: Question, planner: str, allocator: str, effort: Effort, "
+              "progress: collections.abc.Callable[[str, float, int | None, int | None, bool], object] | None"
               ") -> PlanResult"),
       "See remat.plan.");
 }

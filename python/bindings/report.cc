@@ -41,8 +41,10 @@ ReportContent content_of(const Graph& graph, const Titled& plans, const Measured
 }
 
 BoundReport report(const Graph& graph, const Titled& plans, const std::vector<BoundSweep*>& sweeps,
-                   const std::string& format, const Measured& measured) {
+                   const std::string& format, const Measured& measured,
+                   const std::optional<std::string>& allocator) {
   ReportContent content = content_of(graph, plans, measured);
+  if (allocator) content.allocator = parse_allocator(*allocator);
   for (const BoundSweep* sweep : sweeps) {
     content.curves.push_back({sweep->planner, sweep->order, sweep->result});
   }
@@ -97,10 +99,10 @@ void bind_report(nb::module_& m) {
             .format(std::string(to_string(r.format)), r.content.size());
       });
   m.def("report", report, nb::arg("graph"), nb::arg("plans"), nb::arg("sweeps"), nb::arg("format"),
-        nb::arg("measured"),
+        nb::arg("measured"), nb::arg("allocator").none(),
         nb::sig("def report(graph: Graph, plans: collections.abc.Sequence[tuple[str, Plan]], sweeps: "
-                "collections.abc.Sequence[SweepResult], format: str, measured: dict[str, list[int]]) -> "
-                "Report"),
+                "collections.abc.Sequence[SweepResult], format: str, measured: dict[str, list[int]], "
+                "allocator: str | None) -> Report"),
         "See remat.report.");
   m.def("check_report", check, nb::arg("graph"), nb::arg("plans"), nb::arg("measured"),
         nb::sig("def check_report(graph: Graph, plans: collections.abc.Sequence[tuple[str, Plan]], measured: "

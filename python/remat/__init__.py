@@ -8,7 +8,8 @@ the only part that imports torch.
 - plans: `Plan`, `load_plan`, `check`, `simulate`; memory beside the device's that they copy to: `Host`
 - one arena for all buffers of a plan: `layout`, `check_layout`, `load_layout`, `Layout`, `LayoutBuffer`,
   `LayoutResult`; for buffers of anybody's own: `layout_buffers`
-- what requests take from a CUDA device: `CachingAllocator`
+- what plans and requests take of a CUDA device: `simulate_allocator`, which returns `AllocatorPeaks`, and
+  `CachingAllocator`
 - amounts of memory: `parse_bytes`, `format_bytes`
 - to see: `report`, which returns a `Report`
 - errors: `RematError`, and below it `GraphError`, `PlanError`, `UsageError`, `BudgetError`, `NoPlanError`,
@@ -21,6 +22,7 @@ from inspect import ismodule as _ismodule
 
 # Names that are imported as themselves are public. There is no `__all__`: help() would print all classes.
 from remat._core import (
+    AllocatorPeaks as AllocatorPeaks,
     CachingAllocator as CachingAllocator,
     Device as Device,
     Graph as Graph,
@@ -47,6 +49,7 @@ from remat._core import (
     parse_device as parse_device,
     planners as planners,
     simulate as simulate,
+    simulate_allocator as simulate_allocator,
 )
 from remat.errors import (
     BudgetError as BudgetError,

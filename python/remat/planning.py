@@ -64,8 +64,9 @@ def plan(
     objective: Literal["time", "peak"] = "time",
     host: Host | float | str | None = None,
     check: bool = False,
-    budget_on: Literal["peak", "arena"] = "peak",
+    budget_on: Literal["peak", "arena", "reserved"] = "peak",
     alignment: int = 64,
+    allocator: str = "cuda",
     **effort: Unpack[Effort],
 ) -> PlanResult:
     """Looks for the fastest plan whose peak is within the budget.
@@ -78,11 +79,14 @@ def plan(
         objective: ``"time"``: least duration within the budget; ``"peak"``: least peak, then least duration,
             which has to be within the budget if there is one.
         host: memory to copy values to and fetch them back from while ops run, or its bandwidth both ways
-            (``"25GB/s"``): a value is kept, computed again or fetched back. Not with an arena's budget.
+            (``"25GB/s"``): a value is kept, computed again or fetched back. Only with a budget on the peak.
         check: raise an error if no plan within the budget was found, instead of returning such a result.
         budget_on: ``"peak"``: live bytes are within the budget; ``"arena"``: what they need with a fixed
-            offset for each buffer is, and the result has that `layout`.
+            offset for each buffer is, and the result has that `layout`; ``"reserved"``: what PyTorch's
+            allocator takes from the device is (docs/allocator.md), and the result has `allocator_peaks`.
         alignment: for ``budget_on="arena"``: every offset is a multiple of it.
+        allocator: for ``budget_on="reserved"``: ``"cuda"``, ``"cuda-expandable"`` or ``"exact"``, with
+            options as of :class:`CachingAllocator`.
 
     Keyword Args:
         order: ``"fixed"`` (the default): first runs follow the graph's order; ``"free"``: any valid sequence.
@@ -106,19 +110,21 @@ def plan(
 
     Raises:
         BudgetError: a budget that is not a positive amount of bytes.
-        UsageError: an unknown planner or option, or a value that it cannot take.
+        UsageError: an unknown planner, allocator or option, or a value that it cannot take.
         InfeasibleError: only with `check`: proved that no plan fits.
         NoPlanError: only with `check`: nothing found within the limits.
     """
     question, limits, progress = asked("plan", graph, budget, effort, objective, host)
-    if budget_on == "arena" and host is not None:
-        raise UsageError("budget_on='arena' and a host do not go together")
-    if budget_on == "arena":
+    if budget_on in ("arena", "reserved") and host is not None:
+        raise UsageError(f"budget_on={budget_on!r} and a host do not go together")
+    if budget_on == "reserved":
+        result = _core.plan_on_reserved(question, planner, allocator, limits, progress)
+    elif budget_on == "arena":
         result = _core.plan_on_arena(question, planner, alignment, limits, progress)
     elif budget_on == "peak":
         result = _core.plan(question, planner, limits, progress)
     else:
-        raise UsageError(f"budget_on must be 'peak' or 'arena', not {budget_on!r}")
+        raise UsageError(f"budget_on must be 'peak', 'arena' or 'reserved', not {budget_on!r}")
     if check:
         result.raise_if_no_plan()
     return result

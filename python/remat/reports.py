@@ -30,6 +30,7 @@ def report(
     points: int = 12,
     planner: str = "auto",
     planners: Iterable[str] = (),
+    allocator: str | None = None,
     **effort: Unpack[Effort],
 ) -> Report:
     """Where memory goes at every step, what plans keep and compute again, how far from the possible they are.
@@ -49,14 +50,19 @@ def report(
         points: budgets of the curve that is made where no `sweeps` are given, 0 for none.
         planner: what makes it.
         planners: others to draw beside it.
+        allocator: also say what PyTorch's caching allocator takes for each plan: ``"cuda"`` and the like, as
+            of :class:`CachingAllocator`. Only of "html" and "json".
 
     The others are those of :func:`sweep`; without a limit a curve takes five seconds.
 
     Raises:
         PlanError: a plan that is not of this graph, breaks a rule or misstates its costs; one that was
             measured at another number of steps.
-        UsageError: more plans than the format takes, a result without a plan, an unknown format or planner.
+        UsageError: more plans than the format takes, a result without a plan, an unknown format, planner or
+            allocator.
     """
+    if allocator is not None and format not in ("html", "json"):
+        raise UsageError("an allocator goes with the formats html and json")
     titled = _titled(plans)
     known = [sweeps] if isinstance(sweeps, SweepResult) else list(sweeps)
     amounts = {str(title): [int(each) for each in column] for title, column in (measured or {}).items()}
@@ -69,7 +75,7 @@ def report(
         for name in (planner, *planners):
             question, limits, progress = asked("report", graph, None, effort)
             known.append(_core.sweep(question, points, name, limits, progress))
-    return _core.report(graph, titled, known, format, amounts)
+    return _core.report(graph, titled, known, format, amounts, allocator)
 
 
 def _titled(plans: Shown | Iterable[Shown] | Mapping[str, Shown]) -> list[tuple[str, Plan]]:

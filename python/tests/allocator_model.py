@@ -164,7 +164,7 @@ class Model:
             if start:
                 break
         if start is None:
-            device = 1 << 50 if self.capacity is None else self.capacity * 9 // 8
+            device = 1 << 56 if self.capacity is None else self.capacity * 9 // 8
             whole = -(-device // page) * page
             if whole < need:
                 return None

@@ -129,3 +129,111 @@ def test_calls_that_are_wrong() -> None:
     with pytest.raises(remat.UsageError, match="size: found 1.5 instead of an integer"):
         allocator.allocate(1.5)  # type: ignore[arg-type]
     allocator.free(allocator.allocate(0))
+
+
+@pytest.mark.parametrize("name", SETTINGS)
+def test_plans_take_what_the_description_says(name: str) -> None:
+    for seed in range(4):
+        draw = random.Random(seed)
+        sizes = [draw.choice([draw.randint(1, 3 * MIB), draw.randint(1, 40) * MIB // 2]) for _ in range(20)]
+        graph = chain_of(sizes)
+        plan = remat.plan(graph, "80%", work_limit=2000).plan or remat.plan(graph, work_limit=1000).plan
+        assert plan is not None
+        peaks = remat.simulate_allocator(graph, plan, name, most_steps=6)
+        model = Model(SETTINGS[name], None)
+        most = 0
+        for size in sizes[:1]:
+            model.allocate(size, 0)
+        lives = lives_of(len(sizes), [int(op) for op in plan.steps])
+        for _ in range(peaks.steps):
+            places: dict[int, Place] = {}
+            for step in range(len(plan.steps)):
+                for life, (value, first, _) in enumerate(lives):
+                    if first == step:
+                        places[life] = model.allocate(sizes[value], 0)
+                most = max(most, model.allocated())
+                for life, (_, _, last) in enumerate(lives):
+                    if last == step:
+                        model.free(places[life])
+        assert (peaks.allocated, peaks.reserved) == (most, model.most_reserved)
+
+
+def chain_of(sizes: list[int]) -> remat.Graph:
+    """Value 0 is the input; op i makes value i + 1 of value i, and reads value n - i too if it is there."""
+    count = len(sizes)
+    ops = []
+    for i in range(count - 1):
+        reads = {i, count - 1 - i} if count - 1 - i < i else {i}
+        ops.append(remat.Op(f"op{i}", 1, sorted(reads), [i + 1]))
+    return remat.Graph(sizes, ops, inputs=[0], outputs=[count - 1])
+
+
+def lives_of(count: int, steps: list[int]) -> list[tuple[int, int, int]]:
+    """(value, first, last step) of each instance of a chain: made, and read until it is made again or for the
+    last time."""
+    lives = []
+    for step, op in enumerate(steps):
+        value, last = op + 1, step
+        for later in range(step + 1, len(steps)):
+            reader = steps[later]
+            if reader == op:
+                break
+            if value in (reader, count - 1 - reader if count - 1 - reader < reader else reader):
+                last = later
+        if value == count - 1:
+            last = len(steps) - 1
+        lives.append((value, step, last))
+    return lives
+
+
+def test_a_budget_on_reserved_bytes_holds() -> None:
+    graph = chain_of([MIB] + [7 * MIB] * 24)
+    for allocator in ("cuda", "cuda-expandable", "exact"):
+        keep_all = remat.plan(graph, work_limit=1000, time_limit=None)
+        assert keep_all.plan is not None
+        assert keep_all.allocator_peaks is None
+        reserved = remat.simulate_allocator(graph, keep_all.plan, allocator).reserved
+        result = remat.plan(
+            graph,
+            reserved * 7 // 10,
+            budget_on="reserved",
+            allocator=allocator,
+            work_limit=200_000,
+            time_limit=None,
+            check=True,
+        )
+        assert result.plan is not None
+        assert result.allocator_peaks is not None
+        assert result.peak is not None
+        assert result.allocator_peaks == remat.simulate_allocator(graph, result.plan, allocator)
+        assert hash(result.allocator_peaks) == hash(remat.simulate_allocator(graph, result.plan, allocator))
+        assert result.peak <= result.allocator_peaks.allocated <= result.allocator_peaks.reserved
+        assert result.allocator_peaks.reserved <= reserved * 7 // 10
+        assert result.allocator_peaks.is_steady
+        assert result.smallest_known_budget() == result.allocator_peaks.reserved
+
+
+def test_a_budget_below_all_blocks_is_proved_impossible() -> None:
+    graph = chain_of([100] * 6)
+    result = remat.plan(graph, 1000, budget_on="reserved")
+    assert (result.status, result.plan, result.allocator_peaks) == ("infeasible", None, None)
+    assert result.smallest_known_budget() == 2 * MIB
+    with pytest.raises(remat.InfeasibleError, match="the smallest budget known to work is 2.00 MiB"):
+        result.raise_if_no_plan()
+
+
+def test_what_goes_with_a_budget_on_reserved_bytes() -> None:
+    graph = chain_of([100] * 4)
+    with pytest.raises(remat.UsageError, match="budget_on='reserved' and a host do not go together"):
+        remat.plan(graph, 1000, budget_on="reserved", host="1GB/s")
+    with pytest.raises(remat.UsageError, match="goes with objective time only"):
+        remat.plan(graph, 1000, budget_on="reserved", objective="peak")
+    with pytest.raises(remat.UsageError, match="allocator 'x' is not cuda"):
+        remat.plan(graph, 1000, budget_on="reserved", allocator="x")
+    plan = remat.plan(graph).plan
+    assert plan is not None
+    with pytest.raises(remat.UsageError, match="most_steps is 0"):
+        remat.simulate_allocator(graph, plan, most_steps=0)
+    peaks = remat.simulate_allocator(graph, plan)
+    assert repr(peaks).startswith("<remat.AllocatorPeaks: ")
+    assert peaks != remat.simulate_allocator(graph, plan, "exact")

@@ -99,6 +99,24 @@ def test_what_is_refused() -> None:
         remat.report(graph, colour="red")  # type: ignore[call-arg]
 
 
+def test_a_report_says_what_an_allocator_takes() -> None:
+    graph = chain(6, size=3 << 20)
+    plan = planned(graph, "60%").plan
+    assert plan is not None
+    plans = shown(graph, {"a": plan}, allocator="cuda")["plans"]
+    peaks = remat.simulate_allocator(graph, plan, "cuda")
+    assert plans[0]["allocator"] == {
+        "name": "cuda",
+        "allocated": peaks.allocated,
+        "reserved": peaks.reserved,
+    }
+    assert plans[1]["allocator"]["allocated"] >= graph.keep_all_peak
+    assert "allocator" not in shown(graph)["plans"][0]
+    for format, message in (("csv", "an allocator goes with the formats html and json"), ("json", "'x' is")):
+        with pytest.raises(remat.UsageError, match=message):
+            remat.report(graph, points=0, format=format, allocator="x")  # type: ignore[arg-type]
+
+
 def test_csv_has_a_row_for_each_step() -> None:
     graph = chain(12)
     plan = planned(graph).plan

@@ -17,7 +17,7 @@ using namespace allocator;
 constexpr Address kFirstAddress = Address{1} << 40;
 constexpr Address kLastAddress = kMaxCount;
 /// Of an expandable segment where the device has no end.
-constexpr Bytes kEndlessRange{Address{1} << 50};
+constexpr Bytes kEndlessRange{Address{1} << 56};
 
 Address end_of(Address begin, Bytes size) { return begin + size.count(); }
 

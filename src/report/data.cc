@@ -181,6 +181,12 @@ Json Writer::plan(const Shown& shown) const {
     for (Bytes bytes : saved_generator_states(graph_, shown.plan)) states.push_back(bytes.count());
     plan["generator_states"] = column(states);
   }
+  if (content_.allocator) {
+    const AllocatorPeaks peaks = simulate_allocator(graph_, shown.plan, *content_.allocator);
+    plan["allocator"] = {{"name", to_string(*content_.allocator)},
+                         {"allocated", peaks.allocated.count()},
+                         {"reserved", peaks.reserved.count()}};
+  }
   if (shown.host) add_host(plan, shown);
   if (!shown.measured.empty()) {
     Numbers measured;
