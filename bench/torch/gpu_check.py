@@ -33,7 +33,7 @@ import remat.torch
 import torch
 from remat_models.example import GPT, Config
 from remat_models.zoo import animal
-from subjects import Setting, Subject, copied
+from subjects import Setting, Subject, copied, distance
 from torch import nn
 from torch.nn import functional as F
 
@@ -229,6 +229,58 @@ def benchmark_mode(device: torch.device) -> Found:
     return Found("documented", f"first step {first} bytes, later {later}")
 
 
+def residual(device: torch.device) -> Found:
+    """A ResNet in fp32 beside eager mode, with cuDNN's batch norm there and without."""
+    z, setting = animal("resnet"), Setting("small", device.type)
+    model, inputs = setting.build(z)
+    found = {}
+    for enabled in (True, False):
+        with torch.backends.cudnn.flags(enabled=enabled):
+            expected = Subject(z, copied(model), inputs).state()
+            fitted = remat.torch.fit(copied(model), inputs, "75%", loss=z.loss, time_limit=1.0)
+            state = Subject(z, fitted, inputs).state()
+        found[enabled] = (state.differs(expected), distance(state, expected))
+        torch._dynamo.reset()
+    said = "; ".join(
+        f"{'with' if enabled else 'without'} cuDNN {differs or 'equal'}, at most {far:.1e}"
+        for enabled, (differs, far) in found.items()
+    )
+    good = not found[False][0] and found[True][1] < 1e-4
+    return Found.of("bits of eager mode without cuDNN, last bits with it", said, good)
+
+
+def whole_step(device: torch.device) -> Found:
+    """A step with its recomputation in one CUDA graph: the masks are drawn again as they were."""
+    cuda: Any = torch.cuda
+    model = GPT(Config(layers=2, width=128, heads=4, context=128)).to(device)
+    inputs = tuple(torch.randint(128, (4, 128), device=device) for _ in range(2))
+    expected = state_of(copy.deepcopy(model), inputs)
+    fitted = remat.torch.fit(model, inputs, "60%")
+    side = cuda.Stream()
+    side.wait_stream(cuda.current_stream())
+    with cuda.stream(side):
+        for _ in range(3):
+            fitted.zero_grad()
+            fitted(*inputs).backward()
+    cuda.current_stream().wait_stream(side)
+    fitted.zero_grad()
+    graph = cuda.CUDAGraph()
+    wanted = "masks of eager mode, or an error"
+    try:
+        with cuda.graph(graph):
+            loss = fitted(*inputs)
+            loss.backward()
+    except RuntimeError as error:
+        return Found(wanted, f"refused: {str(error).splitlines()[0]}")
+    torch.manual_seed(7)
+    graph.replay()
+    cuda.synchronize()
+    found = [loss.detach(), *(p.grad for p in fitted.parameters() if p.grad is not None)]
+    wrong = differences(found, expected[: len(found)])
+    again = fitted.remat.largest().recomputed_steps
+    return Found.of(wanted, f"{wrong} of {len(found)} differ, {again} steps run again", wrong == 0)
+
+
 def half(device: torch.device) -> Found:
     found = []
     for name in ("FLASH_ATTENTION", "EFFICIENT_ATTENTION", "MATH"):
@@ -284,7 +336,9 @@ CHECKS = {
     "durations": Check(durations, gpu=False, limit=120),
     "automatic": Check(automatic, both=True, limit=120),
     "cudnn.benchmark": Check(benchmark_mode),
+    "resnet": Check(residual),
     "bfloat16": Check(half),
+    "cuda graph": Check(whole_step),
     "costs": Check(costs_of_another, gpu=False),
     "histories": Check(histories, limit=120),
 }

@@ -84,15 +84,11 @@ class Subject:
         """Bytes at the peak of a step without existing gradients; of other things on the device, nothing."""
         self.model.zero_grad()
         values = list(self.inputs.values()) if isinstance(self.inputs, dict) else list(self.inputs)
-        own = [self.model, values]
-        if self.device.type == "cpu":
-            return remat.torch.measure_peak(self.step, resident=own)
-        self.step()  # libraries take their workspaces now
-        self.model.zero_grad()
-        gc.collect()
-        storages = {t.untyped_storage().data_ptr(): t.untyped_storage().nbytes() for t in _tensors(own)}
-        other = torch.cuda.memory_allocated(self.device) - sum(-(-n // 512) * 512 for n in storages.values())
-        return remat.torch.measure_peak(self.step, device=self.device) - other
+        if self.device.type != "cpu":
+            self.step()  # libraries take their workspaces now
+            self.model.zero_grad()
+            gc.collect()
+        return remat.torch.measure_peak(self.step, device=self.device, resident=[self.model, values])
 
     def state(self) -> State:
         """Loss, gradients and buffers after a step from a fixed seed, on the CPU."""
@@ -117,16 +113,12 @@ class Subject:
             start = time.process_time()
             self.step()
             return time.process_time() - start
-        torch.cuda.synchronize(self.device)
+        module: Any = torch.get_device_module(self.device)
+        module.synchronize(self.device)
         start = time.perf_counter()
         self.step()
-        torch.cuda.synchronize(self.device)
+        module.synchronize(self.device)
         return time.perf_counter() - start
-
-
-def _tensors(root: Any) -> list[torch.Tensor]:
-    model, values = root
-    return [*model.parameters(), *model.buffers(), *(v for v in values if isinstance(v, torch.Tensor))]
 
 
 def _equal(mine: list[torch.Tensor], theirs: list[torch.Tensor]) -> bool:

@@ -507,6 +507,11 @@ class Module:
     def get_per_process_memory_fraction(self, device: Any = None) -> float:
         return self.memory(device).fraction
 
+    def memory_stats_as_nested_dict(self, device: Any = None) -> dict[str, Any]:
+        memory = self.memory(device)
+        counted = {"current": memory.allocated, "peak": memory.peak}
+        return {"allocated_bytes": {"all": counted}}
+
     def memory_stats(self, device: Any = None) -> dict[str, int]:
         memory = self.memory(device)
         return {

@@ -397,3 +397,16 @@ def test_costs_of_one_device_hold_for_the_other(tmp_path: Path, monkeypatch: pyt
     assert fitted.remat.largest().distinct_ops == 0
     assert fitted(*inputs).device == OTHER
     assert sim.MEMORY[1].allocated > 0
+
+
+def test_what_libraries_take_is_counted_though_the_loss_is_looked_at_first(memory: sim.Memory) -> None:
+    runtime_of.cache_clear()
+    memory.handles.clear()  # as in a process that has computed nothing yet
+    gc.collect()
+    before = memory.allocated
+    model, inputs = on(HERE, nn.Sequential(nn.Linear(64, 64), nn.Tanh()), (torch.randn(64, 64),))
+    loss: Callable[[Any], torch.Tensor] = lambda y: (y @ y).square().mean()  # noqa: E731
+    fitted = fit(model, inputs, "100%", loss=loss)
+    measured = remat.torch.measure_peak(lambda: loss(fitted(*inputs)).backward())
+    assert len(memory.handles) == 2
+    assert fitted.remat.predicted_peak == measured - before

@@ -13,6 +13,7 @@ import torch
 from models import MLP, case
 from remat.torch.base.storages import live_storages
 from remat.torch.cost.files import read_costs
+from remat.torch.cost.profile import _indices, _spread
 from remat.torch.cost.roofline import byte_count, flop_count
 from torch import nn
 from torch._subclasses.fake_tensor import FakeTensorMode
@@ -44,6 +45,31 @@ def test_a_lookup_reads_the_rows_it_returns() -> None:
     node = traced(lambda w, i: torch.embedding(w, i), torch.zeros(1000, 4), torch.zeros(6, dtype=torch.long))
     assert flop_count(node) == 0
     assert byte_count(node) == 6 * 4 * 4 + 6 * 4 * 4 + 6 * 8
+
+
+def rows_read(fn, *args) -> int:
+    """How many different rows the op picks where it is measured, of a traced function's first op."""
+    node = traced(fn, *args)
+    return sum(len(_spread(index.meta["val"], rows).unique()) for index, rows in _indices(node))
+
+
+def test_an_op_that_looks_up_rows_is_measured_with_rows_from_everywhere() -> None:
+    weight, index = torch.zeros(1000, 4), torch.zeros(6, 100, dtype=torch.long)
+    assert rows_read(lambda w, i: torch.embedding(w, i), weight, index) > 400
+    backward = torch.ops.aten.embedding_dense_backward
+    assert rows_read(lambda g, i: backward(g, i, 1000, -1, False), torch.zeros(6, 100, 4), index) > 400
+    assert rows_read(lambda w, i: w.index_select(0, i), weight, index[0]) == 100
+    assert rows_read(lambda w, i: w.gather(1, i), weight, index[:, :4]) == 4
+    assert rows_read(lambda w, i: torch.ops.aten.index(w, [None, i]), weight, index[0].int()) == 4
+    # A mask, and one index that is seen many times.
+    mask = torch.zeros(1000, dtype=torch.bool)
+    assert rows_read(lambda w, m: torch.ops.aten.index_put(w, [m], torch.zeros(())), weight, mask) == 0
+    assert (
+        rows_read(lambda w, i: torch.embedding(w, i), weight, torch.zeros((), dtype=torch.long).expand(9))
+        == 1
+    )
+    model, inputs = case("gpt").build()
+    assert remat.torch.capture(model, inputs).durations.min() >= 0
 
 
 def test_a_causal_attention_forms_half_of_the_weights() -> None:

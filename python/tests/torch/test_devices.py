@@ -136,6 +136,18 @@ def test_the_cpu_counts_nothing_and_an_accelerator_what_its_module_says(module: 
     assert other is runtime_of(OTHER)
 
 
+def test_counters_are_read_without_the_rest_of_the_statistics(module: Module) -> None:
+    counted = {"current": 7, "peak": 9}
+    statistics: dict[str, Any] = {}
+    module.memory_stats_as_nested_dict = lambda device: statistics  # type: ignore[attr-defined]
+    assert (runtime_of(OTHER).allocated(), runtime_of(OTHER).highest()) == (100, 300)  # not initialized
+    statistics["allocated_bytes"] = {"all": counted, "small_pool": {"current": 1, "peak": 1}}
+    assert (runtime_of(OTHER).allocated(), runtime_of(OTHER).highest()) == (7, 9)
+    # PyTorch has it for these.
+    for known in (torch.cuda, torch.xpu):
+        assert known.memory_stats_as_nested_dict() == {}
+
+
 def test_calls_are_timed_by_events_of_their_own_device(module: Module) -> None:
     ran = []
     assert runtime_of(OTHER).time(lambda: ran.append(1)) == 1_000_000

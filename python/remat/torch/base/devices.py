@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache
@@ -124,10 +124,22 @@ class AcceleratorRuntime(DeviceRuntime):
         self._by_libraries: int | None = None
 
     def allocated(self) -> int:
-        return int(self.module.memory_allocated(self.device))
+        counted = self._counters()
+        return int(counted["current"]) if counted else int(self.module.memory_allocated(self.device))
 
     def highest(self) -> int:
-        return int(self.module.max_memory_allocated(self.device))
+        counted = self._counters()
+        return int(counted["peak"]) if counted else int(self.module.max_memory_allocated(self.device))
+
+    def _counters(self) -> Mapping[str, int]:
+        """Of bytes, as the allocator gives them: the module's other calls flatten and sort all of its
+        statistics first, three times a step. Empty where there are none, or not yet.
+        """
+        nested = getattr(self.module, "memory_stats_as_nested_dict", None)
+        found: Mapping[str, int] = (
+            nested(self.device).get("allocated_bytes", {}).get("all", {}) if nested else {}
+        )
+        return found
 
     def reset_highest(self) -> None:
         self.module.reset_peak_memory_stats(self.device)

@@ -38,6 +38,10 @@ _CACHE_BYTES = 8 << 20
 _DIFFERENT = 1 << 16
 
 
+# Multiplied with its number this spreads an index over all rows, and neighbours far apart.
+_SPREAD = 2_654_435_761
+
+
 # Times an op, given what runs it once and says how long that took, and how long runs before took.
 _Timing = Callable[[Callable[[], int], Sequence[int]], int]
 
@@ -90,6 +94,8 @@ def _call_alone(node: fx.Node) -> tuple[Callable[[], Any], torch.device]:
 
     for seed in _on_the_host(node):
         made[seed] = torch.zeros((), dtype=torch.int64)
+    for index, rows in _indices(node):
+        made[index] = _spread(index.meta["val"], rows)
     if takes_gradient(node):
         gradient, parameter = map(argument, touched(node))
         return end_of(node).alone(gradient, parameter), parameter.device
@@ -109,6 +115,50 @@ def _on_the_host(node: fx.Node) -> list[fx.Node]:
     named = zip(schema(node.target).arguments, node.args, strict=False)
     found = [given for described, given in named if described.name in ("philox_seed", "philox_offset")]
     return [given for given in found if isinstance(given, fx.Node)]
+
+
+def _indices(node: fx.Node) -> list[tuple[fx.Node, int]]:
+    """Arguments that pick rows, each with the number of rows to pick from. An op that picks one row over and
+    over takes another time than in a step, on a GPU much more where it adds to rows.
+    """
+    if not isinstance(node.target, OpOverload):
+        return []
+    described = schema(node.target)
+    given = dict(zip((a.name for a in described.arguments), node.args, strict=False)) | dict(node.kwargs)
+    name, found = described.name, []
+    if name == "aten::embedding":
+        found = [(given["indices"], _shape(given["weight"])[0])]
+    elif name == "aten::embedding_dense_backward":
+        found = [(given["indices"], given["num_weights"])]
+    elif name in ("aten::index_select", "aten::gather", "aten::scatter_add"):
+        shape = _shape(given["self"])
+        found = [(given["index"], shape[given["dim"]] if shape else 1)]
+    elif name in ("aten::index", "aten::index_put", "aten::_unsafe_index", "aten::_unsafe_index_put"):
+        found = list(zip(given["indices"], _shape(given["self"]), strict=False))
+    integers = [(index, rows) for index, rows in found if isinstance(index, fx.Node) and _is_integer(index)]
+    # A mask stands for several dimensions.
+    return integers if len(integers) == sum(index is not None for index, _ in found) else []
+
+
+def _shape(node: fx.Node) -> torch.Size:
+    shape: torch.Size = node.meta["val"].shape
+    return shape
+
+
+def _is_integer(node: fx.Node) -> bool:
+    return node.meta["val"].dtype in (torch.int64, torch.int32)
+
+
+def _spread(val: torch.Tensor, rows: int) -> torch.Tensor:
+    """Indices like a traced tensor: all over the rows, the same each time."""
+    indices = _stand_in(val)
+    numbers = torch.arange(indices.numel(), device=val.device).mul_(_SPREAD).remainder_(max(1, rows))
+    return indices.copy_(numbers.view(val.shape)) if _is_dense(val) else indices
+
+
+def _is_dense(val: torch.Tensor) -> bool:
+    """Does each element have a place to itself?"""
+    return val.numel() * val.element_size() <= val.untyped_storage().nbytes() and 0 not in val.stride()
 
 
 def run_alone(node: fx.Node) -> Any:
@@ -148,8 +198,8 @@ def measure_op(node: fx.Node, stopwatch: Stopwatch) -> Cost:
 
 
 def _stand_in(val: Any) -> Any:
-    """A real tensor like a traced one: small positive numbers, zeros for integers (valid as any index), all
-    true.
+    """A real tensor like a traced one: small positive numbers, zeros for integers (valid as any index, but
+    see `_indices`), all true.
     """
     if not isinstance(val, torch.Tensor):
         return val

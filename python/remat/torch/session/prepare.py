@@ -15,7 +15,7 @@ import remat
 from ..base.allocator import trace_allocations
 from ..base.devices import runtime_of
 from ..base.errors import UnsupportedModelError
-from ..base.nodes import storage_bytes
+from ..base.nodes import dense_bytes, storage_bytes
 from ..base.private import is_view
 from ..base.units import exact_bytes
 from ..run.outputs import Gradient
@@ -149,6 +149,9 @@ class Preparation:
         """Tell the session which outputs the loss depends on, and how much memory it takes."""
         if self.loss is None:
             return
+        device = self._device()
+        if device.type != "meta":
+            runtime_of(device).taken_by_libraries()  # after the model's first products nobody can tell
         with self._untouched():
             with self.session.probing():
                 outputs = call_with(self.fitted, self.sample_inputs)
@@ -191,7 +194,7 @@ def _measured_loss(loss: Loss, outputs: Any, inputs: Any) -> tuple[int, int, dic
 
     top = _rise_of(run, [t.device for t in leaves])
     # The caller holds the loss (whose storage can be larger than it), and autograd its gradient.
-    held = storage_bytes(values[0]) + values[0].nbytes
+    held = storage_bytes(values[0]) + dense_bytes(values[0])
     gradients = sum(storage_bytes(t.grad) for t in leaves if t.grad is not None)
     gradient_of = {
         key: Gradient(leaf.grad is not None, strides.get(key))
