@@ -294,6 +294,7 @@ def _kernel(op: Any, *args: Any, **kwargs: Any) -> Any:
     here = [(t, on_the_host(t)) for t in given if _is_here(t)]
     hosts = {id(t): host for t, host in here}
     args, kwargs = tree_map(lambda t: hosts.get(id(t), t) if _is_here(t) else t, (args, kwargs))
+    args = [_as_described(a, given) for a, given in zip(op._schema.arguments, args, strict=False)]
     if "device" in kwargs:
         kwargs["device"] = torch.device("cpu")
     if "generator" in {a.name for a in op._schema.arguments} and kwargs.get("generator") is None:
@@ -306,6 +307,12 @@ def _kernel(op: Any, *args: Any, **kwargs: Any) -> Any:
         if host.shape != tensor.shape:
             _resize(tensor, host)
     return made
+
+
+def _as_described(argument: Any, given: Any) -> Any:
+    """A number that PyTorch wrapped in a tensor comes here without it."""
+    is_number = isinstance(given, (int, float))
+    return torch.tensor(given) if is_number and str(argument.type) == "Tensor" else given
 
 
 def _returned(result: Any, back: dict[int, torch.Tensor], index: int) -> Any:

@@ -63,7 +63,7 @@ def conv_net() -> tuple[nn.Module, Inputs]:
 
 
 def fit(model: nn.Module, inputs: Any, budget: int | str, **options: Any) -> Any:
-    return remat.torch.fit(model, inputs, budget, **{"time_limit": 0.5, **options})
+    return remat.torch.fit(model, inputs, budget, **{"time_limit": 0.3, **options})
 
 
 def state_after(model: nn.Module, inputs: Inputs, steps: int = 1) -> list[torch.Tensor]:
@@ -160,8 +160,7 @@ def test_steps_are_those_of_eager_mode_within_the_budget(budget: str) -> None:
         assert bool(part.existing_gradients) == (grad == "adds")
         measured = remat.torch.measure_peak(step_of(fitted, inputs), device=HERE) - before
         assert part.predicted_peak <= part.budget
-        # States of generators are 16 bytes each, on the host.
-        assert 0 <= part.predicted_peak - measured < sim.BLOCK
+        assert part.predicted_peak == measured
         assert part.recomputed_steps > 0 or budget == "100%"
         assert part.exceeded == 0
 
@@ -242,7 +241,7 @@ def test_recorded_memory_is_the_prediction_step_by_step() -> None:
     model, inputs = gpt()
     fitted = fit(model, inputs, "70%")
     recording = remat.torch.record(step_of(fitted, inputs), device=HERE)
-    assert abs(recording.excess) < sim.BLOCK
+    assert recording.excess <= 0
     assert recording.measured_peak == remat.torch.measure_peak(step_of(fitted, inputs), device=HERE)
 
 
@@ -268,7 +267,7 @@ def test_verification_counts_the_copies_that_it_trains_and_nothing_else() -> Non
     found = remat.torch.verify(model, inputs, "70%", time_limit=0.3)
     assert found.equal
     assert found.within
-    assert found.predicted_peak - sim.BLOCK < found.measured_peak <= found.predicted_peak
+    assert found.measured_peak == found.predicted_peak
     del held
 
 
@@ -282,7 +281,7 @@ def test_peaks_of_what_is_resident_are_those_of_the_prediction() -> None:
     optimizer.zero_grad()
     resident = [fitted, inputs, optimizer]
     measured = remat.torch.measure_peak(step_of(fitted, inputs), resident=resident)
-    assert 0 <= fitted.remat.predicted_peak - measured < 2 * sim.BLOCK
+    assert fitted.remat.predicted_peak == measured
     assert remat.torch.measure_peak(step_of(fitted, inputs)) > measured + held.nbytes
     fitted.zero_grad()
     recorded = remat.torch.record(step_of(fitted, inputs), resident=resident, warmup=0)
