@@ -1,55 +1,16 @@
 // remat bench: hands over to the Python package, which drives this command line and draws with matplotlib.
-#include <unistd.h>
-
-#include <cerrno>
-#include <csignal>
-#include <cstdlib>
-#include <cstring>
+#include <CLI/CLI.hpp>
 
 #include "commands.h"
-#include "common.h"
-#include "remat/error.h"
+#include "python.h"
 
 namespace remat::cli {
-namespace {
-
-/// The Python that the package started this program from, else the one it was built for, if it is on this
-/// machine, else the first.
-std::string python() {
-  const char* given = std::getenv("REMAT_PYTHON");
-#ifdef REMAT_PYTHON_EXECUTABLE
-  if (given == nullptr && access(REMAT_PYTHON_EXECUTABLE, X_OK) == 0) return REMAT_PYTHON_EXECUTABLE;
-#endif
-  return given == nullptr ? "python3" : given;
-}
-
-/// Only returns by throwing.
-int run_bench(const std::vector<std::string>& arguments) {
-  const std::string interpreter = python();
-  std::vector<std::string> words{interpreter, "-m", "remat.bench"};
-  words.insert(words.end(), arguments.begin(), arguments.end());
-  std::vector<char*> argv;
-  for (std::string& word : words) argv.push_back(word.data());
-  argv.push_back(nullptr);
-  // Python drops a Ctrl-C that comes while it starts; the package unblocks it when it can answer.
-  sigset_t ctrl_c;
-  sigemptyset(&ctrl_c);
-  sigaddset(&ctrl_c, SIGINT);
-  sigprocmask(SIG_BLOCK, &ctrl_c, nullptr);
-  execvp(interpreter.c_str(), argv.data());
-  const int error = errno;
-  sigprocmask(SIG_UNBLOCK, &ctrl_c, nullptr);
-  throw InputError("bench needs the Python package ('make build' or 'pip install .'), and " + interpreter +
-                   " cannot be run: " + std::strerror(error));
-}
-
-}  // namespace
 
 void add_bench(CLI::App& app, Action& action) {
   CLI::App* sub = app.add_subcommand("bench", "measure the tables and figures of four papers (Python)");
   sub->set_help_flag();  // the package explains itself
   sub->prefix_command();
-  sub->callback([sub, &action] { action = [sub] { return run_bench(sub->remaining()); }; });
+  sub->callback([sub, &action] { action = [sub] { return run_python("bench", sub->remaining()); }; });
 }
 
 }  // namespace remat::cli

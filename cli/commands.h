@@ -24,5 +24,6 @@ void add_planners(CLI::App& app, Action& action);
 void add_report(CLI::App& app, Action& action);
 void add_partition(CLI::App& app, Action& action);
 void add_bench(CLI::App& app, Action& action);
+void add_replay(CLI::App& app, Action& action);
 
 }  // namespace remat::cli

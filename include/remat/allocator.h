@@ -76,8 +76,11 @@ class CachingAllocator {
   explicit CachingAllocator(const AllocatorConfig& config = {}, std::optional<Bytes> capacity = std::nullopt);
 
   /// Where the block is, or nothing where there is no room even with all cached memory given back. No bytes
-  /// are at 0 and take nothing. Throws UsageError for a size outside [0, 2^62).
-  std::optional<Address> allocate(Bytes size, std::int64_t stream = 0);
+  /// are at 0 and take nothing. Where a segment is new and not expandable it begins at `segment`, if that is
+  /// given and free: addresses decide between blocks of equal size. Throws UsageError for a size outside
+  /// [0, 2^62).
+  std::optional<Address> allocate(Bytes size, std::int64_t stream = 0,
+                                  std::optional<Address> segment = std::nullopt);
   /// Gives a block back to the cache; 0 is nothing. Throws UsageError where no block in use begins there.
   void free(Address address);
   /// Gives the device back what no block in use shares a segment (or a mapped page) with.
@@ -117,6 +120,7 @@ class CachingAllocator {
     Bytes asked, size;
     std::int64_t stream;
     bool is_small;
+    std::optional<Address> segment;
   };
 
   Pool& pool(bool is_small) { return is_small ? small_ : large_; }
@@ -125,7 +129,7 @@ class CachingAllocator {
   std::optional<At> before(At block);
   std::optional<At> after(At block);
   bool has_room(Bytes more) const;
-  std::optional<Address> new_addresses(Bytes size);
+  std::optional<Address> new_addresses(Bytes size, std::optional<Address> wanted);
   At begin_segment(Address address, Bytes size, const Request& request, bool is_mapped);
   void end_segment(At block);
 

@@ -15,7 +15,8 @@ struct ReservedPlan {
   AllocatorPeaks peaks;  ///< of the plan, if there is one
   int plans = 0;         ///< how many were run through the allocator
 
-  Bytes footprint() const { return peaks.reserved; }
+  /// What is reserved once nothing new is; without end where that never happens.
+  Bytes footprint() const { return peaks.is_steady ? peaks.reserved : kNoBudget; }
 };
 
 /// Plans with sizes rounded up as the allocator does, and runs the plan through it. Where it reserves more

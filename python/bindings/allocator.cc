@@ -19,9 +19,10 @@ CachingAllocator made(const std::string& allocator, nb::handle capacity) {
   return CachingAllocator(parse_allocator(allocator), parse_budget_object(capacity, Bytes(), Bytes()));
 }
 
-Address allocate(CachingAllocator& allocator, nb::handle size, std::int64_t stream) {
+Address allocate(CachingAllocator& allocator, nb::handle size, std::int64_t stream,
+                 std::optional<Address> segment) {
   const Bytes bytes(with_fault<UsageError>([&] { return to_integer(size, "size"); }));
-  if (const auto address = allocator.allocate(bytes, stream)) return *address;
+  if (const auto address = allocator.allocate(bytes, stream, segment)) return *address;
   const AllocatorStats& now = allocator.stats();
   throw OutOfMemory("out of memory: " + exact_bytes(bytes) + " of a capacity of " +
                     exact_bytes(allocator.capacity().value_or(Bytes(kMaxCount))) + ", of which " +
@@ -118,10 +119,13 @@ void bind_allocator(nb::module_& m) {
           nb::sig("def __init__(self, allocator: str = \"cuda\", capacity: int | str | None = None) -> None"))
       .def(
           "allocate", allocate, nb::arg("size"), nb::arg("stream") = 0,
-          nb::sig("def allocate(self, size: int, stream: int = 0) -> int"),
+          nb::arg("segment").none() = nb::none(),
+          nb::sig("def allocate(self, size: int, stream: int = 0, segment: int | None = None) -> int"),
           "The address of a new block for `size` bytes; 0 for none. Blocks that were freed serve only their\n"
-          "own stream. Raises MemoryError where the device has no room, even with all cached memory given\n"
-          "back.")
+          "own stream. Where a segment is new and not expandable it begins at the address `segment`, if "
+          "that\n"
+          "is given and free: addresses decide between blocks of equal size. Raises MemoryError where the\n"
+          "device has no room, even with all cached memory given back.")
       .def("free", &CachingAllocator::free, nb::arg("address"),
            "Gives a block back to the cache, at once. Raises UsageError where none in use begins there.")
       .def("empty_cache", &CachingAllocator::empty_cache,
@@ -131,6 +135,11 @@ void bind_allocator(nb::module_& m) {
           "size_of",
           [](const CachingAllocator& a, Address address) { return a.block_at(address).size.count(); },
           nb::arg("address"), "The size of the block in use that begins there. Raises UsageError.")
+      .def(
+          "segment_of",
+          [](const CachingAllocator& a, Address address) { return a.block_at(address).segment; },
+          nb::arg("address"),
+          "Where the segment of the block in use that begins there begins. Raises UsageError.")
       .def(
           "blocks",
           [](const CachingAllocator& a) {

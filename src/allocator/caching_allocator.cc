@@ -14,7 +14,7 @@ namespace {
 
 using namespace allocator;
 
-constexpr Address kFirstAddress = Address{1} << 40;
+constexpr Address kFirstAddress = Address{1} << 48;  // above those that devices have
 constexpr Address kLastAddress = kMaxCount;
 /// Of an expandable segment where the device has no end.
 constexpr Bytes kEndlessRange{Address{1} << 56};
@@ -30,13 +30,14 @@ CachingAllocator::CachingAllocator(const AllocatorConfig& config, std::optional<
   }
 }
 
-std::optional<Address> CachingAllocator::allocate(Bytes size, std::int64_t stream) {
+std::optional<Address> CachingAllocator::allocate(Bytes size, std::int64_t stream,
+                                                  std::optional<Address> segment) {
   if (size < Bytes() || size.count() >= kMaxCount) {
     throw UsageError("size " + std::to_string(size.count()) + " is outside [0, 2^62)");
   }
   if (size == Bytes()) return 0;
   const Bytes rounded = rounded_request(config_, size);
-  const Request request{size, rounded, stream, rounded <= kMostSmall};
+  const Request request{size, rounded, stream, rounded <= kMostSmall, segment};
   std::optional<At> block = take_cached(request);
   if (!block) block = take_new(request);
   if (!block && release_oversize(request)) block = take_new(request);
@@ -120,8 +121,15 @@ bool CachingAllocator::has_room(Bytes more) const {
   return !capacity_ || more <= *capacity_ - stats_.reserved;
 }
 
-/// Segments begin at multiples of 2 MiB.
-std::optional<Address> CachingAllocator::new_addresses(Bytes size) {
+/// Segments begin at multiples of 2 MiB, or where they are wanted if nothing is there.
+std::optional<Address> CachingAllocator::new_addresses(Bytes size, std::optional<Address> wanted) {
+  if (wanted && *wanted > 0 && *wanted < kFirstAddress - size.count()) {
+    const auto next = blocks_.lower_bound(*wanted);
+    const bool ends_before = next == blocks_.end() || end_of(*wanted, size) <= next->first;
+    const bool begins_behind =
+        next == blocks_.begin() || end_of(std::prev(next)->first, std::prev(next)->second.size) <= *wanted;
+    if (ends_before && begins_behind) return wanted;
+  }
   const Bytes room = round_up(size, kSmallSegment);
   if (room.count() > kLastAddress - next_) return std::nullopt;
   const Address begin = next_;
@@ -230,7 +238,7 @@ std::optional<CachingAllocator::At> CachingAllocator::take_new_segment(const Req
                      : request.size < kLeastLarge ? config_.large_segment
                                                   : round_up(request.size, kLargeMultiple);
   if (!has_room(size)) return std::nullopt;
-  const auto address = new_addresses(size);
+  const auto address = new_addresses(size, request.segment);
   if (!address) return std::nullopt;
   return begin_segment(*address, size, request, true);
 }
@@ -266,7 +274,7 @@ std::optional<CachingAllocator::At> CachingAllocator::find_range(const Request& 
   const Bytes range = capacity_ ? *capacity_ + Bytes(capacity_->count() / 8) : kEndlessRange;
   const Bytes size = round_up(range, page(request.is_small));
   if (size < request.size) return std::nullopt;
-  const auto address = new_addresses(size);
+  const auto address = new_addresses(size, std::nullopt);
   if (!address) return std::nullopt;
   const At block = begin_segment(*address, size, request, false);
   insert_free(block);

@@ -57,8 +57,11 @@ class FootprintSearch {
     for (const Plan& start : problem.starts) store_.add(rounded_, problem.order, start);
   }
 
+  /// What no footprint is below, beside the bounds of live bytes; asked before anything is planned.
+  void set_bound(const PeakBound& bound) { bound_ = bound; }
+
   Found run() {
-    first_ = plan(problem_->budget, kFirstShare);
+    first_ = bound_.peak > problem_->budget ? refused() : plan(problem_->budget, kFirstShare);
     if (!has_plan(first_)) {
       keep_closest();
     } else if (consider(first_) <= problem_->budget) {
@@ -71,6 +74,16 @@ class FootprintSearch {
   }
 
  private:
+  PlanResult refused() const {
+    PlanResult result;
+    result.status = Status::kInfeasible;
+    result.planner = planner_;
+    result.order = problem_->order;
+    result.peak_bound = bound_;
+    result.duration_bound = {"base", problem_->graph->base_duration};
+    return result;
+  }
+
   /// Plans for these live bytes, sizes rounded up. It goes on from what was found before.
   PlanResult plan(Bytes live, double share) {
     Problem problem = *problem_;
@@ -173,6 +186,7 @@ class FootprintSearch {
   std::function<Found(const PlanResult&, Limits&)> measure_;
   Limits* limits_;
   Limits clock_;
+  PeakBound bound_;
   PlanStore store_;
   PlanResult first_;  ///< for the budget itself
   Found best_;

@@ -133,6 +133,49 @@ TEST(ReservedPlan, IsWithinItsBudgetOrSaysWhatIsProved) {
   EXPECT_GT(infeasible, 20);
 }
 
+/// What random plans reserve is never called impossible, and the pools prove more than live bytes do.
+TEST(ReservedPlan, IsCalledImpossibleOnlyWhereEachPoolsBoundSaysSo) {
+  Random random(43);
+  int by_pools = 0;
+  for (int round = 0; round < 60; ++round) {
+    Graph graph = scaled(testing::random_graph(random), 1 + round % 3 * kMiB / 2);
+    for (ValueId value : graph.values()) {
+      if (random.chance(0.5)) graph.bytes[value] = Bytes(graph.bytes[value].count() / 8);
+    }
+    graph.resident = Bytes();
+    for (ValueId input : graph.graph_inputs) graph.resident += graph.bytes[input];
+    const AllocatorConfig allocator = parse_allocator(round % 2 == 0   ? "cuda"
+                                                      : round % 4 == 1 ? "cuda-expandable"
+                                                                       : "cuda:large_segment_size_mb:15");
+    Bytes least = simulate_allocator(graph, keep_all_plan(graph), allocator).reserved;
+    for (int k = 0; k < 20; ++k) {
+      const Plan plan = testing::random_plan(graph, random, 6);
+      least = std::min(least, simulate_allocator(graph, plan, allocator).reserved);
+    }
+    if (least <= Bytes(1)) continue;
+    Limits limits;
+    limits.set_work(20'000);
+    Problem problem{&graph, least};
+    EXPECT_NE(make_reserved_plan(problem, "auto", {}, allocator, limits).result.status, Status::kInfeasible);
+    problem.budget = best_peak_bound(graph, OrderMode::kFixed).peak + Bytes(1);
+    const ReservedPlan tight = make_reserved_plan(problem, "auto", {}, allocator, limits);
+    if (tight.result.status != Status::kInfeasible || tight.result.peak_bound.argument != "pools") continue;
+    ++by_pools;
+    EXPECT_LE(tight.result.peak_bound.peak, least);
+    EXPECT_GT(tight.result.peak_bound.peak, problem.budget);
+  }
+  EXPECT_GT(by_pools, 10);
+}
+
+TEST(ReservedPlan, IsNoPlanWhereEveryStepTakesMore) {
+  const Graph graph = testing::training_chain(1, 5 * kMiB);
+  Limits limits;
+  limits.set_work(20'000);
+  const Problem problem{&graph, Bytes(kMiB * 1000)};
+  const AllocatorConfig allocator = parse_allocator("cuda:max_split_size_mb:20");
+  EXPECT_EQ(make_reserved_plan(problem, "auto", {}, allocator, limits).result.status, Status::kUnknown);
+}
+
 TEST(ReservedPlan, RefusesWhatItCannotDo) {
   const Graph graph = testing::training_chain(3);
   Limits limits;
