@@ -68,16 +68,10 @@ void bind_peaks(nb::module_& m) {
   m.def(
       "simulate_allocator", simulated, nb::arg("graph"), nb::arg("plan"), nb::arg("allocator") = "cuda",
       nb::kw_only(), nb::arg("most_steps") = 20,
-      "What PyTorch's caching allocator takes of a device without end while a plan runs again and again,\n"
-      "as a training step does, until a run takes nothing new. What is allocated when: docs/allocator.md.\n\n"
-      "Args:\n"
-      "    graph: what the plan is for.\n"
-      "    plan: its steps are checked first, in free order.\n"
-      "    allocator: as of :class:`CachingAllocator`.\n"
-      "    most_steps: how often it is run at the most.\n\n"
-      "Raises:\n"
-      "    PlanError: the plan breaks a rule.\n"
-      "    UsageError: an allocator or option that is not known, or less than one run.");
+      "What PyTorch's caching allocator (as of :class:`CachingAllocator`) takes of a device without end "
+      "while\n"
+      "a plan runs again and again, as a training step does, until a run takes nothing new, or `most_steps`\n"
+      "times: docs/allocator.md. Raises PlanError for a broken rule, UsageError for an unknown allocator.");
 }
 
 }  // namespace

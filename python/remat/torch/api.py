@@ -65,6 +65,8 @@ def fit(
         optimizer: its state is taken from the budget, whether it exists already or not. Most users want it.
         step: "backward": the optimizer steps inside the backward, and no gradient outlives its step.
         reserve: bytes of the budget for what else is on the device.
+        budget_on: "reserved": what PyTorch's allocator takes from the device is within the budget, not only
+            what is in use: fragmentation counts.
         margin: what budget="auto" leaves free, "5%" by default.
         accumulate: whether gradients exist already when a step starts; otherwise each call is looked at.
         outputs: "held" or "dropped" during the backward; otherwise the first step is looked at.

@@ -124,6 +124,8 @@ def _swept(captured: CapturedStep, points: int, seconds: float, progress: Progre
     settled, graph = captured.settled(), captured.graph
     if settled.host is not None:
         raise remat.UsageError("sweep: host= is not swept yet; fit and report take it")
+    if settled.budget_on != "peak":
+        raise remat.UsageError('sweep: the rows are by peaks: budget_on="reserved" is for fit')
     effort: Effort = {**settled.effort(), "time_limit": seconds, "progress": progress.better_plan}
     found = remat.sweep(graph, points, settled.planner, **effort)
     reserve = settled.size("reserve")

@@ -19,7 +19,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any
+from typing import Any, NoReturn
 
 import torch
 from torch._C import DispatchKey
@@ -56,26 +56,30 @@ class Memory:
     failures: int = 0
     handles: dict[int, Any] = field(default_factory=dict)
 
-    def take(self, nbytes: int) -> None:
-        """Raises torch.OutOfMemoryError."""
+    def take(self, nbytes: int) -> int:
+        """What to give back. Raises torch.OutOfMemoryError."""
         block, most = _whole(nbytes), int(self.capacity * self.fraction)
         if self.allocated + block > most:
             self.retries += 1
             self.release()
-            self.failures += 1
-            raise torch.OutOfMemoryError(
-                f"{NAME} out of memory. Tried to allocate {nbytes} bytes. {NAME}:{self.index} has a capacity "
-                f"of {most} bytes, of which {most - self.allocated} are free."
-            )
+            self.refuse(nbytes, most)
         self.allocated += block
         self.requested += nbytes
         self.reserved = max(self.reserved, self.allocated)
         self.peak = max(self.peak, self.allocated)
         self.requested_peak = max(self.requested_peak, self.requested)
+        return nbytes
 
-    def give(self, nbytes: int) -> None:
-        self.allocated -= _whole(nbytes)
-        self.requested -= nbytes
+    def refuse(self, nbytes: int, most: int) -> NoReturn:
+        self.failures += 1
+        raise torch.OutOfMemoryError(
+            f"{NAME} out of memory. Tried to allocate {nbytes} bytes. {NAME}:{self.index} has a capacity "
+            f"of {most} bytes, of which {most - self.allocated} are free."
+        )
+
+    def give(self, taken: int) -> None:
+        self.allocated -= _whole(taken)
+        self.requested -= taken
 
     def release(self) -> None:
         self.reserved = self.allocated
@@ -127,10 +131,12 @@ _DESCRIBED: list[_Managed] = []  # without owners: PyTorch looks into one after 
 
 @dataclass
 class _Block:
-    """bytes: of the CPU, as many as the device's block has. dies: calls back with the storage."""
+    """taken: of this memory. bytes: of the CPU, as many as the device's block has. dies: calls back with the
+    storage.
+    """
 
-    index: int
-    nbytes: int
+    memory: Memory
+    taken: int
     bytes: torch.Tensor
     described: _Managed
     dies: weakref.ref[torch.UntypedStorage] | None = None
@@ -142,7 +148,7 @@ _by_address: dict[int, _Block] = {}
 def _free(address: int) -> None:
     with _lock:
         block = _by_address.pop(address)
-        MEMORY[block.index].give(block.nbytes)
+        block.memory.give(block.taken)
         _DESCRIBED.append(block.described)
 
 
@@ -169,10 +175,10 @@ def allocate(size: Any, stride: Any, dtype: torch.dtype, index: int) -> torch.Te
     )
     address = memory.data_ptr()
     with _lock:
-        MEMORY[index].take(nbytes)
+        taken = MEMORY[index].take(nbytes)
         managed = _DESCRIBED.pop() if _DESCRIBED else _Managed()
         managed.tensor = described
-        block = _by_address[address] = _Block(index, nbytes, memory, managed)
+        block = _by_address[address] = _Block(MEMORY[index], taken, memory, managed)
     made = dlpack.from_dlpack(_new_capsule(ctypes.addressof(managed), b"dltensor", None))
     # PyTorch keeps the Python object of a storage as long as the storage lives.
     block.dies = weakref.ref(made.untyped_storage(), lambda _: _free(address))
@@ -516,8 +522,10 @@ class Module:
 
     def memory_stats_as_nested_dict(self, device: Any = None) -> dict[str, Any]:
         memory = self.memory(device)
-        counted = {"current": memory.allocated, "peak": memory.peak}
-        return {"allocated_bytes": {"all": counted}}
+        return {
+            "allocated_bytes": {"all": {"current": memory.allocated, "peak": memory.peak}},
+            "requested_bytes": {"all": {"current": memory.requested, "peak": memory.requested_peak}},
+        }
 
     def memory_stats(self, device: Any = None) -> dict[str, int]:
         memory = self.memory(device)

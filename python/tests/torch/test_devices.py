@@ -6,6 +6,7 @@ What this cannot show: that kernels, streams and allocators of a real device do 
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -35,7 +36,7 @@ from remat.torch.cost import profile
 from remat.torch.cost.cost import signature
 from remat.torch.plan.budget import auto_budget
 from remat.torch.session.pipeline import device_of
-from torch import fx
+from torch import fx, nn
 from training import fit
 
 aten: Any = torch.ops.aten
@@ -343,3 +344,30 @@ def test_the_first_twenty_minutes_on_a_gpu_say_on_a_cpu_what_they_leave_out(tmp_
     refused = subprocess.run([*command, "--only", "all"], capture_output=True, text=True)
     assert refused.returncode == 2
     assert "unknown check all; there are attention, " in refused.stderr
+
+
+@pytest.mark.parametrize(
+    ("options", "says"),
+    [
+        ({"budget_on": "reserved"}, 'here it is the same as budget_on="peak"'),
+        ({"budget_on": "live"}, 'must be "peak" or "reserved", not \'live\''),
+        ({"budget_on": "reserved", "host": "25GB/s"}, "do not go together"),
+        ({"budget_on": "reserved", "executor": "inductor"}, 'needs executor="boxed"'),
+    ],
+)
+def test_budgets_on_reserved_bytes_are_for_allocators_that_keep_memory(
+    options: dict[str, Any], says: str
+) -> None:
+    with pytest.raises(remat.RematError, match=re.escape(says)):
+        remat.torch.fit(nn.Linear(4, 4), torch.randn(2, 4), "100%", loss=torch.sum, **options)
+
+
+def test_an_accelerators_allocator_has_the_settings_of_the_process(
+    module: Module, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert runtime_of(torch.device("cpu")).caching_allocator() is None
+    monkeypatch.delenv("PYTORCH_ALLOC_CONF", raising=False)
+    monkeypatch.setenv("PYTORCH_CUDA_ALLOC_CONF", "expandable_segments:True")
+    assert AcceleratorRuntime(torch.device("cuda", 0)).caching_allocator() == "cuda:expandable_segments:True"
+    monkeypatch.setenv("PYTORCH_ALLOC_CONF", "max_split_size_mb:200")
+    assert AcceleratorRuntime(torch.device("cuda", 0)).caching_allocator() == "cuda:max_split_size_mb:200"

@@ -112,9 +112,9 @@ def bytes_left(fn: Callable[[], Any], device: torch.device) -> int:
     """Bytes that `fn()` allocates on `device` and that are still in use while its result is held."""
     runtime = runtime_of(device)
     if runtime.counts_memory:
-        before = runtime.allocated()
+        before = runtime.requested()
         result = fn()
-        left = runtime.allocated() - before
+        left = runtime.requested() - before
     else:
         with trace_allocations() as trace:
             result = fn()

@@ -6,6 +6,7 @@ XPU and what others register; `torch.accelerator` has fewer of them and asks for
 
 from __future__ import annotations
 
+import os
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping
@@ -18,6 +19,8 @@ import torch
 
 # Blocks of the allocators of accelerators are multiples of this.
 _BLOCK = 512
+# Where the settings of the allocators of accelerators stand, the newest name first.
+_ALLOCATOR_SETTINGS = ("PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF")
 # Bytes of one saved generator state, by type of device.
 _GENERATOR_BYTES = {"cpu": 5056, "cuda": 16}
 
@@ -51,8 +54,18 @@ class DeviceRuntime(ABC):
         """The most bytes that were in use since the mark was set back."""
         raise NotImplementedError(f"{self.device} does not count memory")
 
+    def requested(self) -> int:
+        """Bytes in use as they were asked for: blocks can be larger than that, by up to 1 MiB each (CUDA,
+        without expandable segments). What was planned is compared with these.
+        """
+        return self.allocated()
+
+    def highest_requested(self) -> int:
+        """The most of them since the mark was set back."""
+        return self.highest()
+
     def reset_highest(self) -> None:
-        """Set the mark back to what is in use now."""
+        """Set the marks back to what is in use now."""
         raise NotImplementedError(f"{self.device} does not count memory")
 
     def memory(self) -> FreeMemory | None:
@@ -64,6 +77,12 @@ class DeviceRuntime(ABC):
         backwards, and keep (cuBLAS up to PyTorch 2.13: 8 MiB and more for each).
         """
         return 0
+
+    def caching_allocator(self) -> str | None:
+        """Which simulated allocator (`remat.CachingAllocator`) hands out memory as the device's does in this
+        process. None where freed memory goes back at once.
+        """
+        return None
 
     @abstractmethod
     def release_cached(self) -> None:
@@ -124,21 +143,27 @@ class AcceleratorRuntime(DeviceRuntime):
         self._by_libraries: int | None = None
 
     def allocated(self) -> int:
-        counted = self._counters()
+        counted = self._counters("allocated_bytes")
         return int(counted["current"]) if counted else int(self.module.memory_allocated(self.device))
 
     def highest(self) -> int:
-        counted = self._counters()
+        counted = self._counters("allocated_bytes")
         return int(counted["peak"]) if counted else int(self.module.max_memory_allocated(self.device))
 
-    def _counters(self) -> Mapping[str, int]:
+    def requested(self) -> int:
+        counted = self._counters("requested_bytes")
+        return int(counted["current"]) if counted else self.allocated()
+
+    def highest_requested(self) -> int:
+        counted = self._counters("requested_bytes")
+        return int(counted["peak"]) if counted else self.highest()
+
+    def _counters(self, name: str) -> Mapping[str, int]:
         """Of bytes, as the allocator gives them: the module's other calls flatten and sort all of its
         statistics first, three times a step. Empty where there are none, or not yet.
         """
         nested = getattr(self.module, "memory_stats_as_nested_dict", None)
-        found: Mapping[str, int] = (
-            nested(self.device).get("allocated_bytes", {}).get("all", {}) if nested else {}
-        )
+        found: Mapping[str, int] = nested(self.device).get(name, {}).get("all", {}) if nested else {}
         return found
 
     def reset_highest(self) -> None:
@@ -165,6 +190,12 @@ class AcceleratorRuntime(DeviceRuntime):
             del x
             self._by_libraries = max(0, self.allocated() - before)
         return self._by_libraries or 0
+
+    def caching_allocator(self) -> str | None:
+        if not self.counts_memory:
+            return None
+        set_to = [os.environ.get(name) for name in _ALLOCATOR_SETTINGS]
+        return ":".join(["cuda", *[settings for settings in set_to if settings][:1]])
 
     def release_cached(self) -> None:
         if hasattr(self.module, "empty_cache"):

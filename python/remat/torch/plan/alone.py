@@ -14,9 +14,11 @@ from .search import search
 
 def plan_alone(problem: Problem, progress: ProgressLine | None = None) -> Found:
     """Raises InfeasibleError where the budget is proved impossible, NoPlanError where nothing was found."""
-    graph, budget = problem.graph, problem.budget
-    target = min(graph.keep_all_peak, max(1, budget - problem.reserve))
-    result = search(graph, target, problem.options, progress)
+    graph = problem.graph
+    target = problem.target
+    if problem.on_reserved is None:
+        target = min(target, graph.keep_all_peak)
+    result = search(graph, target, problem.options, progress, problem.on_reserved)
     if result.plan is None:
         _raise_no_plan(result, problem)
     return Found.of(result)
@@ -30,13 +32,16 @@ def _raise_no_plan(result: remat.PlanResult, problem: Problem) -> NoReturn:
     try:
         result.raise_if_no_plan()
     except remat.NoPlanError as error:
-        known = min(problem.keep_all_peak, error.smallest_known) + problem.reserve
+        known = error.smallest_known + problem.budget - problem.target
+        if problem.on_reserved is None:
+            known = min(known, problem.keep_all_peak + problem.reserve)
     reserved = f", {exact_bytes(problem.reserve)} of them reserved" if problem.reserve else ""
     numbers = (
         f"none goes below {problem.amount(floor)}{reserved}; "
         f"smallest budget known to work: {problem.amount(known)}"
     )
-    if result.status == "infeasible":
+    # With a segment left for what was there before the step, it is proved only where the floor says so.
+    if result.status == "infeasible" and (problem.on_reserved is None or floor > problem.budget):
         raise remat.InfeasibleError(
             f"the budget of {problem.amount(problem.budget)} is impossible for this step: {numbers}",
             floor=floor,

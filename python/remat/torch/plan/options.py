@@ -26,6 +26,7 @@ class FitOptions(TypedDict, total=False):
     but the budget.
     """
 
+    budget_on: Literal["peak", "reserved"]
     reserve: int | str
     optimizer: torch.optim.Optimizer | None
     step: Literal["backward"] | None
@@ -110,6 +111,8 @@ class Options:
     Attributes:
         budget: bytes for the whole step: parameters, buffers, inputs, gradients, activations, temporaries. A
             number, "6GiB", "60%" of the keep-all peak, or "auto": what the CUDA device has free.
+        budget_on: "peak": the bytes in use are within the budget. "reserved": what PyTorch's allocator takes
+            from the device for them is, by simulation (docs/allocator.md): fragmentation counts.
         reserve: bytes of the budget for what is not part of the step.
         optimizer: its state on the model's device is taken from the budget, whether it exists already or is
             made by its first step.
@@ -157,6 +160,7 @@ class Options:
     """
 
     budget: int | str
+    budget_on: Literal["peak", "reserved"] = "peak"
     reserve: int | str = 0
     optimizer: torch.optim.Optimizer | None = None
     step: Literal["backward"] | None = None
@@ -215,6 +219,7 @@ class Options:
         if not isinstance(options.strict, bool):
             raise remat.UsageError(f"remat: strict must be True or False, not {options.strict!r}")
         options._check_kinds()
+        options._check_budget_on()
         if options.order not in ("fixed", "free"):
             raise remat.UsageError(f'remat: order must be "fixed" or "free", not {options.order!r}')
         if options.executor not in ("boxed", "inductor"):
@@ -230,6 +235,16 @@ class Options:
                 f"remat: plan must be a Plan, a path or a list of ops, not {type(options.plan).__name__}"
             )
         return options
+
+    def _check_budget_on(self) -> None:
+        if self.budget_on not in ("peak", "reserved"):
+            raise remat.UsageError(f'remat: budget_on must be "peak" or "reserved", not {self.budget_on!r}')
+        if self.budget_on == "reserved" and self.host is not None:
+            raise remat.UsageError('remat: budget_on="reserved" and host= do not go together')
+        if self.budget_on == "reserved" and self.executor != "boxed":
+            raise remat.UsageError(
+                'remat: budget_on="reserved" needs executor="boxed", which keeps to the plan'
+            )
 
     def _check_kinds(self) -> None:
         optional_path = (str, Path, type(None))

@@ -60,10 +60,9 @@ def _find(problem: Problem, cache: PlanCache, progress: ProgressLine | None) -> 
 def _confirmed(problem: Problem, stored: Mapping[str, Any]) -> PlanReport:
     """A plan from the store. Raises PlanError where its steps break a rule or the budget."""
     report = _reported(problem, Found(**stored))
-    if report.predicted_peak > problem.budget:
-        raise remat.PlanError(
-            f"it needs {exact_bytes(report.predicted_peak)}, the budget is {exact_bytes(problem.budget)}"
-        )
+    needed = problem.needed(report.predicted_peak, report.reserved_peak)
+    if needed > problem.budget:
+        raise remat.PlanError(f"it needs {exact_bytes(needed)}, the budget is {exact_bytes(problem.budget)}")
     return replace(report, stored=True)
 
 
@@ -112,8 +111,9 @@ def _given_plan(problem: Problem) -> PlanReport:
         )
     host = problem.host if copies else None
     report = _report_of(problem, remat.Plan(problem.graph, steps, order, copies=copies, host=host))
-    if report.predicted_peak > problem.budget:
-        raise remat.PlanError(_why_too_large(problem, report.predicted_peak))
+    needed = problem.needed(report.predicted_peak, report.reserved_peak)
+    if needed > problem.budget:
+        raise remat.PlanError(_why_too_large(problem, needed))
     return report
 
 
@@ -164,4 +164,5 @@ def _report_of(problem: Problem, plan: remat.Plan, beside: int = 0) -> PlanRepor
         copied_in=simulated.bytes_in,
         stalled=simulated.stalled / 1e9,
         host_peak=simulated.host_peak,
+        reserved_peak=problem.reserved_by(plan),
     )

@@ -16,6 +16,10 @@ from .options import Options
 from .part import CopyStep, Part, without_names
 from .store import digest
 
+# One segment of the allocator's small pool: what is there beside a step and was there before it fills another
+# one at times.
+_SEGMENT = 2 << 20
+
 
 @dataclass(frozen=True)
 class Problem:
@@ -24,12 +28,14 @@ class Problem:
     part: the step itself, `Part.of` it. others: what else is in flight at the same time; then all are planned
     together, and the report's peaks count the saved tensors of all.
     options: with a budget in bytes or as a share, and all that is reserved in `reserve`.
+    allocator: of the device, if it keeps what is freed (`remat.CachingAllocator`).
     """
 
     step: StepGraph
     part: Part
     options: Options
     others: tuple[Part, ...] = ()
+    allocator: str | None = None
 
     @property
     def graph(self) -> remat.Graph:
@@ -75,6 +81,49 @@ class Problem:
             if category_of_input(graph.value_name(value))[0] == EXISTING_GRADIENTS
         )
 
+    @cached_property
+    def on_reserved(self) -> str | None:
+        """The allocator, if the budget is on what it takes from the device.
+
+        Raises BudgetError where the device has none, UsageError where several calls share a budget.
+        """
+        if self.options.budget_on != "reserved":
+            return None
+        if self.allocator is None:
+            raise remat.BudgetError(
+                'budget_on="reserved" is for devices whose allocator keeps what is freed, such as CUDA; '
+                'here it is the same as budget_on="peak"'
+            )
+        if not self.is_alone:
+            raise remat.UsageError(
+                'budget_on="reserved" is for one graph and one call in flight: here several hold memory'
+            )
+        return self.allocator
+
+    @property
+    def target(self) -> int:
+        """Bytes that the graph may take, of what the budget is on."""
+        beside = self.reserve if self.on_reserved is None else self.reserve + _SEGMENT
+        return max(1, self.budget - beside)
+
+    def reserved_by(self, plan: remat.Plan) -> int | None:
+        """Bytes that the device's allocator takes for a plan and the reserve, if it keeps what is freed."""
+        if self.allocator is None or plan.copies:
+            return None
+        try:
+            peaks = remat.simulate_allocator(self.graph, plan, self.allocator)
+        except remat.UsageError:
+            if self.options.budget_on == "reserved":
+                raise
+            return None  # settings that nobody knows here
+        return int(peaks.reserved) + self.reserve + _SEGMENT
+
+    def needed(self, predicted_peak: int, reserved_peak: int | None) -> int:
+        """What is to be within the budget."""
+        if self.on_reserved is None or reserved_peak is None:
+            return predicted_peak
+        return reserved_peak
+
     def amount(self, size: int) -> str:
         """For messages; where the budget is a share, as a share too, rounded up so that it can be passed."""
         budget = self.options.budget
@@ -95,6 +144,7 @@ class Problem:
             ],
             "budget": self.budget,
             "reserve": self.reserve,
+            **({} if self.on_reserved is None else {"budget_on": self.on_reserved}),
             **{name: getattr(self.options, name) for name in effort},
             **({} if self.host is None else {"host": repr(self.host)}),
         }

@@ -63,6 +63,8 @@ class PlanReport:
         fixed: the part of the reserve that is not for other calls in flight.
         rise: the part of the predicted peak above what is in memory when the step begins.
         exceeded: bytes by which a measured peak was above the predicted one, if that was noticed.
+        reserved_peak: what the device's allocator takes for the step once steps repeat, by simulation; None
+            where freed memory goes back at once.
         stored: whether the plan came from `cache_dir`.
         measured_peak: of the first training step, for an executor that does not keep to the plan's order.
         host: what the plan was made for, if anything may be copied.
@@ -93,6 +95,7 @@ class PlanReport:
     fixed: int = 0
     rise: int = 0
     exceeded: int = 0
+    reserved_peak: int | None = None
     stored: bool = False
     measured_peak: int | None = None
     host: remat.Host | None = None
@@ -112,6 +115,11 @@ class PlanReport:
 
     def _repr_html_(self) -> str:
         return _core.plan_html(self.graph, self.plan)
+
+    def _reserved_lines(self) -> list[str]:
+        if self.reserved_peak is None:
+            return []
+        return [f"reserved_peak = {format_bytes(self.reserved_peak)}"]
 
     def _copy_lines(self) -> list[str]:
         if self.host is None:
@@ -149,9 +157,13 @@ class PlanReport:
             f"{self.name}: {self.ops} ops, peak {format_bytes(self.keep_all_peak)} -> "
             f"{format_bytes(self.predicted_peak)} (budget {format_bytes(self.budget)}), "
             f"overhead {100 * self.overhead:.1f} %, "
-            f"{self.recomputed_steps} steps recomputed, {self._copied()}"
+            f"{self.recomputed_steps} steps recomputed, {self._reserved()}{self._copied()}"
             f"{sum(self.seconds.values()):.1f} s{', stored plan' if self.stored else ''}"
         )
+
+    def _reserved(self) -> str:
+        """Of the summary: nothing where freed memory goes back at once."""
+        return "" if self.reserved_peak is None else f"{format_bytes(self.reserved_peak)} reserved, "
 
     def _copied(self) -> str:
         """Of the summary: nothing without a host."""
@@ -187,6 +199,7 @@ class PlanReport:
             f"reserve = {format_bytes(self.reserve)}",
             f"predicted_peak = {format_bytes(self.predicted_peak)}",
             f"keep_all_peak = {format_bytes(self.keep_all_peak)}",
+            *self._reserved_lines(),
             f"overhead = {self.overhead:.2%}",
             f"recomputed_steps = {self.recomputed_steps}",
             *self._copy_lines(),

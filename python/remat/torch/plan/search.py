@@ -35,11 +35,26 @@ def first_plan(graph: remat.Graph, target: int, options: Options) -> remat.PlanR
 
 
 def search(
-    graph: remat.Graph, target: int, options: Options, progress: ProgressLine | None = None
+    graph: remat.Graph,
+    target: int,
+    options: Options,
+    progress: ProgressLine | None = None,
+    allocator: str | None = None,
 ) -> remat.PlanResult:
-    """A plan for one graph within `target` bytes. Where the clock alone stops the search before it has one,
-    the first plan, or what a search for the least peak finds; with a host also one that copies nothing.
+    """A plan for one graph within `target` bytes: of live memory, or of what an allocator takes for it.
+
+    Where the clock alone stops the search before it has one, the first plan, or what a search for the least
+    peak finds; with a host also one that copies nothing.
     """
+    if allocator is not None:
+        return remat.plan(
+            graph,
+            target,
+            options.planner,
+            budget_on="reserved",
+            allocator=allocator,
+            **_effort(graph, options, progress),
+        )
     found = _search(graph, target, options, progress)
     if options.host is None or found.plan is not None or found.status == "infeasible":
         return found
@@ -47,14 +62,19 @@ def search(
     return found if without.plan is None else without
 
 
-def _search(
-    graph: remat.Graph, target: int, options: Options, progress: ProgressLine | None
-) -> remat.PlanResult:
+def _effort(graph: remat.Graph, options: Options, progress: ProgressLine | None) -> Effort:
     effort = options.effort()
     if options.time_limit is None and options.work_limit is None:
         effort["time_limit"] = seconds_for(graph)
     if progress is not None:
         effort["progress"] = progress.better_plan
+    return effort
+
+
+def _search(
+    graph: remat.Graph, target: int, options: Options, progress: ProgressLine | None
+) -> remat.PlanResult:
+    effort = _effort(graph, options, progress)
     host = options.settled_host
     result = remat.plan(graph, target, options.planner, host=host, **effort)
     if result.plan is not None or result.stopped_by != "time":

@@ -89,7 +89,7 @@ class FirstStep:
         """Run the forward."""
         runtime = runtime_of(self.device)
         if runtime.counts_memory:
-            self._level, self._highest = runtime.allocated(), runtime.highest()
+            self._level, self._highest = runtime.requested(), runtime.highest_requested()
             return run()
         with _traced_or_not() as trace:
             result = run()
@@ -108,7 +108,7 @@ class FirstStep:
         """The backward is over."""
         runtime = runtime_of(self.device)
         if runtime.counts_memory:
-            highest = runtime.highest()
+            highest = runtime.highest_requested()
             if highest > self._highest:
                 self._compare(highest - self._level)
         elif self._backward is not None:

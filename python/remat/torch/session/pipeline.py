@@ -14,6 +14,7 @@ from torch import fx
 
 import remat
 
+from ..base.devices import runtime_of
 from ..base.errors import UnsupportedModelError
 from ..base.progress import ProgressLine, progress_line
 from ..base.step import OutputUse, StepGraph
@@ -170,7 +171,8 @@ class Pipeline:
             # What libraries take for themselves when they are first used is there by now ("auto").
             options = self._settled(call)
             part, others = self._parts_together(captured, costed.graph)
-            report = plan_step(Problem(step, part, options, others), self.cache, progress)
+            allocator = runtime_of(call.device).caching_allocator()
+            report = plan_step(Problem(step, part, options, others, allocator), self.cache, progress)
             plan = report.plan
             simulated = remat.simulate(report.graph, plan.steps, plan.copies)
             overwrites = {position for position, _, _ in simulated.overwrites}

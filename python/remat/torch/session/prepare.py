@@ -21,7 +21,6 @@ from ..base.units import exact_bytes
 from ..run.outputs import Gradient
 from ..trace.tangents import Strides, strides_to_trace
 from .fitted import call_with
-from .measure import measure_peak
 from .pipeline import device_of
 from .session import Session
 from .untouched import Snapshot, untouched
@@ -210,8 +209,12 @@ def _rise_of(run: Callable[[], None], devices: list[torch.device]) -> int:
     """Bytes that a call needs at its peak on top of what was there."""
     for runtime in map(runtime_of, devices):
         if runtime.counts_memory:
-            before = runtime.allocated()
-            return measure_peak(run, device=runtime.device) - before
+            runtime.synchronize()
+            before = runtime.requested()
+            runtime.reset_highest()
+            run()
+            runtime.synchronize()
+            return runtime.highest_requested() - before
     with trace_allocations() as trace:
         run()
     return trace.rise()[0]

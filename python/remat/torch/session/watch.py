@@ -44,7 +44,7 @@ class Window:
         runtime = runtime_of(device)
         if not runtime.counts_memory:
             return cls([report], time.time_ns())
-        return cls([report], time.time_ns(), level=runtime.allocated(), highest=runtime.highest())
+        return cls([report], time.time_ns(), level=runtime.requested(), highest=runtime.highest_requested())
 
     def end(self) -> None:
         self.end_ns = time.time_ns()
@@ -85,7 +85,7 @@ class StepWatch:
             _recorded.append(window)
         runtime = runtime_of(device)
         if runtime.counts_memory:
-            highest = runtime.highest()
+            highest = runtime.highest_requested()
             if highest > window.highest:
                 compare(window.reports, highest - window.level)
 
