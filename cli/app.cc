@@ -63,11 +63,13 @@ int run_command(int argc, const char* const* argv) {
   app.footer(
       "Exit codes: 0 a plan within the budget, or success; 1 bad input or failure; 2 proved that no plan "
       "fits;\n"
-      "3 nothing found within the limits; 64 wrong usage; 130 compare, sweep or bench interrupted: the rows "
+      "3 nothing found within the limits; 64 wrong usage; 130 compare, sweep, largest or bench interrupted: "
+      "the rows "
       "so far\nare printed.");
   Action action;
-  for (const auto add : {add_plan, add_info, add_check, add_compare, add_sweep, add_report, add_layout,
-                         add_convert, add_generate, add_planners, add_partition, add_bench, add_replay})
+  for (const auto add :
+       {add_plan, add_info, add_check, add_compare, add_sweep, add_largest, add_report, add_layout,
+        add_convert, add_generate, add_planners, add_partition, add_bench, add_replay})
     add(app, action);
   try {
     app.parse(argc, argv);

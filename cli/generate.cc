@@ -1,10 +1,9 @@
 // remat generate: training graphs of well-known models, chains and random graphs.
 #include "remat/generate.h"
 
-#include <map>
-
 #include "commands.h"
 #include "common.h"
+#include "models.h"
 #include "remat/error.h"
 #include "remat/keep_all.h"
 
@@ -52,18 +51,6 @@ CLI::App* add_kind(CLI::App& generate, Action& action, const std::string& name,
   command->declare(*sub);
   sub->callback([command, &action] { action = [command] { return command->run(); }; });
   return sub;
-}
-
-/// What a setting may be is for the generator to say; here it only has to be a number.
-template <class T>
-CLI::Option* add_setting(CLI::App& sub, const std::string& name, T& value, const std::string& description) {
-  if constexpr (std::integral<T>) {
-    return add_whole(sub, "--" + name, value, std::numeric_limits<T>::min(), std::numeric_limits<T>::max(),
-                     description);
-  } else {
-    return add_number<T>(sub, "--" + name, value, description, "a number",
-                         [](T given) { return std::isfinite(given); });
-  }
 }
 
 template <class T>
@@ -122,82 +109,13 @@ void add_random_dag(CLI::App& generate, Action& action) {
   setting(*sub, "seed", options->seed, "seed");
 }
 
-/// Options of a model as they stand on the command line.
-struct ModelTexts {
-  TrainingOptions options;
-  std::string granularity = "op", optimizer = "none", durations = "unit", dtype = "fp32", device;
-};
-
-TrainingOptions finish(const ModelTexts& texts) {
-  static const std::map<std::string, Granularity> kGranularities{
-      {"op", Granularity::kOp}, {"layer", Granularity::kLayer}, {"primitive", Granularity::kPrimitive}};
-  static const std::map<std::string, Optimizer> kOptimizers{{"none", Optimizer::kNone},
-                                                            {"sgd", Optimizer::kSgd},
-                                                            {"momentum", Optimizer::kMomentum},
-                                                            {"adam", Optimizer::kAdam}};
-  TrainingOptions o = texts.options;
-  o.granularity = kGranularities.at(texts.granularity);
-  o.optimizer = kOptimizers.at(texts.optimizer);
-  if (texts.dtype == "bf16") o.dtype = DataType::kBf16;
-  if (texts.durations == "roofline") {
-    o.device = parse_device(texts.device.empty() ? "a100" : texts.device);
-  } else if (!texts.device.empty()) {
-    throw UsageError("--device says how long ops take with --durations roofline only");
-  }
-  return o;
-}
-
-template <class T>
-void model_setting(CLI::App& sub, const std::string& name, T& value, T standard,
-                   const std::string& description) {
-  if (standard == T(-1)) return;
-  std::ostringstream text;
-  text << description << " [" << standard << "]";
-  add_setting(sub, name, value, text.str());
-}
-
 void add_model(CLI::App& generate, Action& action, const ModelInfo& model) {
   auto texts = std::make_shared<ModelTexts>();
   auto command = std::make_shared<GenerateCommand>();
-  texts->options.model = model.name;
   command->make = [texts] { return training_graph(finish(*texts)); };
   CLI::App* sub = add_kind(generate, action, std::string(model.name),
                            "training step: " + std::string(model.description), command);
-  if (model.variants.size() > 1) {
-    std::vector<std::string> names;
-    for (const ModelInfo::Variant& v : model.variants) {
-      if (!v.name.empty()) names.emplace_back(v.name);
-    }
-    sub->add_option("--variant", texts->options.variant, "settings to start from")
-        ->check(CLI::IsMember(names));
-  }
-  ModelSettings& s = texts->options.settings;
-  const ModelSettings& standard = model.variants.front().settings;
-  model_setting(*sub, "batch", s.batch, standard.batch, "samples");
-  model_setting(*sub, "resolution", s.resolution, standard.resolution, "height and width of the images");
-  model_setting(*sub, "sequence", s.sequence, standard.sequence, "tokens of a sample");
-  model_setting(*sub, "depth", s.depth, standard.depth, "depth");
-  model_setting(*sub, "width", s.width, standard.width, "width");
-  model_setting(*sub, "heads", s.heads, standard.heads, model.name == "fno" ? "modes" : "attention heads");
-  model_setting(*sub, "classes", s.classes, standard.classes, "classes, or channels of the output");
-  model_setting(*sub, "vocabulary", s.vocabulary, standard.vocabulary, "tokens known");
-  model_setting(*sub, "dropout", s.dropout, standard.dropout, "dropout rate");
-  sub->add_option("--granularity", texts->granularity, "op, layer or primitive")
-      ->check(CLI::IsMember({"op", "layer", "primitive"}))
-      ->capture_default_str();
-  sub->add_option("--optimizer", texts->optimizer, "none, sgd, momentum or adam")
-      ->check(CLI::IsMember({"none", "sgd", "momentum", "adam"}))
-      ->capture_default_str();
-  sub->add_option("--dtype", texts->dtype, "fp32 or bf16 (two bytes, tensor cores)")
-      ->check(CLI::IsMember({"fp32", "bf16"}))
-      ->capture_default_str();
-  sub->add_option("--durations", texts->durations, "unit or roofline (nanoseconds)")
-      ->check(CLI::IsMember({"unit", "roofline"}))
-      ->capture_default_str();
-  sub->add_option("--device", texts->device,
-                  "cpu, p100, v100, a100, h100, h200, or flops=F,bandwidth=B,launch=L [a100]");
-  sub->add_flag("--no-random-recompute{false}", texts->options.random_recomputable,
-                "ops that draw random numbers run once");
+  declare_model(*sub, model, *texts);
 }
 
 [[noreturn]] void refuse_kind(const CLI::App& generate) {

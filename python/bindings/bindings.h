@@ -116,6 +116,7 @@ void bind_plan(nb::module_& m);
 void bind_effort(nb::module_& m);
 void bind_planning(nb::module_& m);
 void bind_sweep(nb::module_& m);
+void bind_largest(nb::module_& m);
 void bind_layout(nb::module_& m);
 void bind_report(nb::module_& m);
 void bind_files(nb::module_& m);

@@ -41,10 +41,16 @@ def asked(
 ) -> Asked:
     """What the core is asked, with defaults for what is not given. Raises TypeError for a keyword that does
     not exist."""
+    limits, progress = limits_of(call, effort)
+    question = _core.Question(graph, budget, effort.get("order", "fixed"), objective, host)
+    return question, limits, progress
+
+
+def limits_of(call: str, effort: Effort) -> tuple[_core.Effort, Progress | None]:
+    """The same without a question."""
     unknown = [name for name in effort if name not in Effort.__annotations__]
     if unknown:
         raise TypeError(f"{call}() got an unexpected keyword argument {unknown[0]!r}")
-    question = _core.Question(graph, budget, effort.get("order", "fixed"), objective, host)
     limits = _core.Effort(
         effort.get("time_limit", 10.0),
         effort.get("work_limit"),
@@ -53,7 +59,7 @@ def asked(
         effort.get("threads", 1),
         dict(effort.get("options") or {}),
     )
-    return question, limits, effort.get("progress")
+    return limits, effort.get("progress")
 
 
 def plan(

@@ -4,7 +4,8 @@
   ``torch.compile(model, backend="remat", options={"budget": "6GiB"})`` does the same in one line
 - options of both: `Options`; for annotations `FitOptions` and `CompileOptions`
 - values that go to a host and back (`host=`): `Traffic` of a `PlanReport`, `HostMemoryError`
-- ask before training: `sweep` (`Sweep`, `SweepRow`), `report` (`PeakReport`, `PeakRow`)
+- ask before training: `sweep` (`Sweep`, `SweepRow`), `report` (`PeakReport`, `PeakRow`), `largest_batch`
+  (`LargestBatch`, `BatchRow`)
 - measure: `measure_peak`, `measure_costs`; `record` (`Recording`), a real step beside its plan
 - prove: `verify` (`Verification`), planned steps beside those of eager mode; `python -m remat.torch.doctor`
 - plan elsewhere: `capture`
@@ -36,6 +37,11 @@ from .explore import (
     measure_costs as measure_costs,
     report as report,
     sweep as sweep,
+)
+from .largest import (
+    BatchRow as BatchRow,
+    LargestBatch as LargestBatch,
+    largest_batch as largest_batch,
 )
 from .plan.options import (
     CompileOptions as CompileOptions,

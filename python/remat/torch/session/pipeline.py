@@ -16,6 +16,7 @@ import remat
 
 from ..base.devices import runtime_of
 from ..base.errors import UnsupportedModelError
+from ..base.nodes import output_node
 from ..base.progress import ProgressLine, progress_line
 from ..base.step import OutputUse, StepGraph
 from ..cost.profile import run_alone
@@ -107,6 +108,14 @@ class Planned:
     is_random: bool
 
 
+def _copied(joint: fx.GraphModule) -> fx.GraphModule:
+    """A copy of the graph, which capturing changes in place; of metadata, the same objects."""
+    copied, node_of = fx.Graph(), dict[fx.Node, fx.Node]()
+    results = copied.graph_copy(joint.graph, node_of)
+    copied.output(results).meta = dict(output_node(joint).meta)
+    return fx.GraphModule(joint, copied)
+
+
 class CapturedOnlyError(Exception):
     """Leaves AOTAutograd when a step is captured but not to be run."""
 
@@ -115,6 +124,7 @@ class Pipeline:
     """From joint graphs to halves that run within the budget, for all graphs of one model.
 
     captured: where steps go instead of being planned, if they are only to be captured.
+    captures_both: each with one that adds to existing gradients, of the same trace.
     """
 
     def __init__(
@@ -122,6 +132,7 @@ class Pipeline:
     ) -> None:
         self.options, self.surroundings, self.flight = options, surroundings, flight
         self.captured: list[Captured] | None = [] if only_capture else None
+        self.captures_both = False
         store = Store(options.cache_dir) if options.cache_dir is not None else None
         self.costs = options.cost_source(store, runs=not only_capture)
         self.cache = PlanCache(store)
@@ -130,13 +141,24 @@ class Pipeline:
         self._parts: dict[tuple[int, bool], Part] = {}
         self._pool: HostPool | None = None
 
-    def __call__(self, joint: fx.GraphModule, num_forward_outputs: int, call: Call) -> tuple[Planned, Halves]:
-        """The whole way. Raises CapturedOnlyError where steps are only to be captured."""
-        captured = self.capture(joint, num_forward_outputs, call)
+    def capture_both(self) -> None:
+        """From here on; of what is only captured."""
+        self.captures_both = True
+
+    def __call__(
+        self, joint: fx.GraphModule, num_forward_outputs: int, call: Call, adding: Existing | None = None
+    ) -> tuple[Planned, Halves]:
+        """The whole way. Raises CapturedOnlyError where steps are only to be captured.
+
+        adding: gradients that another step of this trace adds to, if that is to be captured too.
+        """
+        calls = [call] if adding is None else [call, replace(call, existing=adding)]
+        traces = [joint, *(_copied(joint) for _ in calls[1:])]
+        steps = [self.capture(t, num_forward_outputs, c) for t, c in zip(traces, calls, strict=True)]
         if self.captured is not None:
-            self.captured.append(captured)
+            self.captured += steps
             raise CapturedOnlyError
-        return self.plan(captured)
+        return self.plan(steps[0])
 
     def capture(self, joint: fx.GraphModule, num_forward_outputs: int, call: Call) -> Captured:
         around, options = self.surroundings, self.options

@@ -42,13 +42,13 @@ class Preparation:
     loss: Loss | None = None
 
     def capture(self, both: bool = False) -> None:
-        """One call without a plan; another one of a step that adds to gradients if both are asked for."""
+        """One call without a plan; both: of its trace also a step that adds to gradients."""
         with self.session.shared.preparing():
             self._look_at_loss()
-            with self._untouched() as snapshot:
-                for adds in self._kinds() if both else (False,):
-                    self._forward_of(adds)
-                    snapshot.restore()
+            if both and len(self._kinds()) > 1:
+                self.session.shared.pipeline.capture_both()
+            with self._untouched():
+                self._forward()
 
     def plan(self) -> None:
         """Call the model until its plans hold for all that is in flight together.

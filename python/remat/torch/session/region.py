@@ -133,6 +133,11 @@ class Region:
             return Existing()
         return self.shared.surroundings.existing_gradients(args, self._graded).without(self._left)
 
+    def _adding(self, args: Sequence[Any]) -> Existing:
+        """What a step that adds to gradients finds there."""
+        with self.shared.surroundings.accumulating():
+            return self._existing(args, training=True)
+
     def knows(self, key: Key) -> bool:
         return key in self.variants
 
@@ -360,14 +365,16 @@ class Region:
         use = self.usage.granted()
         use = use if key.training else replace(use, cut=frozenset())
         variant = Variant(self._masks.graph(key.left_out), use, key.existing)
-        call = Call(self.number, variant.gm, args, use, key.existing)
-        device, calls, num_args = call.device, [call], len(args)
+        calls = [Call(self.number, variant.gm, args, use, key.existing)]
+        device, num_args = calls[0].device, len(args)
 
         # PyTorch up to 2.12 keeps this function, which must hold no arguments: it runs once, and takes them.
         def partition(joint: fx.GraphModule, num_forward_outputs: int) -> Any:
             self._note_graded(outputs_of(joint)[num_forward_outputs:], num_args)
             with _disable_current_modes():
-                planned, halves = self.shared.pipeline(joint, num_forward_outputs, calls.pop())
+                call = calls.pop()
+                adding = self._adding(call.args) if self.shared.pipeline.captures_both else None
+                planned, halves = self.shared.pipeline(joint, num_forward_outputs, call, adding)
             variant.accept(planned)
             self._announce(planned.report)
             return halves.forward, halves.backward

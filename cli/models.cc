@@ -1,0 +1,78 @@
+#include "models.h"
+
+#include <map>
+
+#include "remat/error.h"
+
+namespace remat::cli {
+namespace {
+
+template <class T>
+void model_setting(CLI::App& sub, const std::string& name, T& value, T standard,
+                   const std::string& description) {
+  if (standard == T(-1)) return;
+  std::ostringstream text;
+  text << description << " [" << standard << "]";
+  add_setting(sub, name, value, text.str());
+}
+
+}  // namespace
+
+TrainingOptions finish(const ModelTexts& texts) {
+  static const std::map<std::string, Granularity> kGranularities{
+      {"op", Granularity::kOp}, {"layer", Granularity::kLayer}, {"primitive", Granularity::kPrimitive}};
+  static const std::map<std::string, Optimizer> kOptimizers{{"none", Optimizer::kNone},
+                                                            {"sgd", Optimizer::kSgd},
+                                                            {"momentum", Optimizer::kMomentum},
+                                                            {"adam", Optimizer::kAdam}};
+  TrainingOptions o = texts.options;
+  o.granularity = kGranularities.at(texts.granularity);
+  o.optimizer = kOptimizers.at(texts.optimizer);
+  if (texts.dtype == "bf16") o.dtype = DataType::kBf16;
+  if (texts.durations == "roofline") {
+    o.device = parse_device(texts.device.empty() ? "a100" : texts.device);
+  } else if (!texts.device.empty()) {
+    throw UsageError("--device says how long ops take with --durations roofline only");
+  }
+  return o;
+}
+
+void declare_model(CLI::App& sub, const ModelInfo& model, ModelTexts& texts) {
+  texts.options.model = model.name;
+  if (model.variants.size() > 1) {
+    std::vector<std::string> names;
+    for (const ModelInfo::Variant& v : model.variants) {
+      if (!v.name.empty()) names.emplace_back(v.name);
+    }
+    sub.add_option("--variant", texts.options.variant, "settings to start from")->check(CLI::IsMember(names));
+  }
+  ModelSettings& s = texts.options.settings;
+  const ModelSettings& standard = model.variants.front().settings;
+  model_setting(sub, "batch", s.batch, standard.batch, "samples");
+  model_setting(sub, "resolution", s.resolution, standard.resolution, "height and width of the images");
+  model_setting(sub, "sequence", s.sequence, standard.sequence, "tokens of a sample");
+  model_setting(sub, "depth", s.depth, standard.depth, "depth");
+  model_setting(sub, "width", s.width, standard.width, "width");
+  model_setting(sub, "heads", s.heads, standard.heads, model.name == "fno" ? "modes" : "attention heads");
+  model_setting(sub, "classes", s.classes, standard.classes, "classes, or channels of the output");
+  model_setting(sub, "vocabulary", s.vocabulary, standard.vocabulary, "tokens known");
+  model_setting(sub, "dropout", s.dropout, standard.dropout, "dropout rate");
+  sub.add_option("--granularity", texts.granularity, "op, layer or primitive")
+      ->check(CLI::IsMember({"op", "layer", "primitive"}))
+      ->capture_default_str();
+  sub.add_option("--optimizer", texts.optimizer, "none, sgd, momentum or adam")
+      ->check(CLI::IsMember({"none", "sgd", "momentum", "adam"}))
+      ->capture_default_str();
+  sub.add_option("--dtype", texts.dtype, "fp32 or bf16 (two bytes, tensor cores)")
+      ->check(CLI::IsMember({"fp32", "bf16"}))
+      ->capture_default_str();
+  sub.add_option("--durations", texts.durations, "unit or roofline (nanoseconds)")
+      ->check(CLI::IsMember({"unit", "roofline"}))
+      ->capture_default_str();
+  sub.add_option("--device", texts.device,
+                 "cpu, p100, v100, a100, h100, h200, or flops=F,bandwidth=B,launch=L [a100]");
+  sub.add_flag("--no-random-recompute{false}", texts.options.random_recomputable,
+               "ops that draw random numbers run once");
+}
+
+}  // namespace remat::cli

@@ -1,0 +1,122 @@
+// remat._core.find_largest: the largest size of a step that fits.
+#include "remat/largest.h"
+
+#include "bindings.h"
+#include "effort.h"
+#include "planner_thread.h"
+#include "planning.h"
+
+namespace remat::python {
+namespace {
+
+/// `_core.SizeRow`, with the plans as records.
+struct BoundRow {
+  SizeRow row;
+  std::vector<PlanRecord> plans;
+};
+
+/// `_core.LargestResult`.
+struct BoundLargest {
+  LargestResult result;
+  std::vector<BoundRow> rows;
+};
+
+BoundRow bound_row(SizeRow row, Bytes budget, OrderMode order, std::uint64_t seed) {
+  BoundRow bound{std::move(row), {}};
+  for (std::size_t i = 0; i < bound.row.results.size() && bound.row.fits(); ++i) {
+    bound.plans.push_back(make_record({&bound.row.graphs[i], budget, order}, bound.row.results[i], seed));
+  }
+  return bound;
+}
+
+BoundLargest find_largest(const std::vector<GraphFamily*>& families, std::int64_t budget,
+                          const std::string& planner, const std::string& order,
+                          std::pair<std::int64_t, std::int64_t> range, std::int64_t multiple,
+                          std::optional<std::int64_t> guess, int rows, const Effort& effort,
+                          nb::handle progress) {
+  LargestOptions options;
+  options.planner = planner;
+  options.order = parse_order(order);
+  std::tie(options.least, options.most) = range;
+  options.multiple = multiple;
+  options.guess = guess;
+  options.rows = rows;
+  options.plan = effort.options;
+  const StepsOfSize steps = [&families](std::int64_t size) {
+    std::vector<Graph> graphs;
+    for (const GraphFamily* family : families) {
+      std::optional<Graph> graph = family->at(size);
+      if (!graph) return std::vector<Graph>();
+      graphs.push_back(*std::move(graph));
+    }
+    return graphs;
+  };
+  BoundLargest bound;
+  PlannerThread thread;
+  effort.apply(thread.limits());
+  PlanStore own;
+  PlanStore& store = effort.work_limit ? own : plan_store();
+  thread.run(
+      [&] { bound.result = remat::find_largest(steps, Bytes(budget), options, thread.limits(), store); },
+      progress);
+  for (SizeRow& row : bound.result.rows) {
+    bound.rows.push_back(bound_row(std::move(row), Bytes(budget), options.order, effort.options.seed));
+  }
+  return bound;
+}
+
+template <class Get>
+auto if_fits(Get get) {
+  return [get](const BoundRow& b) -> std::optional<decltype(get(b.row))> {
+    if (!b.row.fits()) return std::nullopt;
+    return get(b.row);
+  };
+}
+
+void bind_row(nb::module_& m) {
+  nb::class_<BoundRow>(m, "SizeRow", "What is known of one size.")
+      .def_prop_ro("size", [](const BoundRow& b) { return b.row.size; })
+      .def_prop_ro(
+          "status", [](const BoundRow& b) { return std::string(to_string(b.row.status())); },
+          "As in PlanResult; of the worst step.")
+      .def_prop_ro("keep_all_peak", [](const BoundRow& b) { return b.row.keep_all_peak().count(); })
+      .def_prop_ro("peak_lower_bound", [](const BoundRow& b) { return b.row.peak_bound().count(); })
+      .def_prop_ro("peak", if_fits([](const SizeRow& r) { return r.peak().count(); }))
+      .def_prop_ro("duration", if_fits([](const SizeRow& r) { return r.duration().count(); }),
+                   "Of the first step.")
+      .def_prop_ro("graphs", [](const BoundRow& b) { return b.row.graphs; })
+      .def_prop_ro("plans", [](const BoundRow& b) {
+        std::vector<BoundPlan> plans;
+        for (const PlanRecord& record : b.plans) plans.push_back({record});
+        return plans;
+      });
+}
+
+}  // namespace
+
+void bind_largest(nb::module_& m) {
+  nb::class_<GraphFamily>(m, "GraphFamily", "One step at several sizes.")
+      .def(nb::init<>())
+      .def("add", &GraphFamily::add, nb::arg("size"), nb::arg("graph"),
+           "Replaces what is known of that size.")
+      .def("knows", &GraphFamily::knows, nb::arg("size"))
+      .def("at", &GraphFamily::at, nb::arg("size"),
+           "The graph, by interpolation where it is not known; None where too little is.");
+  bind_row(m);
+  m.attr("MOST_SIZE") = kMostSize;
+  nb::class_<BoundLargest>(m, "LargestResult", "The largest size that fits, and a table of sizes.")
+      .def_prop_ro("rows", [](const BoundLargest& b) { return b.rows; })
+      .def_prop_ro("largest", [](const BoundLargest& b) { return b.result.largest; })
+      .def_prop_ro("impossible", [](const BoundLargest& b) { return b.result.impossible; })
+      .def_prop_ro("best", [](const BoundLargest& b) { return b.result.best; })
+      .def_prop_ro(
+          "missing", [](const BoundLargest& b) { return b.result.missing; },
+          "The search ended since the graphs of this size are unknown.")
+      .def_prop_ro("seconds", [](const BoundLargest& b) { return b.result.seconds; });
+  m.def("find_largest", find_largest, nb::arg("families"), nb::arg("budget"), nb::arg("planner"),
+        nb::arg("order"), nb::arg("range"), nb::arg("multiple"), nb::arg("guess").none(), nb::arg("rows"),
+        nb::arg("effort"), nb::arg("progress").none(),
+        "The largest size at which the step of each family has a plan within the budget.");
+}
+
+}  // namespace remat::python

@@ -1,0 +1,370 @@
+"""The largest batch, or length, that fits into a budget."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Literal, NoReturn
+
+import torch
+from torch.utils._pytree import tree_leaves
+
+import remat
+from remat import _core
+from remat.planning import Effort, limits_of
+
+from .base.errors import errors_stand_alone
+from .base.progress import ProgressLine, progress_line
+from .base.turns import one_at_a_time
+from .base.units import exact_bytes, format_bytes
+from .plan.options import FitOptions, Options
+from .session.captured import captured_steps
+from .session.prepare import Loss
+from .trace.fake import has_no_memory, with_fake_tensors
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
+
+# Seconds of planning in all, where the options have no limit.
+_PLANNING_S = 20.0
+# Of that for each search for the answer, and for each table.
+_SEARCH_SHARE, _TABLE_SHARE = 0.25, 0.5
+# Of searches, each of which ends at sizes that have to be traced.
+_ROUNDS = 24
+_BAR = 20
+# Seconds of a search for the least budget, for messages.
+_LEAST_S = 1.0
+
+
+@dataclass(frozen=True)
+class BatchRow:
+    """One size of the batch. Bytes are those of the whole step, reserve included; None where it has no plan.
+
+    Attributes:
+        size: what `make_inputs` was called with.
+        status: "fits": it has a plan; "infeasible": it is proved to have none; "unknown": none was found.
+        keep_all_peak: bytes without recomputation.
+        floor: bytes below which no plan of this size can go.
+        peak: bytes of the plan; of steps that add to existing gradients, where those need more.
+        overhead: extra time as a fraction of the step that keeps everything.
+        seconds: of all ops of the step together.
+        throughput: `size` / `seconds`.
+        traced: the step was traced at this size; otherwise its bytes and times are interpolated.
+        plan: of the step that makes its gradients.
+        graph: of that.
+    """
+
+    size: int
+    status: Literal["fits", "infeasible", "unknown"]
+    keep_all_peak: int
+    floor: int
+    peak: int | None
+    overhead: float | None
+    seconds: float | None
+    throughput: float | None
+    traced: bool
+    plan: remat.Plan | None = field(repr=False, compare=False)
+    graph: remat.Graph = field(repr=False, compare=False)
+
+
+@dataclass(frozen=True)
+class LargestBatch:
+    """The largest size that fits into a budget, and a table of sizes up to it.
+
+    Attributes:
+        budget: bytes.
+        largest: the largest size that has a plan.
+        impossible: the least size above it that is proved to have none; None where none is.
+        best: the size of the row with the highest throughput.
+        rows: by rising size.
+        multiple: sizes are multiples of it.
+        most: no larger size was looked at.
+    """
+
+    budget: int
+    largest: int
+    impossible: int | None
+    best: int
+    rows: list[BatchRow]
+    multiple: int
+    most: int
+
+    @property
+    def proved(self) -> bool:
+        """Is the next size proved not to fit? Otherwise sizes up to `impossible` may fit or not."""
+        return self.impossible == self.largest + self.multiple
+
+    def row(self, size: int) -> BatchRow:
+        """Raises KeyError where the table has no such size."""
+        for row in self.rows:
+            if row.size == size:
+                return row
+        raise KeyError(size)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Everything but graphs and plans, as a JSON value."""
+        rows = [{k: v for k, v in vars(row).items() if k not in ("plan", "graph")} for row in self.rows]
+        ends = {name: getattr(self, name) for name in ("budget", "largest", "impossible", "proved", "best")}
+        return {**ends, "rows": rows}
+
+    def summary(self) -> str:
+        """One line: the answer, and what is proved of it."""
+        text = f"largest = {self.largest} within {format_bytes(self.budget)}"
+        if self.proved:
+            return f"{text}, {self.impossible} is proved impossible"
+        if self.impossible is not None:
+            return f"{text}, {self.impossible} is proved impossible, between them nothing is known"
+        if self.largest + self.multiple > self.most:
+            return f"{text}, no larger one was asked for"
+        return f"{text}, nothing is proved of larger ones"
+
+    def __str__(self) -> str:
+        top = max((row.throughput or 0.0 for row in self.rows), default=0.0) or 1.0
+        lines = [
+            self.summary(),
+            f"{'size':>8} {'peak':>10} {'overhead':>9} {'step s':>10} {'per second':>11}",
+        ]
+        for row in self.rows:
+            if row.peak is None or row.overhead is None or row.throughput is None:
+                why = f"{row.status}, none goes below {format_bytes(row.floor)}"
+                lines.append(f"{row.size:8} {'-':>10} {'-':>9} {'-':>10} {'-':>11}  {why}")
+                continue
+            bar = "#" * round(_BAR * row.throughput / top)
+            mark = "  <- best" if row.size == self.best else ""
+            lines.append(
+                f"{row.size:8} {format_bytes(row.peak):>10} {row.overhead:9.2%} {row.seconds:10.4g} "
+                f"{row.throughput:11.5g}  {bar}{mark}"
+            )
+        return "\n".join(lines)
+
+
+@errors_stand_alone
+def largest_batch(
+    model: torch.nn.Module,
+    make_inputs: Callable[[int], Any],
+    budget: int | str,
+    *,
+    loss: Loss | None = None,
+    least: int = 1,
+    most: int | None = None,
+    multiple: int = 1,
+    **options: Unpack[FitOptions],
+) -> LargestBatch:
+    """The largest batch (or length, or resolution) whose training step has a plan within a budget, and the
+    one with the best throughput.
+
+    Args:
+        make_inputs: from a size to the sample inputs of :func:`fit`; meta tensors are enough. With those, or
+            a model of meta tensors, nothing runs, and `costs` are those of a roofline unless given.
+        budget: bytes of the whole step, or "auto"; no share, since each size would have its own.
+        least: the smallest size to look at, 1 or more.
+        most: the largest; None: 2**20.
+        multiple: only multiples of it are looked at.
+        options: of :func:`fit`; `time_limit` is that of all planning, 20 s by default.
+
+    The other arguments are those of :func:`fit`. The step is traced at a few sizes. Where the graph has the
+    same structure, what lies between is interpolated, bytes exactly where they are affine or quadratic in the
+    size. The largest size, the one after it and the best are traced themselves, so the answer rests on no
+    interpolation: a plan for `largest`, confirmed by the simulator, and a bound for `impossible`. It is taken
+    for granted that above a size that does not fit no other one does (the next two are looked at).
+
+    Raises:
+        InfeasibleError: it is proved that not even `least` fits.
+        NoPlanError: no plan was found for it, nothing is proved.
+        BudgetError: the budget is a share.
+        UsageError: sizes out of range; a step whose memory does not grow with the size.
+        UnsupportedModelError: as in :func:`capture`.
+    """
+    if isinstance(budget, str) and budget.strip().endswith("%"):
+        raise remat.BudgetError(
+            f"largest_batch: a budget of {budget} would be a share of each size's own peak: give bytes"
+        )
+    for name in ("host", "plan", "group"):
+        if options.get(name) is not None:
+            raise remat.UsageError(f"largest_batch: {name}= is not taken here; fit takes it")
+    for name, value in (("least", least), ("most", most), ("multiple", multiple)):
+        if not isinstance(value, int | None) or isinstance(value, bool):
+            raise remat.UsageError(f"largest_batch: {name} must be an integer, not {value!r}")
+    with one_at_a_time(), progress_line() as progress:
+        sizes = _Sizes(model, make_inputs, budget, loss, options)
+        last = _core.MOST_SIZE if most is None else most
+        found = _Search(sizes, least, last, multiple, progress).found()
+        if most is None and found.largest + multiple > last:
+            raise remat.UsageError(
+                f"largest_batch: a step of size {found.largest} still fits: do the inputs grow with the size?"
+            )
+        progress.came_to(found.summary())
+    return found
+
+
+def _is_meta(item: Any) -> bool:
+    return isinstance(item, torch.Tensor) and item.is_meta
+
+
+class _Sizes:
+    """The step at the sizes where it was traced.
+
+    families: one for each kind of step, first that which makes its gradients.
+    settled: the options, once something was traced.
+    """
+
+    def __init__(
+        self,
+        model: torch.nn.Module,
+        make_inputs: Callable[[int], Any],
+        budget: int | str,
+        loss: Loss | None,
+        options: FitOptions,
+    ) -> None:
+        self.model, self.make_inputs, self.loss = model, make_inputs, loss
+        self.options = {"budget": budget, **options}
+        self.families: list[_core.GraphFamily] = []
+        self.settled: Options | None = None
+
+    def trace(self, size: int) -> None:
+        model, inputs, options = self.model, self.make_inputs(size), self.options
+        if not has_no_memory(model) and any(map(_is_meta, tree_leaves(inputs))):
+            model, inputs = with_fake_tensors(model, inputs)
+        if has_no_memory(model):
+            options = {"costs": "roofline", **options}
+        steps = captured_steps(model, inputs, self.loss, options)
+        if not self.families:
+            self.families = [_core.GraphFamily() for _ in steps]
+            self.settled = steps[0].settled()
+        if len(steps) != len(self.families):
+            raise remat.UsageError(
+                f"largest_batch: at size {size} there are {len(steps)} kinds of steps, at others "
+                f"{len(self.families)}: accumulate=False or True asks for one"
+            )
+        for family, step in zip(self.families, steps, strict=True):
+            family.add(size, step.graph)
+
+    def knows(self, size: int) -> bool:
+        return bool(self.families) and self.families[0].knows(size)
+
+    @property
+    def options_in_bytes(self) -> Options:
+        assert self.settled is not None
+        return self.settled
+
+
+def _least_known(graph: remat.Graph) -> int:
+    """The least budget that a short search finds to work."""
+    found = remat.plan(graph, objective="peak", time_limit=_LEAST_S).best_peak
+    return min(graph.keep_all_peak, found or graph.keep_all_peak)
+
+
+class _Search:
+    """Searches and traces in turn, until the answer is about traced sizes."""
+
+    def __init__(self, sizes: _Sizes, least: int, most: int, multiple: int, progress: ProgressLine) -> None:
+        self.sizes, self.range, self.multiple, self.progress = sizes, (least, most), multiple, progress
+
+    def found(self) -> LargestBatch:
+        for size in self._first_sizes():
+            self.sizes.trace(size)
+        ends = self._settle(rows=0, guess=None)
+        if ends.largest is None:
+            self._raise_nothing_fits(ends)
+        return self._as_batch(self._settle(rows=8, guess=ends.largest))
+
+    def _first_sizes(self) -> Sequence[int]:
+        """Two of them. A batch of one is often traced as something else: not that, if there is a choice."""
+        (least, most), multiple = self.range, self.multiple
+        first = -(-max(least, 1) // multiple) * multiple
+        if first == 1 and most >= 2:
+            first = 2
+        second = min(2 * first, most // multiple * multiple)
+        return [first] if second <= first else [first, second]
+
+    def _settle(self, rows: int, guess: int | None) -> _core.LargestResult:
+        """Search until what it says is about traced sizes, or the rounds are over."""
+        found = self._find(rows, guess)
+        for _ in range(_ROUNDS):
+            if found.missing is not None:
+                wanted = [found.missing]
+            elif found.largest is None:
+                wanted = [row.size for row in found.rows]
+            else:
+                after = found.largest + self.multiple
+                wanted = [found.largest, *([after] if after <= self.range[1] else [])]
+                wanted += [found.best] if rows and found.best is not None else []
+                guess = found.largest
+            wanted = [size for size in dict.fromkeys(wanted) if not self.sizes.knows(size)]
+            if not wanted:
+                break
+            for size in wanted:
+                self.sizes.trace(size)
+            found = self._find(rows, guess)
+        return found
+
+    def _find(self, rows: int, guess: int | None) -> _core.LargestResult:
+        options = self.sizes.options_in_bytes
+        seconds = options.time_limit or _PLANNING_S
+        effort: Effort = {**options.effort(), "progress": self.progress.better_plan}
+        if options.work_limit is None:
+            effort["time_limit"] = seconds * (_TABLE_SHARE if rows else _SEARCH_SHARE)
+        self.progress.planning(effort["time_limit"])
+        limits, progress = limits_of("largest_batch", effort)
+        return _core.find_largest(
+            self.sizes.families,
+            max(1, self._budget() - options.size("reserve")),
+            options.planner,
+            options.order,
+            self.range,
+            self.multiple,
+            guess,
+            rows,
+            limits,
+            progress,
+        )
+
+    def _budget(self) -> int:
+        return remat.parse_bytes(self.sizes.options_in_bytes.budget)
+
+    def _as_batch(self, found: _core.LargestResult) -> LargestBatch:
+        assert found.largest is not None
+        assert found.best is not None
+        return LargestBatch(
+            budget=self._budget(),
+            largest=found.largest,
+            impossible=found.impossible,
+            best=found.best,
+            rows=[self._row(row) for row in found.rows],
+            multiple=self.multiple,
+            most=self.range[1],
+        )
+
+    def _row(self, row: _core.SizeRow) -> BatchRow:
+        reserve, graph = self.sizes.options_in_bytes.size("reserve"), row.graphs[0]
+        seconds = None if row.duration is None else row.duration / 1e9
+        fits = row.peak is not None
+        return BatchRow(
+            size=row.size,
+            status="fits" if fits else "infeasible" if row.status == "infeasible" else "unknown",
+            keep_all_peak=row.keep_all_peak + reserve,
+            floor=row.peak_lower_bound + reserve,
+            peak=None if row.peak is None else row.peak + reserve,
+            overhead=None if row.duration is None else row.duration / max(1, graph.base_duration) - 1,
+            seconds=seconds,
+            throughput=None if seconds is None else row.size / max(seconds, 1e-9),
+            traced=self.sizes.knows(row.size),
+            plan=row.plans[0] if fits else None,
+            graph=graph,
+        )
+
+    def _raise_nothing_fits(self, found: _core.LargestResult) -> NoReturn:
+        row, budget = found.rows[0], self._budget()
+        reserve = self.sizes.options_in_bytes.size("reserve")
+        floor = row.peak_lower_bound + reserve
+        known = max(_least_known(graph) for graph in row.graphs) + reserve
+        proved = row.status == "infeasible"
+        asked, size = exact_bytes(budget), row.size
+        text = (
+            f"largest_batch: the budget of {asked} is impossible at the least size, {size}"
+            if proved
+            else f"largest_batch: no plan within {asked} was found at the least size, {size}"
+        )
+        text += f": none goes below {exact_bytes(floor)}; smallest budget known to work: {exact_bytes(known)}"
+        kind = remat.InfeasibleError if proved else remat.NoPlanError
+        raise kind(text, floor=floor, smallest_known=known)
