@@ -44,10 +44,10 @@ struct LargestOptions {
   std::string planner = "auto";
   OrderMode order = OrderMode::kFixed;
   std::int64_t least = 1, most = kMostSize;
-  std::int64_t multiple = 1;          ///< only multiples of it are looked at
-  std::optional<std::int64_t> guess;  ///< where the search begins
-  int rows = 8;                       ///< about how many sizes get a good plan; 0: none, the answer alone
-  PlanOptions plan;
+  std::int64_t multiple = 1;                         ///< only multiples of it are looked at
+  std::optional<std::int64_t> guess = std::nullopt;  ///< where the search begins
+  int rows = 8;  ///< about how many sizes get a good plan; 0: none, the answer alone
+  PlanOptions plan = {};
 };
 
 /// What is known of one size.

@@ -72,7 +72,7 @@ class Search {
       result_.missing = missing.size;
     }
     collect();
-    result_.stopped_by = limits_.stopped_by();
+    if (limits_.reached()) result_.stopped_by = limits_.stopped_by();
     result_.seconds = limits_.seconds();
     return std::move(result_);
   }

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal, NoReturn
 
@@ -21,6 +21,8 @@ from .plan.options import FitOptions, Options
 from .session.captured import captured_steps
 from .session.prepare import Loss
 from .trace.fake import has_no_memory, with_fake_tensors
+from .trace.gradients import KINDS
+from .trace.origins import category_of_input
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -248,6 +250,21 @@ class _Sizes:
         return self.settled
 
 
+def _doubled(graph: remat.Graph) -> remat.Graph:
+    """What grows with the batch twice as large, as far as names and roles tell."""
+    described = graph.to_dict()
+    fixed = {v for v in graph.inputs if category_of_input(graph.value_name(v))[0] != "inputs"}
+    for op in described["ops"]:
+        if op.get("phase") == "backward":
+            fixed |= set(graph.outputs).intersection(op["outputs"])
+        if op.get("kind") in KINDS:
+            fixed |= set(op["inputs"])
+    for index, value in enumerate(described["values"]):
+        if index not in fixed:
+            value["bytes"] *= 2
+    return remat.Graph.from_dict(described)
+
+
 def _least_known(graph: remat.Graph) -> int:
     """The least budget that a short search finds to work."""
     found = remat.plan(graph, objective="peak", time_limit=_LEAST_S).best_peak
@@ -261,21 +278,36 @@ class _Search:
         self.sizes, self.range, self.multiple, self.progress = sizes, (least, most), multiple, progress
 
     def found(self) -> LargestBatch:
-        for size in self._first_sizes():
-            self.sizes.trace(size)
+        first, second = self._first_sizes()
+        self.sizes.trace(first)
+        if second != first:
+            self.sizes.trace(self._likely(first) or second)
         ends = self._settle(rows=0, guess=None)
         if ends.largest is None:
             self._raise_nothing_fits(ends)
         return self._as_batch(self._settle(rows=8, guess=ends.largest))
 
-    def _first_sizes(self) -> Sequence[int]:
-        """Two of them. A batch of one is often traced as something else: not that, if there is a choice."""
+    def _first_sizes(self) -> tuple[int, int]:
+        """Two, or one twice. A batch of one is often traced as something else: not that, if possible."""
         (least, most), multiple = self.range, self.multiple
         first = -(-max(least, 1) // multiple) * multiple
         if first == 1 and most >= 2:
             first = 2
-        second = min(2 * first, most // multiple * multiple)
-        return [first] if second <= first else [first, second]
+        return first, max(first, min(2 * first, most // multiple * multiple))
+
+    def _likely(self, first: int) -> int | None:
+        """The answer if all grew with the size but parameters, buffers and gradients: one trace less where it
+        is right.
+        """
+        guessed = [_core.GraphFamily() for _ in self.sizes.families]
+        for family, known in zip(guessed, self.sizes.families, strict=True):
+            graph = known.at(first)
+            assert graph is not None
+            family.add(first, graph)
+            family.add(min(2 * first, _core.MOST_SIZE), _doubled(graph))
+        found = self._find(0, None, guessed, seconds=1.0).largest
+        is_answer = found is not None and found != first and found + self.multiple <= self.range[1]
+        return found if is_answer else None
 
     def _settle(self, rows: int, guess: int | None) -> _core.LargestResult:
         """Search until what it says is about traced sizes, or the rounds are over."""
@@ -298,16 +330,23 @@ class _Search:
             found = self._find(rows, guess)
         return found
 
-    def _find(self, rows: int, guess: int | None) -> _core.LargestResult:
+    def _find(
+        self,
+        rows: int,
+        guess: int | None,
+        families: list[_core.GraphFamily] | None = None,
+        seconds: float | None = None,
+    ) -> _core.LargestResult:
+        """families: in place of what was traced; seconds: in place of a share of the limit."""
         options = self.sizes.options_in_bytes
-        seconds = options.time_limit or _PLANNING_S
         effort: Effort = {**options.effort(), "progress": self.progress.better_plan}
         if options.work_limit is None:
-            effort["time_limit"] = seconds * (_TABLE_SHARE if rows else _SEARCH_SHARE)
+            share = _TABLE_SHARE if rows else _SEARCH_SHARE
+            effort["time_limit"] = seconds or share * (options.time_limit or _PLANNING_S)
         self.progress.planning(effort["time_limit"])
         limits, progress = limits_of("largest_batch", effort)
         return _core.find_largest(
-            self.sizes.families,
+            families or self.sizes.families,
             max(1, self._budget() - options.size("reserve")),
             options.planner,
             options.order,
