@@ -220,6 +220,7 @@ def test_nothing_fits() -> None:
         ({"budget": "60%"}, "give bytes"),
         ({"host": "1GB/s"}, "host= is not taken here"),
         ({"plan": [0]}, "plan= is not taken here"),
+        ({"budget_on": "reserved"}, 'budget_on="reserved" is not taken here'),
         ({"least": 0}, r"integers in \[1, "),
         ({"least": 9, "most": 8}, r"no multiple of 1 is in \[9, 8\]"),
         ({"least": 1.5}, "least must be an integer, not 1.5"),
