@@ -19,6 +19,8 @@ import torch
 
 # Blocks of the allocators of accelerators are multiples of this.
 _BLOCK = 512
+# More than rounding to them adds to what an op or a loss takes.
+_LEFT_OVER = 1 << 16
 # Where the settings of the allocators of accelerators stand, the newest name first.
 _ALLOCATOR_SETTINGS = ("PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF")
 # Bytes of one saved generator state, by type of device.
@@ -63,6 +65,14 @@ class DeviceRuntime(ABC):
     def highest_requested(self) -> int:
         """The most of them since the mark was set back."""
         return self.highest()
+
+    def in_blocks(self, allocated: int, requested: int) -> int:
+        """What something takes, measured both ways. A large block can be up to 1 MiB larger than what was
+        asked for: that is chance, and not counted.
+        """
+        if allocated - requested < _LEFT_OVER:
+            return allocated
+        return -(-requested // _BLOCK) * _BLOCK
 
     def reset_highest(self) -> None:
         """Set the marks back to what is in use now."""

@@ -261,7 +261,9 @@ def _measure_counted(run: Callable[[], Any], runtime: DeviceRuntime, timing: _Ti
     runtime.reset_highest()
     result = run()
     runtime.synchronize()
-    workspace = runtime.highest_requested() - runtime.requested()
+    workspace = runtime.in_blocks(
+        runtime.highest() - runtime.allocated(), runtime.highest_requested() - runtime.requested()
+    )
     outputs = _made_storages(result)
     del result
     return Cost(timing(partial(runtime.time, run), ()), workspace, outputs)

@@ -210,11 +210,11 @@ def _rise_of(run: Callable[[], None], devices: list[torch.device]) -> int:
     for runtime in map(runtime_of, devices):
         if runtime.counts_memory:
             runtime.synchronize()
-            before = runtime.requested()
+            allocated, requested = runtime.allocated(), runtime.requested()
             runtime.reset_highest()
             run()
             runtime.synchronize()
-            return runtime.highest_requested() - before
+            return runtime.in_blocks(runtime.highest() - allocated, runtime.highest_requested() - requested)
     with trace_allocations() as trace:
         run()
     return trace.rise()[0]
