@@ -587,7 +587,8 @@ def _register() -> None:
     torch.UntypedStorage.clone = _clone_storage  # type: ignore[method-assign]
     _setup_privateuseone_for_python_backend(NAME, backend_module=MODULE)
     every = torch.library.Library("_", "IMPL")
-    every.fallback(_kernel, "PrivateUse1")
+    # Dynamo would look into them where a model runs between its graphs.
+    every.fallback(torch.compiler.disable(_kernel), "PrivateUse1")
     own = torch.library.Library("aten", "IMPL")
     kernels: dict[str, Callable[..., Any]] = {
         "empty.memory_format": _empty,
@@ -599,7 +600,7 @@ def _register() -> None:
     }
     kernels |= {name: partial(_kernel, getattr(aten, name).default) for name in _AS_ON_THE_HOST}
     for name, kernel in kernels.items():
-        own.impl(name, kernel, "PrivateUse1")
+        own.impl(name, torch.compiler.disable(kernel), "PrivateUse1")
     _libraries.extend([every, own])
 
 
