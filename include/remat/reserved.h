@@ -20,7 +20,7 @@ struct ReservedPlan {
 };
 
 /// Plans with sizes rounded up as the allocator does, and runs the plan through it. Where it reserves more
-/// than the budget, plans again for fewer live bytes, then for more as long as it fits, as `make_arena_plan`
+/// than the budget, plans again for fewer live bytes, where more of them still fit, as `make_arena_plan`
 /// does. Only for objective time and without a host. Throws UsageError as `make_plan` does.
 ReservedPlan make_reserved_plan(const Problem& problem, std::string_view planner, const PlanOptions& options,
                                 const AllocatorConfig& allocator, Limits& limits);

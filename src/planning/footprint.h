@@ -6,6 +6,7 @@
 #include <functional>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "remat/bounds.h"
 #include "remat/error.h"
@@ -130,29 +131,75 @@ class FootprintSearch {
     if (next.cost.duration < best_.result.cost.duration) consider(next);
   }
 
-  /// Fewer live bytes until a plan fits, then as many as one fits with.
+  /// Live bytes that were asked for, down to those of the plan that came back: all the same plan.
+  struct Asked {
+    std::int64_t least, most;
+  };
+
+  /// Plans for fewer live bytes, most of all for as many as what was measured lets hope for.
   void shrink() {
-    std::int64_t high = first_.cost.peak.count(), low = -1;  // live bytes that did not fit, that did
-    std::int64_t step = (best_.footprint() - problem_->budget).count();
+    tried(first_.cost.peak.count(), first_.cost.peak.count(), best_.footprint());
     for (int round = 0; round < kMostRounds && !limits_->reached(); ++round) {
-      const std::int64_t live = low < 0 ? high - step : low + (high - low) / 2;
-      if (step == 0 || (low >= 0 && high - low <= problem_->budget.count() / kFinest)) return;
-      const PlanResult next = live < 0 ? PlanResult() : plan(Bytes(live), kNextShare);
+      const std::int64_t live = next_live();
+      if (live < 0) return;
+      const PlanResult next = plan(Bytes(live), kNextShare);
       if (!has_plan(next)) {
-        // Too few live bytes, or too little time: nearer to what did not fit.
-        if (low >= 0) return;
-        step /= 2;
+        // Too few live bytes, or too little time.
+        low_ = std::max(low_, live);
         continue;
       }
       const Bytes footprint = consider(next);
       if (footprint <= problem_->budget) {
-        low = live;
+        low_ = std::max(low_, live);
         if (next.cost.duration <= first_.cost.duration) return;
       } else {
-        high = std::min(high, next.cost.peak.count());
-        step = std::max(step, (footprint - problem_->budget).count());
+        tried(next.cost.peak.count(), live, footprint);
       }
     }
+  }
+
+  void tried(std::int64_t least, std::int64_t most, Bytes footprint) {
+    asked_.push_back({least, most});
+    // As many as would fit with the same loss.
+    const Wide fitting = Wide{least} * problem_->budget.count() / footprint.count();
+    hopes_.push_back(capped(fitting));
+  }
+
+  /// What to ask for above `low_`: the most that there is hope for, else between it and the least that did
+  /// not fit, else within the widest gap, since more live bytes may have a smaller footprint. -1: all was
+  /// tried.
+  std::int64_t next_live() const {
+    const std::int64_t finest = problem_->budget.count() / kFinest;
+    const auto is_asked = [&](std::int64_t live) {
+      return std::any_of(asked_.begin(), asked_.end(), [&](const Asked& asked) {
+        return asked.least - finest <= live && live <= asked.most + finest;
+      });
+    };
+    std::int64_t next = -1;
+    for (const std::int64_t hope : hopes_) {
+      if (hope > low_ + finest && !is_asked(hope)) next = std::max(next, hope);
+    }
+    if (next >= 0) return next;
+    std::int64_t nearest = problem_->budget.count();
+    for (const Asked& asked : asked_) nearest = std::min(nearest, asked.least);
+    if (nearest - low_ > fine()) return low_ + (nearest - low_) / 2;
+    return widest_gap();
+  }
+
+  std::int64_t fine() const { return std::max(problem_->budget.count() / kFine, std::int64_t{1}); }
+
+  std::int64_t widest_gap() const {
+    std::vector<Asked> sorted = asked_;
+    std::sort(sorted.begin(), sorted.end(), [](const Asked& a, const Asked& b) { return a.least < b.least; });
+    std::int64_t end = low_, widest = fine(), middle = -1;
+    for (const Asked& asked : sorted) {
+      if (asked.least - end > widest) {
+        widest = asked.least - end;
+        middle = end + widest / 2;
+      }
+      end = std::max(end, asked.most);
+    }
+    return middle;
   }
 
   /// The answer in terms of the graph itself. What holds for live bytes holds for the footprint, which is not
@@ -177,7 +224,7 @@ class FootprintSearch {
 
   static constexpr double kFirstShare = 0.5, kNextShare = 0.4, kLastShare = 0.9, kMeasureShare = 0.3;
   static constexpr int kMostRounds = 12;
-  static constexpr std::int64_t kFinest = 2000;
+  static constexpr std::int64_t kFinest = 2000, kFine = 400;
 
   const Problem* problem_;
   std::string_view planner_;
@@ -192,6 +239,9 @@ class FootprintSearch {
   Found best_;
   bool is_found_ = false;  ///< `best_` is within the budget
   int plans_ = 0;
+  std::vector<Asked> asked_;         ///< what did not fit
+  std::vector<std::int64_t> hopes_;  ///< for each, live bytes that might
+  std::int64_t low_ = -1;            ///< the most live bytes that fitted, or that no plan was found for
 };
 
 }  // namespace remat

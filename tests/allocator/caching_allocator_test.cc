@@ -314,6 +314,22 @@ TEST(CachingAllocator, ReleasesTheLargestOversizeBlocksUntilTheyAreEnough) {
   EXPECT_EQ(device.stats().retries, 1);
 }
 
+TEST(CachingAllocator, BeginsANewSegmentWhereItIsToldIfThatIsFree) {
+  CachingAllocator allocator;
+  const Address high = 0x7f0000000000, low = high - 20 * kMiB;
+  EXPECT_EQ(allocator.allocate(Bytes(20 * kMiB), 0, high), high);
+  EXPECT_EQ(allocator.allocate(Bytes(20 * kMiB), 0, low), low);
+  for (const Address taken : {high, high + 512, high - 1, low - 20 * kMiB + 1, Address{0}, Address{-5}}) {
+    const Address other = allocator.allocate(Bytes(20 * kMiB), 0, taken).value();
+    EXPECT_NE(other, taken);
+    EXPECT_GT(other, high);
+  }
+  allocator.free(high);
+  allocator.free(low);
+  EXPECT_EQ(allocator.allocate(Bytes(12 * kMiB)), low);
+  EXPECT_EQ(allocator.allocate(Bytes(12 * kMiB), 0, Address{4096}), high);  // from the cache
+}
+
 TEST(CachingAllocator, TakesNothingForNoBytes) {
   Device device("cuda");
   EXPECT_EQ(device.take(0), 0);
