@@ -120,6 +120,26 @@ class LargestBatch:
             return f"{text}, no larger one was asked for"
         return f"{text}, nothing is proved of larger ones"
 
+    def _repr_html_(self) -> str:
+        return f"{self._curve()}<pre>{self}</pre>"
+
+    def _curve(self, width: int = 480, height: int = 160) -> str:
+        """Throughput against size, as an SVG: a point for each row that fits, the best one filled."""
+        points = [(row.size, row.throughput) for row in self.rows if row.throughput is not None]
+        right, top = max(x for x, _ in points), max(y for _, y in points)
+        places = [(x, round(width * x / right), round(height * (1 - y / top))) for x, y in points]
+        line = " ".join(f"{x},{y}" for _, x, y in places)
+        dots = "".join(
+            f'<circle cx="{x}" cy="{y}" r="3" fill="{"currentColor" if size == self.best else "none"}" '
+            f'stroke="currentColor"><title>{size}</title></circle>'
+            for size, x, y in places
+        )
+        return (
+            f'<svg viewBox="-8 -8 {width + 16} {height + 16}" width="{width}" role="img" '
+            f'aria-label="samples per second against size"><polyline points="{line}" fill="none" '
+            f'stroke="currentColor"/>{dots}</svg>'
+        )
+
     def __str__(self) -> str:
         top = max((row.throughput or 0.0 for row in self.rows), default=0.0) or 1.0
         lines = [

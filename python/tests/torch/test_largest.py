@@ -108,6 +108,9 @@ def test_the_table_rises_and_marks_the_best_throughput() -> None:
     assert [row["size"] for row in data["rows"]] == sizes
     with pytest.raises(KeyError):
         found.row(found.largest + 1000)
+    page = found._repr_html_()
+    assert page.count("<circle") == len(fitting)
+    assert f'fill="currentColor" stroke="currentColor"><title>{found.best}</title>' in page
 
 
 @pytest.mark.parametrize("make", [batches, lengths])
