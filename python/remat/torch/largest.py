@@ -33,6 +33,8 @@ _PLANNING_S = 20.0
 _SEARCH_SHARE, _TABLE_SHARE = 0.25, 0.5
 # Of searches, each of which ends at sizes that have to be traced.
 _ROUNDS = 24
+# Of sizes that are traced for their throughput: where measured times scatter, each trace may show another.
+_BESTS = 3
 _BAR = 20
 # Seconds of a search for the least budget, for messages.
 _LEAST_S = 1.0
@@ -77,7 +79,7 @@ class LargestBatch:
         budget: bytes.
         largest: the largest size that has a plan.
         impossible: the least size above it that is proved to have none; None where none is.
-        best: the size of the row with the highest throughput.
+        best: the size of the traced row with the highest throughput.
         rows: by rising size.
         multiple: sizes are multiples of it.
         most: no larger size was looked at.
@@ -333,7 +335,7 @@ class _Search:
 
     def _settle(self, rows: int, guess: int | None) -> _core.LargestResult:
         """Search until what it says is about traced sizes, or the rounds are over."""
-        found = self._find(rows, guess)
+        found, bests = self._find(rows, guess), set[int]()
         for _ in range(_ROUNDS):
             if found.missing is not None:
                 wanted = [found.missing]
@@ -342,7 +344,9 @@ class _Search:
             else:
                 after = found.largest + self.multiple
                 wanted = [found.largest, *([after] if after <= self.range[1] else [])]
-                wanted += [found.best] if rows and found.best is not None else []
+                if rows and found.best is not None and len(bests) < _BESTS:
+                    bests.add(found.best)
+                    wanted.append(found.best)
                 guess = found.largest
             wanted = [size for size in dict.fromkeys(wanted) if not self.sizes.knows(size)]
             if not wanted:
@@ -385,13 +389,14 @@ class _Search:
 
     def _as_batch(self, found: _core.LargestResult) -> LargestBatch:
         assert found.largest is not None
-        assert found.best is not None
+        rows = [self._row(row) for row in found.rows]
+        fitting = [row for row in rows if row.status == "fits"]
         return LargestBatch(
             budget=self._budget(),
             largest=found.largest,
             impossible=found.impossible,
-            best=found.best,
-            rows=[self._row(row) for row in found.rows],
+            best=max(fitting, key=lambda row: (row.traced, row.throughput or 0.0)).size,
+            rows=rows,
             multiple=self.multiple,
             most=self.range[1],
         )
