@@ -151,7 +151,8 @@ void bind_op(nb::module_& m) {
                    "outputs: collections.abc.Sequence[int], *, "
                    "workspace: int = 0, kind: str = '', module: str = '', recompute: str = 'allowed', "
                    "after: collections.abc.Sequence[int] = (), phase: str = '', forward_of: int | None = "
-                   "None, over: collections.abc.Sequence[tuple[int, int]] = (), source: str = '', generator_state: int = 0) -> None"),
+                   "None, over: collections.abc.Sequence[tuple[int, int]] = (), source: str = '', "
+                   "generator_state: int = 0) -> None"),
            "`duration` in the graph's time unit, `workspace` in bytes, `inputs` and `outputs` as value "
            "indices,\n"
            "`after` and `forward_of` as op indices; `recompute` is \"allowed\" or \"never\"; `phase` is "
