@@ -186,15 +186,17 @@ TEST_F(Faults, AFileThatIsReplacedWhileItIsReadIsReadAsOneOrTheOther) {
 
 TEST_F(Faults, AFileThatIsCutWhileItIsReadIsOneLine) {
   const std::string text = format_graph(big_);
-  std::atomic<bool> stop = false;
+  std::atomic<bool> stop = false, is_cut = false;
   std::jthread cutting([&] {
     Random random(3);
     while (!stop) {
       std::error_code ignored;
       fs::resize_file(
           graph_, static_cast<std::uintmax_t>(random.below(static_cast<std::int64_t>(text.size()))), ignored);
+      is_cut = true;
     }
   });
+  while (!is_cut) std::this_thread::yield();
   for (int round = 0; round < 30; ++round) {
     const CliRun run = run_cli({"info", graph_});
     EXPECT_EQ(run.code, 1);
@@ -204,11 +206,16 @@ TEST_F(Faults, AFileThatIsCutWhileItIsReadIsOneLine) {
   stop = true;
 }
 
-/// The least address space, in megabytes, in which the program starts at all.
-rlim_t least_megabytes() {
-  for (rlim_t megabytes = 8;; megabytes += 4) {
-    if (run_cli({"--version"}, "", [=] { limit(RLIMIT_AS, megabytes << 20); }).code == 0) return megabytes;
+/// The least address space, in kilobytes, in which the program starts at all.
+rlim_t least_kilobytes() {
+  rlim_t kilobytes = 8 << 10;
+  for (const rlim_t step : {4 << 10, 256}) {
+    const auto starts = [](rlim_t within) {
+      return run_cli({"--version"}, "", [=] { limit(RLIMIT_AS, within << 10); }).code == 0;
+    };
+    while (!starts(kilobytes + step)) kilobytes += step;
   }
+  return kilobytes + 256;
 }
 
 class OutOfMemory : public Faults, public ::testing::WithParamInterface<const char*> {};
@@ -217,14 +224,14 @@ class OutOfMemory : public Faults, public ::testing::WithParamInterface<const ch
 // none for one of their threads, the process is ended from inside.
 TEST_P(OutOfMemory, IsOneLineAndLeavesNoFile) {
   if (kIsSanitized) GTEST_SKIP() << "a sanitizer needs the address space for itself";
-  const rlim_t least = least_megabytes();
+  const rlim_t least = least_kilobytes();
   int refused = 0;
-  for (rlim_t more = 0; more <= 24; more += 2) {
+  for (rlim_t more = 0; more <= 24 << 10; more += 2 << 10) {
     fs::remove(out_);
     const CliRun run = run_cli({"plan", graph_, "-b", "50%", "--planner", GetParam(), "--time-limit", "200ms",
                                 "--threads", "2", "-o", out_},
-                               "", [=] { limit(RLIMIT_AS, (least + more) << 20); });
-    SCOPED_TRACE(std::string(GetParam()) + " with " + std::to_string(least + more) + " MB: " + run.err);
+                               "", [=] { limit(RLIMIT_AS, (least + more) << 10); });
+    SCOPED_TRACE(std::string(GetParam()) + " with " + std::to_string(least + more) + " kB: " + run.err);
     EXPECT_TRUE(run.code == 0 || run.code == 1 || run.code == 3) << run.code;
     EXPECT_EQ(fs::exists(out_), run.code == 0);
     if (run.code != 1) continue;

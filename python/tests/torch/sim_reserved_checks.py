@@ -124,3 +124,21 @@ def test_a_budget_that_nothing_keeps_is_refused_with_both_numbers(memory: Cachin
     model, inputs = gpt()
     with pytest.raises(remat.InfeasibleError, match=r"impossible for this step: none goes below .* bytes"):
         remat.torch.fit(model, inputs, "12MiB", budget_on="reserved", accumulate=False, time_limit=0.5)
+
+
+class Broken(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.second = nn.Linear(8, 8), nn.Linear(8, 8)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        x = self.first(x).tanh()
+        torch._dynamo.graph_break()
+        return self.second(x).tanh()
+
+
+@pytest.mark.parametrize("memory", ["cuda"], indirect=True)
+def test_graphs_that_share_a_budget_are_refused(memory: Caching) -> None:
+    model, x = Broken().to(HERE), torch.randn(4, 8).to(HERE)
+    with pytest.raises(remat.UsageError, match="for one graph and one call in flight"):
+        remat.torch.fit(model, x, "1MiB", loss=torch.sum, budget_on="reserved", time_limit=0.5)

@@ -25,9 +25,10 @@ def plan_step(problem: Problem, cache: PlanCache, progress: ProgressLine | None 
     cache: plans that were found before, and where those that are found now go.
 
     Raises InfeasibleError when the budget is proved impossible, NoPlanError when nothing was found, PlanError
-    where the given plan breaks a rule or the budget.
+    where the given plan breaks a rule or the budget, and what `Problem.check` raises.
     """
     options = problem.options
+    problem.check()
     if options.plan is not None:
         return _given_plan(problem)
     # What one rank finds in its folder and another does not would leave one of them waiting.

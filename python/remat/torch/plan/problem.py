@@ -81,14 +81,17 @@ class Problem:
             if category_of_input(graph.value_name(value))[0] == EXISTING_GRADIENTS
         )
 
-    @cached_property
+    @property
     def on_reserved(self) -> str | None:
-        """The allocator, if the budget is on what it takes from the device.
+        """The allocator, if the budget is on what it takes from the device."""
+        return self.allocator if self.options.budget_on == "reserved" else None
 
-        Raises BudgetError where the device has none, UsageError where several calls share a budget.
+    def check(self) -> None:
+        """Raises BudgetError where a budget is on what an allocator takes and the device's keeps nothing,
+        UsageError where several calls would share it.
         """
         if self.options.budget_on != "reserved":
-            return None
+            return
         if self.allocator is None:
             raise remat.BudgetError(
                 'budget_on="reserved" is for devices whose allocator keeps what is freed, such as CUDA; '
@@ -98,7 +101,6 @@ class Problem:
             raise remat.UsageError(
                 'budget_on="reserved" is for one graph and one call in flight: here several hold memory'
             )
-        return self.allocator
 
     @property
     def target(self) -> int:
