@@ -141,4 +141,4 @@ class Broken(nn.Module):
 def test_graphs_that_share_a_budget_are_refused(memory: Caching) -> None:
     model, x = Broken().to(HERE), torch.randn(4, 8).to(HERE)
     with pytest.raises(remat.UsageError, match="for one graph and one call in flight"):
-        remat.torch.fit(model, x, "1MiB", loss=torch.sum, budget_on="reserved", time_limit=0.5)
+        remat.torch.fit(model, x, "64MiB", loss=torch.sum, budget_on="reserved", time_limit=0.5)
