@@ -157,6 +157,27 @@ def test_calls_are_timed_by_events_of_their_own_device(module: Module) -> None:
     assert runtime_of(torch.device("cpu")).time(lambda: ran.append(2)) > 0
 
 
+def test_calls_are_timed_behind_work_that_fills_the_caches(
+    module: Module, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    order: list[Any] = []
+
+    def empty(size: int, *, dtype: torch.dtype, device: torch.device) -> Any:
+        if device is OTHER and size > 4000:
+            raise torch.OutOfMemoryError("full")
+        return SimpleNamespace(zero_=lambda: order.append(size * dtype.itemsize))
+
+    monkeypatch.setattr(torch, "empty", empty)
+    monkeypatch.setattr(Event, "record", lambda self: order.append("event"))
+    cache = SimpleNamespace(L2_cache_size=1000)
+    module.get_device_properties = lambda device: cache  # type: ignore[attr-defined]
+    runtime_of(OTHER).time(lambda: order.append("call"))
+    assert order == [4000, "event", "call", "event"]
+    cache.L2_cache_size = 2000  # for which there is no room
+    runtime_of(OTHER).time(lambda: order.append("call"))
+    assert order == [4000, *(2 * ["event", "call", "event"])]
+
+
 def test_a_device_without_streams_has_no_host(module: Module) -> None:
     with pytest.raises(NotImplementedError, match="privateuseone:1 has no streams"):
         runtime_of(OTHER).streams(2)

@@ -10,7 +10,7 @@ import os
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import cache
 from typing import Any
@@ -21,6 +21,8 @@ import torch
 _BLOCK = 512
 # More than rounding to them adds to what an op or a loss takes.
 _LEFT_OVER = 1 << 16
+# What is written before a call is timed, in sizes of the device's last cache.
+_CACHES = 4
 # Where the settings of the allocators of accelerators stand, the newest name first.
 _ALLOCATOR_SETTINGS = ("PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF")
 # Bytes of one saved generator state, by type of device.
@@ -228,11 +230,22 @@ class AcceleratorRuntime(DeviceRuntime):
         # Events go to the stream of the current device.
         with self.module.device(self.device):
             start, end = (self.module.Event(enable_timing=True) for _ in range(2))
+            self._fill_caches()
             start.record()
             run()
             end.record()
             end.synchronize()
             return int(start.elapsed_time(end) * 1e6)
+
+    def _fill_caches(self) -> None:
+        """Write so much that a call reads its inputs from memory, as it does in a step, and that its kernels
+        are queued meanwhile: on an idle device the time of a small op is that of calling it.
+        """
+        properties = getattr(self.module, "get_device_properties", None)
+        size = getattr(properties(self.device), "L2_cache_size", 0) if properties else 0
+        if size:
+            with suppress(torch.OutOfMemoryError):
+                torch.empty(_CACHES * size, dtype=torch.uint8, device=self.device).zero_()
 
     def streams(self, count: int) -> list[Any]:
         if not hasattr(self.module, "Stream"):
