@@ -12,6 +12,7 @@
 #include "remat/ids.h"
 #include "remat/io.h"
 #include "remat/keep_all.h"
+#include "remat/largest.h"
 #include "remat/layout.h"
 #include "remat/layout_io.h"
 #include "remat/left_behind.h"

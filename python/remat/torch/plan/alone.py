@@ -32,7 +32,7 @@ def _raise_no_plan(result: remat.PlanResult, problem: Problem) -> NoReturn:
     try:
         result.raise_if_no_plan()
     except remat.NoPlanError as error:
-        known = error.smallest_known + problem.budget - problem.target
+        known = error.smallest_known + problem.beside
         if problem.on_reserved is None:
             known = min(known, problem.keep_all_peak + problem.reserve)
     reserved = f", {exact_bytes(problem.reserve)} of them reserved" if problem.reserve else ""

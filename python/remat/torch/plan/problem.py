@@ -103,10 +103,14 @@ class Problem:
             )
 
     @property
+    def beside(self) -> int:
+        """Bytes of the budget that are not the graph's."""
+        return self.reserve if self.on_reserved is None else self.reserve + _SEGMENT
+
+    @property
     def target(self) -> int:
         """Bytes that the graph may take, of what the budget is on."""
-        beside = self.reserve if self.on_reserved is None else self.reserve + _SEGMENT
-        return max(1, self.budget - beside)
+        return max(1, self.budget - self.beside)
 
     def reserved_by(self, plan: remat.Plan) -> int | None:
         """Bytes that the device's allocator takes for a plan and the reserve, if it keeps what is freed."""
