@@ -29,6 +29,14 @@ def outputs_of(gm: fx.GraphModule) -> list[Any]:
     return list(outputs)
 
 
+def copied(gm: fx.GraphModule) -> fx.GraphModule:
+    """A copy of a graph, which may be changed in place; of metadata, the same objects."""
+    graph, node_of = fx.Graph(), dict[fx.Node, fx.Node]()
+    results = graph.graph_copy(gm.graph, node_of)
+    graph.output(results).meta = dict(output_node(gm).meta)
+    return fx.GraphModule(gm, graph)
+
+
 def arguments(node: fx.Node) -> tuple[Any, ...]:
     return node.args
 

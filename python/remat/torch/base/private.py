@@ -5,6 +5,7 @@ Seen in 2.10.0, 2.11.0, 2.12.1, 2.13.0, 2.14.1 and 2.15.0, except where a commen
 
 from __future__ import annotations
 
+import copy
 import functools
 import inspect
 import os
@@ -14,7 +15,7 @@ import types
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any, cast
+from typing import Any, NamedTuple, cast
 
 import torch
 from torch import _dynamo
@@ -38,7 +39,7 @@ from torch._C._profiler import (
 from torch._decomp import decomposition_table
 from torch._dynamo import convert_frame, symbolic_convert, utils as dynamo_utils
 from torch._dynamo.utils import get_compilation_metrics, graph_break_reasons
-from torch._functorch import config as functorch_config, partitioners
+from torch._functorch import aot_autograd, config as functorch_config, partitioners
 from torch._functorch._aot_autograd import descriptors, graph_compile
 from torch._functorch._aot_autograd.descriptors import (
     IntermediateBaseAOTOutput,
@@ -237,6 +238,78 @@ def nothing_donated() -> Iterator[None]:
             yield
     finally:
         graph_compile.collect_bw_donated_buffer_idxs = original
+
+
+class JointTrace(NamedTuple):
+    """What AOTAutograd finds out about a function that is to be trained.
+
+    collected: what becomes of inputs and outputs. at_the_end: the same, once it has traced.
+    traced: the joint graph, and what goes with it.
+    """
+
+    collected: Any
+    at_the_end: Any
+    traced: tuple[Any, ...]
+
+
+def _apart(metadata: Any) -> Any:
+    """A copy of metadata of AOTAutograd, which may be written to."""
+    own = copy.copy(metadata)
+    for name, value in vars(own).items():
+        if isinstance(value, (dict, list, set)):
+            setattr(own, name, copy.copy(value))
+    return own
+
+
+@contextmanager
+def traced_once(
+    known: JointTrace | None, copied: Callable[[torch.fx.GraphModule], torch.fx.GraphModule]
+) -> Iterator[Callable[[], JointTrace | None]]:
+    """While it lasts, AOTAutograd takes a trace that is known in place of one of its own.
+    `run_functionalized_fw_and_collect_metadata`, `aot_dispatch_autograd_graph`.
+
+    known: of the same function with the same arguments. copied: makes a copy of a joint graph.
+    Yields what tells the trace of the one function that was compiled, None if it has no gradients.
+    """
+    module: Any = aot_autograd
+    collect: Any = module.run_functionalized_fw_and_collect_metadata
+    dispatch: Any = graph_compile.aot_dispatch_autograd_graph
+    thread = threading.get_ident()
+    collected: list[Any] = []
+    found: list[JointTrace] = [] if known is None else [known]
+
+    def told(function: Any, *args: Any, **kwargs: Any) -> Any:
+        if threading.get_ident() != thread:
+            return collect(function, *args, **kwargs)
+        if known is not None:
+            return lambda *_: _apart(known.collected)
+
+        def noted(*given: Any) -> Any:
+            metadata = collect(function, *args, **kwargs)(*given)
+            collected[:] = [_apart(metadata)]
+            return metadata
+
+        return noted
+
+    def taken(*args: Any, fw_metadata: Any, **kwargs: Any) -> Any:
+        if threading.get_ident() != thread:
+            return dispatch(*args, fw_metadata=fw_metadata, **kwargs)
+        if known is not None:
+            vars(fw_metadata).update(vars(_apart(known.at_the_end)))
+            joint, *others = known.traced
+            return (copied(joint), *others)
+        joint, *others = dispatch(*args, fw_metadata=fw_metadata, **kwargs)
+        if collected:
+            found[:] = [JointTrace(collected[0], _apart(fw_metadata), (copied(joint), *others))]
+        return (joint, *others)
+
+    module.run_functionalized_fw_and_collect_metadata = told
+    graph_compile.aot_dispatch_autograd_graph = taken
+    try:
+        yield lambda: found[0] if found else None
+    finally:
+        module.run_functionalized_fw_and_collect_metadata = collect
+        graph_compile.aot_dispatch_autograd_graph = dispatch
 
 
 def storage_id(tensor: torch.Tensor) -> int:
@@ -453,6 +526,7 @@ __all__ = [
     "DispatchKey",
     "FakeTensor",
     "FakeTensorMode",
+    "JointTrace",
     "OpOverload",
     "PlainAOTOutput",
     "SavedForBackwardsAOTOutput",
@@ -508,6 +582,7 @@ __all__ = [
     "takes_a_list",
     "tangent_output",
     "tangents_as_they_come",
+    "traced_once",
     "will_execute",
     "write_count",
 ]

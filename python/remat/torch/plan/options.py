@@ -131,7 +131,7 @@ class Options:
         time_limit: seconds for planning. None: by the size of the graph, 3.5 s for 1000 ops, 20 s at most.
         work_limit: deterministic units of work.
         gap: planning ends as soon as the step is proved to be within this share of the fastest. None: "0.1%",
-            or only at the limit where a limit of time or work is given.
+            and 0.25 % after 0.3 s for 1000 ops; only at the limit where a limit of time or work is given.
         seed: of the planner's random numbers.
         threads: how many the planner may use.
         plan: carry out this plan instead of planning: a `remat.Plan`, a list of op indices, or a file's path.

@@ -7,8 +7,8 @@ from typing import Any
 
 from torch import fx
 
-from ..base.nodes import outputs_of
-from ..base.private import aot_module_simplified, tangents_as_they_come
+from ..base.nodes import copied, outputs_of
+from ..base.private import JointTrace, aot_module_simplified, tangents_as_they_come, traced_once
 from ..plan.report import PlanReport
 from ..trace.tangents import TangentStrides, names_of_tangents
 from .backward import Tangents, watch_tangents
@@ -27,8 +27,9 @@ def compile_in_order(
     instead: Instead,
     plan: Callable[[], PlanReport | None],
     verify: bool = False,
-) -> Callable[..., Any]:
-    """A graph of Dynamo, compiled for these inputs.
+    known: JointTrace | None = None,
+) -> tuple[Callable[..., Any], JointTrace | None]:
+    """A graph of Dynamo, compiled for these inputs, and its trace, which may be given as known.
 
     partition: from the joint graph and the number of its forward outputs to the two halves.
     strides: of the gradients that the backward takes; tangents: told about those that come.
@@ -52,7 +53,7 @@ def compile_in_order(
         instead.note_results(len(outputs_of(halves[1])), num_inputs)
         return halves
 
-    with tangents_as_they_come(strides.of):
+    with tangents_as_they_come(strides.of), traced_once(known, copied) as trace:
         run: Callable[..., Any] = aot_module_simplified(
             gm,
             list(args),
@@ -62,4 +63,4 @@ def compile_in_order(
             partition_fn=split,
             keep_inference_input_mutations=True,
         )
-    return run
+        return run, trace()

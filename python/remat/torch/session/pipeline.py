@@ -16,7 +16,7 @@ import remat
 
 from ..base.devices import runtime_of
 from ..base.errors import UnsupportedModelError
-from ..base.nodes import output_node
+from ..base.nodes import copied
 from ..base.progress import ProgressLine, progress_line
 from ..base.step import OutputUse, StepGraph
 from ..cost.profile import run_alone
@@ -108,14 +108,6 @@ class Planned:
     is_random: bool
 
 
-def _copied(joint: fx.GraphModule) -> fx.GraphModule:
-    """A copy of the graph, which capturing changes in place; of metadata, the same objects."""
-    copied, node_of = fx.Graph(), dict[fx.Node, fx.Node]()
-    results = copied.graph_copy(joint.graph, node_of)
-    copied.output(results).meta = dict(output_node(joint).meta)
-    return fx.GraphModule(joint, copied)
-
-
 class CapturedOnlyError(Exception):
     """Leaves AOTAutograd when a step is captured but not to be run."""
 
@@ -153,7 +145,7 @@ class Pipeline:
         adding: gradients that another step of this trace adds to, if that is to be captured too.
         """
         calls = [call] if adding is None else [call, replace(call, existing=adding)]
-        traces = [joint, *(_copied(joint) for _ in calls[1:])]
+        traces = [joint, *(copied(joint) for _ in calls[1:])]
         steps = [self.capture(t, num_forward_outputs, c) for t, c in zip(traces, calls, strict=True)]
         if self.captured is not None:
             self.captured += steps

@@ -19,6 +19,7 @@ from ..base.errors import UnsupportedModelError
 from ..base.nodes import SMALL, outputs_of
 from ..base.private import (
     BackwardCFunction,
+    JointTrace,
     _disable_current_modes,
     holds_saved_tensors,
     in_data_parallel,
@@ -64,6 +65,15 @@ class Key(NamedTuple):
     left_out: frozenset[int]
 
 
+class TracedFor(NamedTuple):
+    """What a trace depends on. cut: outputs without gradients; strides: of the gradients of the others."""
+
+    shapes: Hashable
+    left_out: frozenset[int]
+    cut: frozenset[int]
+    strides: Hashable
+
+
 @dataclass
 class Variant:
     """A compiled graph, and what it takes for granted of its outputs; planned if it is to be trained.
@@ -98,6 +108,8 @@ class Region:
     def __init__(self, shared: Shared, gm: fx.GraphModule, number: int, frame: int) -> None:
         self.shared, self.gm, self.number, self.frame = shared, gm, number, frame
         self.variants: dict[Key, Variant] = {}
+        # What variants that differ in existing gradients, or in what becomes of the outputs, have in common.
+        self._traces: dict[TracedFor, JointTrace] = {}
         self.usage = Usage.of(gm, shared.options.outputs)
         self._masks = Masks(gm, one_plan=shared.options.group is not None)
         # Inputs that a call overwrites, once known.
@@ -183,6 +195,8 @@ class Region:
         self.variants = {key: variant for key, variant in self.variants.items() if not key.training}
 
     def forget_shapes(self, shapes: Hashable) -> None:
+        for trace in [trace for trace in self._traces if trace.shapes == shapes]:
+            del self._traces[trace]
         for key in [key for key in self.variants if key.shapes == shapes]:
             planned = self.variants.pop(key).planned
             if planned is not None:
@@ -386,6 +400,8 @@ class Region:
             self._note_backward(held, variant, device)
 
         gm, in_order = cut_off(variant.gm, use.cut), self.shared.options.executor == "boxed"
+        traced_for = TracedFor(key.shapes, key.left_out, use.cut, frozenset(self.usage.strides.items()))
+        known = self._traces.get(traced_for) if key.training else None
         try:
             with (
                 progress_line() as progress,
@@ -398,9 +414,11 @@ class Region:
                     strides = TangentStrides(gm, self.usage.strides)
                     tangents = Tangents(self._note_strides, done)
                     verify = self.shared.options.verify
-                    run = compile_in_order(
-                        gm, args, partition, strides, tangents, variant.instead, plan, verify
+                    run, trace = compile_in_order(
+                        gm, args, partition, strides, tangents, variant.instead, plan, verify, known
                     )
+                    if trace is not None:
+                        self._traces[traced_for] = trace
                 else:
                     run = compile_with_inductor(gm, args, partition)
                 variant.compiled(run)
