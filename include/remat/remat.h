@@ -23,5 +23,6 @@
 #include "remat/random.h"
 #include "remat/report.h"
 #include "remat/reserved.h"
+#include "remat/selection.h"
 #include "remat/store.h"
 #include "remat/sweep.h"

@@ -123,5 +123,6 @@ void bind_files(nb::module_& m);
 void bind_devices(nb::module_& m);
 void bind_allocator(nb::module_& m);
 void bind_hiremate(nb::module_& m);
+void bind_selection(nb::module_& m);
 
 }  // namespace remat::python

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -17,7 +17,7 @@ from .base.errors import VerificationError, errors_stand_alone
 from .base.units import format_bytes
 from .plan.options import FitOptions
 from .run.generators import generator_states
-from .session.fitted import call_with
+from .session.fitted import call_with, loss_in
 from .session.measure import measure_peak
 from .session.prepare import Loss
 from .session.proof import differences
@@ -116,7 +116,7 @@ def verify(
 
     def loss_of(called: Callable[..., Any]) -> torch.Tensor:
         outputs = call_with(called, sample_inputs)
-        return loss(outputs) if loss is not None else _loss_in(outputs)
+        return loss(outputs) if loss is not None else loss_in(outputs, "verify")
 
     def run(called: torch.nn.Module) -> tuple[dict[str, torch.Tensor], int]:
         def step() -> None:
@@ -157,16 +157,6 @@ def _cause(fit_and_prove: Callable[[], object]) -> str:
     except VerificationError as error:
         return str(error).partition("; ")[2]
     return ""
-
-
-def _loss_in(outputs: Any) -> torch.Tensor:
-    found = outputs.get("loss") if isinstance(outputs, Mapping) else getattr(outputs, "loss", outputs)
-    if not isinstance(found, torch.Tensor) or found.numel() != 1 or not found.requires_grad:
-        raise remat.UsageError(
-            "verify: the model's outputs hold no loss (a tensor of one element that needs a gradient, or an "
-            "attribute or key `loss`); pass loss=, which computes it from them"
-        )
-    return found
 
 
 def _results(model: torch.nn.Module, loss: torch.Tensor, step: str) -> Iterator[tuple[str, torch.Tensor]]:

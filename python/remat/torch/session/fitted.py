@@ -8,6 +8,8 @@ from typing import Any
 
 import torch
 
+import remat
+
 from ..base.errors import errors_stand_alone
 from ..base.private import COMPILED_CALL, compiled_apart, eager_call
 from ..plan.report import PlanReport
@@ -94,3 +96,14 @@ def call_with(model: Callable[..., Any], sample_inputs: Any) -> Any:
     if isinstance(sample_inputs, (tuple, list)):
         return model(*sample_inputs)
     return model(sample_inputs)
+
+
+def loss_in(outputs: Any, caller: str) -> torch.Tensor:
+    """The loss that a model returns. Raises UsageError where its outputs hold none."""
+    found = outputs.get("loss") if isinstance(outputs, Mapping) else getattr(outputs, "loss", outputs)
+    if not isinstance(found, torch.Tensor) or found.numel() != 1 or not found.requires_grad:
+        raise remat.UsageError(
+            f"{caller}: the model's outputs hold no loss (a tensor of one element that needs a gradient, or an "
+            "attribute or key `loss`); pass loss=, which computes it from them"
+        )
+    return found

@@ -1,0 +1,49 @@
+// Which of many things to keep in memory, each for a stretch of time and for a gain: for executors that take
+// a set of saved results and no order.
+#pragma once
+
+#include <optional>
+#include <vector>
+
+#include "remat/limits.h"
+#include "remat/quantity.h"
+
+namespace remat {
+
+/// Bytes at the moments [begin, end).
+struct Stretch {
+  int begin = 0, end = 0;
+  Bytes bytes;
+};
+
+/// What may be selected.
+///
+///   room |~~~~~\__________/~~~~~~   of each moment: the budget less what is there anyway
+///        |     [--- a ---]
+///        |  [------- b -------]     a and b together must stay below it
+///        +------------------------ moments
+struct Selectable {
+  Duration gain;                   ///< time that selecting it saves
+  std::vector<Stretch> lives;      ///< what it takes; it may be away in between
+  std::vector<int> excludes = {};  ///< that cannot be selected beside it
+  std::vector<int> needs = {};     ///< that must be selected too
+};
+
+struct SelectionProblem {
+  std::vector<Bytes> room;  ///< of each moment; below 0: nothing can be selected that is there then
+  std::vector<Selectable> items;
+};
+
+struct Selection {
+  std::vector<int> items;  ///< what is selected, rising; it keeps all rows of the problem
+  Duration gain;           ///< of all of them
+  Duration bound;          ///< no selection gains more
+  std::optional<StoppedBy> stopped_by;
+};
+
+/// The selection with the greatest gain: a knapsack over time, as an integer program of HiGHS, beside a
+/// greedy one by gain for byte and moment, which is what is left where a limit is reached. Throws UsageError
+/// for stretches and items out of range.
+Selection select_within(const SelectionProblem& problem, Limits& limits);
+
+}  // namespace remat

@@ -1,0 +1,40 @@
+// A set of things to keep in memory, for executors that take no order.
+#include "remat/selection.h"
+
+#include "bindings.h"
+#include "effort.h"
+#include "planner_thread.h"
+
+namespace remat::python {
+namespace {
+
+using Life = std::tuple<int, int, std::int64_t>;
+using Item = std::tuple<std::int64_t, std::vector<Life>, std::vector<int>, std::vector<int>>;
+
+nb::tuple select(const std::vector<std::int64_t>& room, const std::vector<Item>& items, double time_limit) {
+  SelectionProblem problem;
+  for (std::int64_t bytes : room) problem.room.emplace_back(bytes);
+  for (const auto& [gain, lives, excludes, needs] : items) {
+    Selectable item{Duration(gain), {}, excludes, needs};
+    for (const auto& [begin, end, bytes] : lives) item.lives.push_back({begin, end, Bytes(bytes)});
+    problem.items.push_back(std::move(item));
+  }
+  PlannerThread thread;
+  thread.limits().set_time(time_limit);
+  Selection found;
+  thread.run([&] { found = select_within(problem, thread.limits()); }, nb::none());
+  return nb::make_tuple(found.items, found.gain.count(), found.bound.count());
+}
+
+}  // namespace
+
+void bind_selection(nb::module_& m) {
+  m.def("select_within", select, nb::arg("room"), nb::arg("items"), nb::arg("time_limit"),
+        nb::sig("def select_within(room: list[int], items: list[tuple[int, list[tuple[int, int, int]], "
+                "list[int], list[int]]], time_limit: float) -> tuple[list[int], int, int]"),
+        "Which items to keep in memory for the most time saved. room: bytes of each moment. items: gain, "
+        "stretches (begin, end, bytes), items that exclude it, items that it requires. Returns the items, "
+        "their gain, and what no selection gains more than.");
+}
+
+}  // namespace remat::python

@@ -1,0 +1,267 @@
+"""Plans that `torch.utils.checkpoint` carries out: which results each block saves."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+
+import remat
+
+from ..base.errors import UnsupportedModelError, errors_stand_alone
+from ..base.turns import one_at_a_time
+from ..base.units import exact_bytes
+from ..cost.source import Costs
+from ..plan.budget import optimizer_state_bytes
+from ..plan.options import Options
+from ..session.captured import captured_step
+from ..session.fitted import call_with, loss_in
+from ..session.untouched import untouched
+from .policies import CheckpointPolicies, DoorReport, FullPlan
+from .recording import record_step
+from .regions import Region, blocks_of
+from .savings import Rules, choose, rules_of
+from .steps import DoorStep, build_step
+
+# Seconds, unless a limit is given: of the search, after the first two recordings.
+_SEARCH_S = 10.0
+# Of choosing once.
+_CHOICE_S = 2.0
+# Choices from one starting point, each nearer to the budget.
+_ROUNDS = 4
+# Bytes below the budget, as a share, that are not worth another choice.
+_NEAR = 0.002
+
+
+@errors_stand_alone
+def checkpoint_policy(
+    model: torch.nn.Module,
+    sample_inputs: Any,
+    budget: int | str,
+    *,
+    loss: Callable[[Any], torch.Tensor] | None = None,
+    blocks: Sequence[str] | None = None,
+    outputs: str = "held",
+    optimizer: torch.optim.Optimizer | None = None,
+    reserve: int | str = 0,
+    costs: str = "measured",
+    time_limit: float | None = None,
+    compare: bool = True,
+) -> CheckpointPolicies:
+    """Which results each block of the model saves, so that a step under `torch.utils.checkpoint` keeps a budget
+    and takes as little longer as possible. Nothing of Remat runs while it trains.
+
+    Some steps are run on the model's device to see what PyTorch does in each, first without checkpoints: the
+    model, its gradients and the generators are afterwards as they were.
+
+    Args:
+        model, sample_inputs, budget, loss, optimizer, reserve, costs: as for :func:`fit`; percentages refer to
+            the step without checkpoints.
+        blocks: names of the modules that are regions: each is recomputed as a whole or not at all. None: the
+            children of every `nn.ModuleList` and `nn.Sequential` that have modules of their own.
+        outputs: whether the model's outputs are "held" or "dropped" while the backward runs.
+        time_limit: seconds of the search.
+        compare: plan for our own executor too, for `report.full`; that takes as long as :func:`fit` does.
+
+    Raises:
+        InfeasibleError: it is proved that nothing fits.
+        NoPlanError: nothing was found within the budget, nothing is proved; `smallest_known` does fit.
+        UnsupportedModelError: a block makes other ops when it runs again.
+        UsageError: blocks that do not exist, or none.
+    """
+    names = blocks_of(model, blocks)
+    if outputs not in ("held", "dropped"):
+        raise remat.UsageError(f'checkpoint_policy: outputs must be "held" or "dropped", not {outputs!r}')
+    beside = Options(budget="100%", reserve=reserve).size("reserve")
+    if optimizer is not None:
+        beside += optimizer_state_bytes(optimizer, next(model.parameters()).device)
+    with one_at_a_time():
+        trial = _Trial(model, sample_inputs, loss, outputs == "held", Costs(costs))
+        search = _Search(trial, names, time_limit or _SEARCH_S)
+        limit = remat.parse_bytes(budget, keep_all_peak=search.eager.peak + beside) - beside
+        found = search.run(limit)
+    report = _report(found, search, limit, beside)
+    if compare:
+        report.full = _full_plan(model, sample_inputs, loss, outputs, report.budget, optimizer, reserve, costs)
+    return CheckpointPolicies(found.regions, report, model)
+
+
+@dataclass(frozen=True)
+class _Trial:
+    """Runs a step as PyTorch would, and says what it took."""
+
+    model: torch.nn.Module
+    sample_inputs: Any
+    loss: Callable[[Any], torch.Tensor] | None
+    held: bool
+    costs: Costs
+
+    def run(self, regions: Mapping[str, Region | None]) -> DoorStep:
+        gradients = [(p, p.grad) for p in self.model.parameters()]
+        try:
+            for parameter, _ in gradients:
+                parameter.grad = None
+            with untouched(self.model):
+                recorded = record_step(self.model, self.sample_inputs, self._step, regions)
+        except (RuntimeError, AssertionError) as error:
+            if not _is_of_checkpoint(error):
+                raise
+            raise UnsupportedModelError(
+                "checkpoint_policy: a block makes other ops when it runs again: it changes something that it "
+                "reads, a cache for instance (models of transformers: config.use_cache = False). PyTorch says: "
+                + str(error).splitlines()[0]
+            ) from error
+        finally:
+            for parameter, gradient in gradients:
+                parameter.grad = gradient
+        return build_step(recorded, self.costs, type(self.model).__name__)
+
+    def _step(self, backward_begins: Callable[[], None]) -> None:
+        outputs = call_with(self.model, self.sample_inputs)
+        loss = loss_in(outputs, "checkpoint_policy") if self.loss is None else self.loss(outputs)
+        if not self.held:
+            del outputs
+        backward_begins()
+        loss.backward()
+
+
+def _is_of_checkpoint(error: BaseException) -> bool:
+    text = str(error)
+    return "not found in storage" in text or "torch.utils.checkpoint" in text or "activation checkpoint" in text
+
+
+@dataclass(frozen=True)
+class _Found:
+    """A set of saved results, and the step that it makes."""
+
+    regions: dict[str, Region | None]
+    step: DoorStep
+
+
+@dataclass
+class _Search:
+    """eager: the step without checkpoints; rules: by block; known: every step that was tried.
+
+    most: of what any choice saved, with its bound (ns).
+    """
+
+    trial: _Trial
+    names: Sequence[str]
+    seconds: float
+    eager: DoorStep = field(init=False)
+    rules: dict[str, Rules] = field(init=False)
+    known: list[_Found] = field(default_factory=list)
+    least: int = 0
+
+    def __post_init__(self) -> None:
+        plain: dict[str, Region | None] = dict.fromkeys(self.names)
+        self.eager = self.trial.run(plain)
+        self.known.append(_Found(plain, self.eager))
+        self.rules = rules_of(self.eager.recorded, self.eager.random)
+
+    def run(self, budget: int) -> _Found:
+        """The fastest that was found. Raises NoPlanError."""
+        if self.eager.peak > budget:
+            self._search(budget)
+        fitting = [found for found in self.known if found.step.peak <= budget]
+        if not fitting:
+            self._raise_no_plan(budget)
+        return min(fitting, key=lambda found: (found.step.duration, found.step.peak))
+
+    def _search(self, budget: int) -> None:
+        """From all blocks checkpointed; then with the last ones, whose recomputation follows at once, left as
+        they are, which lowers what the backward needs there.
+        """
+        end = time.monotonic() + self.seconds
+        called = [call.name for call in self.eager.recorded.calls]
+        order = sorted(self.rules, key=lambda name: called.index(name), reverse=True)
+        best: int | None = None
+        for count in range(len(order)):
+            found = self._from(set(order[:count]), budget, end)
+            if found is not None and (best is None or found < best):
+                best = found
+            elif best is not None or time.monotonic() > end:
+                return
+
+    def _from(self, skipped: set[str], budget: int, end: float) -> int | None:
+        """The least duration within the budget with these blocks left as they are."""
+        regions = {
+            name: None if name in skipped or rules.reason else rules.region(set())
+            for name, rules in self.rules.items()
+        }
+        base = self._try(regions)
+        fitting = [base.step.duration] if base.step.peak <= budget else []
+        target = budget
+        for _ in range(_ROUNDS):
+            choice = choose(base.step, self.rules, target, _CHOICE_S, skipped)
+            found = self._try(choice.regions)
+            off = budget - found.step.peak
+            if off >= 0:
+                fitting.append(found.step.duration)
+            if 0 <= off <= _NEAR * budget or time.monotonic() > end:
+                break
+            target += off
+        return min(fitting, default=None)
+
+    def _try(self, regions: dict[str, Region | None]) -> _Found:
+        for known in self.known:
+            if known.regions == regions:
+                return known
+        found = _Found(regions, self.trial.run(regions))
+        self.known.append(found)
+        return found
+
+    def _raise_no_plan(self, budget: int) -> None:
+        least = min(found.step.peak for found in self.known)
+        # What is there when the backward ends is there whatever is saved.
+        floor = self.eager.memory[-1]
+        numbers = f"the least that was found is {exact_bytes(least)}, nothing goes below {exact_bytes(floor)}"
+        if budget < floor:
+            raise remat.InfeasibleError(
+                f"the budget of {exact_bytes(budget)} is impossible for this step: {numbers}",
+                floor=floor,
+                smallest_known=least,
+            )
+        raise remat.NoPlanError(
+            f"no set of saved results within the budget of {exact_bytes(budget)} was found: {numbers}",
+            floor=floor,
+            smallest_known=least,
+        )
+
+
+def _report(found: _Found, search: _Search, limit: int, beside: int) -> DoorReport:
+    eager, step = search.eager, found.step
+    return DoorReport(
+        budget=limit + beside,
+        eager_peak=eager.peak + beside,
+        predicted_peak=step.peak + beside,
+        overhead=(step.duration - eager.duration) / max(1, eager.duration),
+        reserve=beside,
+        left_alone={name: rules.reason for name, rules in search.rules.items() if rules.reason},
+        step=step.graph,
+        tried=len(search.known),
+    )
+
+
+def _full_plan(
+    model: torch.nn.Module,
+    sample_inputs: Any,
+    loss: Callable[[Any], torch.Tensor] | None,
+    outputs: str,
+    budget: int,
+    optimizer: torch.optim.Optimizer | None,
+    reserve: int | str,
+    costs: str,
+) -> FullPlan:
+    """What our own executor would do within the same budget."""
+    options: dict[str, Any] = {"outputs": outputs, "accumulate": False, "costs": costs}
+    captured = captured_step(model, sample_inputs, loss, {**options, "optimizer": optimizer, "reserve": reserve})
+    taken = captured.settled().size("reserve")
+    result = remat.plan(captured.graph, max(1, budget - taken), gap="0.1%")
+    plan = result.plan
+    if plan is None:
+        return FullPlan(None, None, captured.graph.keep_all_peak + taken, result.status)
+    return FullPlan((plan.peak or 0) + taken, plan.overhead, captured.graph.keep_all_peak + taken, result.status)

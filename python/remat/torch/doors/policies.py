@@ -1,0 +1,158 @@
+"""What came of planning for `torch.utils.checkpoint`: policies to apply, to export, and what they cost."""
+
+from __future__ import annotations
+
+import functools
+import json
+import os
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import torch
+
+import remat
+
+from ..base.files import write_atomically
+from ..base.units import format_bytes
+from .regions import Region
+
+
+@dataclass(frozen=True)
+class FullPlan:
+    """The plan of our own executor within the same budget: peak in bytes and overhead, None where there is none
+    (`status` says what is proved); keep_all_peak: its step without recomputation.
+    """
+
+    peak: int | None
+    overhead: float | None
+    keep_all_peak: int
+    status: str
+
+
+@dataclass
+class DoorReport:
+    """What checkpoints come to. Amounts are bytes.
+
+    Attributes:
+        budget: what was asked for.
+        eager_peak: of the step without checkpoints.
+        predicted_peak: of the step with them, by the reference simulator.
+        overhead: extra time of all ops, as a fraction of the step without checkpoints.
+        reserve: of the budget, for what is not part of the step.
+        left_alone: by block that must not run again, why.
+        step: the step that was simulated, each recomputation an op of its own.
+        tried: steps that were run to find it.
+        full: what our own executor would do within the same budget; None if that was not asked for.
+    """
+
+    budget: int
+    eager_peak: int
+    predicted_peak: int
+    overhead: float
+    reserve: int
+    left_alone: Mapping[str, str]
+    step: remat.Graph = field(repr=False)
+    tried: int = 0
+    full: FullPlan | None = None
+
+    def __str__(self) -> str:
+        lines = [
+            f"{'':24}{'peak':>12}{'overhead':>10}",
+            f"{'without checkpoints':24}{format_bytes(self.eager_peak):>12}{0:>10.2%}",
+            f"{'with them':24}{format_bytes(self.predicted_peak):>12}{self.overhead:>10.2%}",
+        ]
+        if self.full is not None:
+            if self.full.peak is None or self.full.overhead is None:
+                lines.append(f"{'a full plan':24}{'none: ' + self.full.status:>22}")
+            else:
+                lines.append(f"{'a full plan':24}{format_bytes(self.full.peak):>12}{self.full.overhead:>10.2%}")
+        lines.append(f"{'budget':24}{format_bytes(self.budget):>12}")
+        lines += [f"{name} is not checkpointed: {why}" for name, why in self.left_alone.items()]
+        return "\n".join(lines)
+
+
+class CheckpointPolicies:
+    """By block of a model, what it saves under `torch.utils.checkpoint`.
+
+    Attributes:
+        regions: by name of a block, its :class:`Region`; None where it is not checkpointed.
+        report: predicted peak and overhead, beside those of a full plan.
+    """
+
+    def __init__(
+        self, regions: Mapping[str, Region | None], report: DoorReport, model: torch.nn.Module
+    ) -> None:
+        self.regions, self.report = dict(regions), report
+        self._model = model
+        self._before: list[tuple[torch.nn.Module, Any]] = []
+
+    def __repr__(self) -> str:
+        wrapped = sum(region is not None for region in self.regions.values())
+        return f"<CheckpointPolicies: {wrapped} of {len(self.regions)} blocks>\n{self.report}"
+
+    def context_fn(self, name: str) -> Callable[[], tuple[Any, Any]] | None:
+        """For `context_fn=` of `torch.utils.checkpoint.checkpoint` around that block; None where it is not to be
+        checkpointed. Raises UsageError for a name that is no block.
+        """
+        if name not in self.regions:
+            raise remat.UsageError(f"context_fn: no block is named {name!r}")
+        region = self.regions[name]
+        return None if region is None else region.contexts
+
+    def apply(self, model: torch.nn.Module | None = None) -> torch.nn.Module:
+        """Put the checkpoints around the blocks of a model (by default the one that was planned for), in place.
+
+        It stays of its class, with its parameters and `state_dict`. Returns it. Raises UsageError where they are
+        around already.
+        """
+        model = self._model if model is None else model
+        if self._before:
+            raise remat.UsageError("apply: these checkpoints are around a model already; remove() takes them away")
+        for name, region in self.regions.items():
+            if region is None:
+                continue
+            block = model.get_submodule(name)
+            self._before.append((block, block.__dict__.get("forward")))
+            block.__dict__["forward"] = _same_name(block.forward, region)
+        return model
+
+    def remove(self) -> None:
+        """Take away what `apply` did."""
+        for block, forward in self._before:
+            if forward is None:
+                del block.__dict__["forward"]
+            else:
+                block.__dict__["forward"] = forward
+        self._before.clear()
+
+    def to_dict(self) -> dict[str, Any]:
+        """What `export` writes: blocks that are checkpointed, and by name of an op the calls that are saved."""
+        blocks = {
+            name: {
+                "save": {op: list(calls) for op, calls in region.save.items()},
+                "preserve_rng_state": region.preserve_rng_state,
+                "allow_cache_entry_mutation": region.mutation,
+            }
+            for name, region in self.regions.items()
+            if region is not None
+        }
+        return {"format": "remat.checkpoint", "version": 1, "blocks": blocks}
+
+    def export(self, path: str | os.PathLike[str]) -> None:
+        """Write the policies as JSON, which ten lines without Remat apply (docs/doors.md). Raises RematError."""
+        try:
+            write_atomically(Path(path), json.dumps(self.to_dict(), indent=1) + "\n")
+        except OSError as error:
+            raise remat.RematError(f"{os.fspath(path)}: {error.strerror or error}") from error
+
+
+def _same_name(forward: Callable[..., Any], region: Region) -> Callable[..., Any]:
+    around = region.around(forward)
+
+    @functools.wraps(forward)
+    def checkpointed(*args: Any, **kwargs: Any) -> Any:
+        return around(*args, **kwargs)
+
+    return checkpointed

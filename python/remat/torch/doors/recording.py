@@ -1,0 +1,303 @@
+"""A real step, op by op: what each reads and makes, and when each storage is let go of.
+
+Plans for our own executor come from AOTAutograd's trace, which knows no lives but those of its readers. A step
+that PyTorch itself runs keeps more: what Python's variables hold, what autograd saves, the arguments of every
+region until its backward is through. So the step runs once, and storages are watched.
+"""
+
+from __future__ import annotations
+
+import weakref
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch.multiprocessing.reductions import StorageWeakRef
+from torch.utils._pytree import tree_iter, tree_leaves
+from torch.utils.checkpoint import SAC_IGNORED_OPS
+
+from ..base.private import OpOverload, TorchDispatchMode, schema
+from .regions import Region
+
+
+@dataclass(frozen=True)
+class TensorLike:
+    """What is to know of a tensor when it is gone."""
+
+    shape: tuple[int, ...]
+    stride: tuple[int, ...]
+    offset: int
+    dtype: torch.dtype
+    device: torch.device
+    storage_bytes: int
+    storage: int  # its number
+
+
+@dataclass
+class RecordedOp:
+    """func: what ran, on args and kwargs with tensors replaced by TensorLike; result: likewise.
+
+    made: numbers of the storages that are new; reads: of the others that it was given.
+    written: of those that it wrote to, by its schema.
+    """
+
+    func: Any
+    args: Any
+    kwargs: Any
+    result: Any
+    reads: tuple[int, ...]
+    made: tuple[int, ...]
+    written: tuple[int, ...]
+    backward: bool
+
+    @property
+    def is_view(self) -> bool:
+        return not self.made and bool(tensors_like(self.result)) and not self.written
+
+
+@dataclass
+class RegionCall:
+    """One call of a block. ops: of its first run, as the policy counts them; again: of its recomputation."""
+
+    name: str
+    preserve_rng_state: bool
+    ops: list[tuple[str, int, int]] = field(default_factory=list)
+    again: dict[tuple[str, int], int] = field(default_factory=dict)
+    begin: int = 0
+    end: int = 0
+    again_begin: int = -1
+    again_end: int = -1
+    freed: int = -1  # the op after which nothing of it is needed any more
+
+
+@dataclass
+class Recorded:
+    """ops, in order. last: by storage, the last op while it was there; None to the end. first: of storages that
+    no op made, the op that first read them; bytes, device: by storage. resident: those that were there before.
+    """
+
+    ops: list[RecordedOp] = field(default_factory=list)
+    calls: list[RegionCall] = field(default_factory=list)
+    bytes: dict[int, int] = field(default_factory=dict)
+    device: dict[int, torch.device] = field(default_factory=dict)
+    last: dict[int, int | None] = field(default_factory=dict)
+    first: dict[int, int] = field(default_factory=dict)
+    resident: set[int] = field(default_factory=set)
+    buffers: set[int] = field(default_factory=set)
+    names: dict[int, str] = field(default_factory=dict)
+
+
+def tensors_like(item: Any) -> list[TensorLike]:
+    return [leaf for leaf in tree_leaves(item) if isinstance(leaf, TensorLike)]
+
+
+class _Recorder(TorchDispatchMode):
+    """State: what is recorded; the storages that are watched; the regions that run now."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.recorded = Recorded()
+        self.backward = False
+        self.running: list[tuple[RegionCall, bool, Counter[str]]] = []
+        self._number: dict[int, int] = {}
+        self._alive: dict[int, StorageWeakRef] = {}
+        self._refs: list[StorageWeakRef] = []
+
+    def number_of(self, tensor: torch.Tensor) -> int:
+        storage = tensor.untyped_storage()
+        ref = StorageWeakRef(storage)
+        number = self._number.get(ref.cdata)
+        if number is None:
+            number = len(self._number)
+            self._number[ref.cdata] = number
+            self._alive[number] = ref
+            self._refs.append(ref)  # while it is referred to, its address names no other storage
+            self.recorded.bytes[number] = storage.nbytes()
+            self.recorded.device[number] = tensor.device
+        return number
+
+    def add_resident(self, name: str, tensor: torch.Tensor, buffer: bool = False) -> None:
+        number = self.number_of(tensor)
+        self._alive.pop(number, None)
+        self.recorded.resident.add(number)
+        self.recorded.names.setdefault(number, name)
+        if buffer:
+            self.recorded.buffers.add(number)
+
+    def describe(self, item: Any) -> Any:
+        if isinstance(item, torch.Tensor):
+            number = self.number_of(item)
+            return TensorLike(
+                tuple(item.shape),
+                tuple(item.stride()),
+                item.storage_offset(),
+                item.dtype,
+                item.device,
+                self.recorded.bytes[number],
+                number,
+            )
+        if isinstance(item, (list, tuple)):
+            made = [self.describe(each) for each in item]
+            return tuple(made) if isinstance(item, tuple) else made
+        if isinstance(item, dict):
+            return {key: self.describe(value) for key, value in item.items()}
+        return item
+
+    def look(self) -> None:
+        """Which storages are gone: their last op was the one before."""
+        gone = [number for number, ref in self._alive.items() if ref.expired()]
+        for number in gone:
+            del self._alive[number]
+            self.recorded.last[number] = len(self.recorded.ops) - 1
+
+    def finish(self) -> Recorded:
+        self.look()
+        for number in self._alive:
+            self.recorded.last[number] = None
+        return self.recorded
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        kwargs = kwargs or {}
+        self.look()
+        recorded = self.recorded
+        position = len(recorded.ops)
+        known = len(self._number)
+        given = self.describe((args, kwargs))
+        for number in range(known, len(self._number)):
+            recorded.first[number] = position
+        before = len(self._number)
+        result = func(*args, **kwargs)
+        told = self.describe(result)
+        read = dict.fromkeys(each.storage for each in tensors_like(given))
+        made = tuple(range(before, len(self._number)))
+        written = tuple(
+            leaf.storage
+            for described, argument in _arguments(func, given[0], given[1])
+            if described.alias_info is not None and described.alias_info.is_write
+            for leaf in tensors_like(argument)
+        )
+        recorded.ops.append(
+            RecordedOp(func, given[0], given[1], told, tuple(read), made, written, self.backward)
+        )
+        if self.running and func not in SAC_IGNORED_OPS:
+            call, again, counted = self.running[-1]
+            name = str(func)
+            if again:
+                call.again[name, counted[name]] = position
+            else:
+                call.ops.append((name, counted[name], position))
+            counted[name] += 1
+        return result
+
+
+def _arguments(func: Any, args: Any, kwargs: Any) -> Iterator[tuple[Any, Any]]:
+    """The arguments of an op with what its schema says of each."""
+    if not isinstance(func, OpOverload):
+        return
+    described = schema(func).arguments
+    yield from zip(described, args, strict=False)
+    by_name = {each.name: each for each in described}
+    yield from ((by_name[name], value) for name, value in kwargs.items() if name in by_name)
+
+
+@contextmanager
+def regions_around(
+    model: torch.nn.Module, regions: Mapping[str, Region | None], recorder: _Recorder
+) -> Iterator[None]:
+    """The blocks with their regions while the step runs; those that are None run as they are, and their ops are
+    counted all the same.
+    """
+    before: dict[str, Any] = {}
+    try:
+        for name, region in regions.items():
+            block = model.get_submodule(name)
+            before[name] = block.__dict__.get("forward")
+            block.__dict__["forward"] = _watched(block.forward, name, region, recorder)
+        yield
+    finally:
+        for name, forward in before.items():
+            block = model.get_submodule(name)
+            if forward is None:
+                del block.__dict__["forward"]
+            else:
+                block.__dict__["forward"] = forward
+
+
+def _watched(forward: Any, name: str, region: Region | None, recorder: _Recorder) -> Callable[..., Any]:
+    recorded = recorder.recorded
+
+    def called(*args: Any, **kwargs: Any) -> Any:
+        call = RegionCall(name, region is not None and region.preserve_rng_state, begin=len(recorded.ops))
+        recorded.calls.append(call)
+        run = _Run(forward, call, recorder)
+        if region is None:
+            return run(*args, **kwargs)
+        weakref.finalize(run, _freed, call, recorded)
+        around = region.around(run)
+        del run
+        return around(*args, **kwargs)
+
+    return called
+
+
+def _freed(call: RegionCall, recorded: Recorded) -> None:
+    call.freed = len(recorded.ops) - 1
+
+
+class _Run:
+    """A region's function: the first call is the forward, the second its recomputation."""
+
+    def __init__(self, forward: Any, call: RegionCall, recorder: _Recorder) -> None:
+        self.forward, self.call, self.recorder = forward, call, recorder
+        self.calls = 0
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        recorder, call = self.recorder, self.call
+        again = self.calls > 0
+        self.calls += 1
+        if again:
+            call.again_begin = len(recorder.recorded.ops)
+        recorder.running.append((call, again, Counter()))
+        try:
+            return self.forward(*args, **kwargs)
+        finally:
+            recorder.running.pop()
+            position = len(recorder.recorded.ops)
+            if again:
+                call.again_end = position
+            else:
+                call.end = position
+
+
+def record_step(
+    model: torch.nn.Module,
+    sample_inputs: Any,
+    run: Callable[[Callable[[], None]], None],
+    regions: Mapping[str, Region | None],
+) -> Recorded:
+    """One step of the model with these regions.
+
+    run: the step; it calls its argument between the forward and the backward.
+    """
+    recorder = _Recorder()
+    for name, parameter in model.named_parameters():
+        recorder.add_resident(f"parameter {name}", parameter)
+        if parameter.grad is not None:
+            recorder.add_resident(f"gradient {name}", parameter.grad)
+    for name, buffer in model.named_buffers():
+        recorder.add_resident(f"buffer {name}", buffer, buffer=True)
+    for leaf in tree_iter(sample_inputs):
+        if isinstance(leaf, torch.Tensor):
+            recorder.add_resident("input", leaf)
+
+    def begin_backward() -> None:
+        recorder.backward = True
+
+    with regions_around(model, regions, recorder), recorder:
+        run(begin_backward)
+        recorder.look()
+    return recorder.finish()
+

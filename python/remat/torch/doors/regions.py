@@ -1,0 +1,94 @@
+"""The regions of a model that `torch.utils.checkpoint` recomputes whole, and what each of them saves."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any
+
+import torch
+from torch.utils.checkpoint import CheckpointPolicy, checkpoint, create_selective_checkpoint_contexts
+
+import remat
+
+# By name of an op, which of its calls in a region are meant: the first is 0.
+Calls = Mapping[str, Sequence[int]]
+
+
+@dataclass(frozen=True)
+class Region:
+    """What one block does between its call and its backward.
+
+    Attributes:
+        save: the calls whose results are kept; all others run again.
+        preserve_rng_state: ops that draw random numbers run again, from the state that they began with.
+        mutation: a saved result may be changed in place afterwards, by an op that changes nothing when it
+            runs again.
+    """
+
+    save: Calls = field(default_factory=dict)
+    preserve_rng_state: bool = False
+    mutation: bool = False
+
+    def contexts(self) -> tuple[Any, Any]:
+        """For `context_fn` of `torch.utils.checkpoint.checkpoint`; a new pair for each call of the block."""
+        calls: Counter[tuple[str, bool]] = Counter()
+
+        def policy(ctx: Any, op: Any, *args: Any, **kwargs: Any) -> CheckpointPolicy:
+            # Some releases of PyTorch ask in the recomputation too.
+            name = str(op)
+            number = calls[name, ctx.is_recompute]
+            calls[name, ctx.is_recompute] += 1
+            saved = number in self.save.get(name, ())
+            return CheckpointPolicy.MUST_SAVE if saved else CheckpointPolicy.PREFER_RECOMPUTE
+
+        return create_selective_checkpoint_contexts(policy, allow_cache_entry_mutation=self.mutation)
+
+    def around(self, forward: Callable[..., Any]) -> Callable[..., Any]:
+        """The function with this region around it."""
+        return partial(
+            checkpoint,
+            forward,
+            use_reentrant=False,
+            context_fn=self.contexts,
+            preserve_rng_state=self.preserve_rng_state,
+        )
+
+
+def blocks_of(model: torch.nn.Module, asked: Sequence[str] | None) -> list[str]:
+    """Names of the modules that are regions.
+
+    asked: those, or None: the children of every list (`nn.ModuleList`, `nn.Sequential`) that is in no other
+    region, where they have modules of their own.
+    Raises UsageError for names that the model does not have, for regions in regions, and where there is none.
+    """
+    modules = dict(model.named_modules())
+    names = list(_listed(model, "")) if asked is None else list(asked)
+    for name in names:
+        if name not in modules:
+            raise remat.UsageError(f"checkpoint_policy: the model has no module {name!r}")
+        around = next((other for other in names if name.startswith(f"{other}.")), None)
+        if around is not None:
+            raise remat.UsageError(f"checkpoint_policy: block {name!r} is inside block {around!r}")
+    if not names:
+        raise remat.UsageError(
+            "checkpoint_policy: the model has no list of blocks (nn.ModuleList or nn.Sequential of modules that "
+            "have modules of their own); say which modules are recomputed as a whole: blocks=[NAME, ...]"
+        )
+    return names
+
+
+_LISTS = (torch.nn.ModuleList, torch.nn.Sequential)
+_FOLDERS = (torch.nn.ModuleList, torch.nn.ModuleDict)
+
+
+def _listed(module: torch.nn.Module, name: str) -> Iterator[str]:
+    for child_name, child in module.named_children():
+        path = f"{name}.{child_name}".removeprefix(".")
+        composite = next(child.children(), None) is not None and not isinstance(child, _FOLDERS)
+        if isinstance(module, _LISTS) and composite:
+            yield path
+        else:
+            yield from _listed(child, path)

@@ -1,0 +1,220 @@
+"""What a region may save, what it must, and which set of saved results is the fastest within a budget.
+
+A region runs again as a whole, up to the last result that its backward reads. So what a saved result gains is
+the time of its own op and no other, and what it takes is memory from where the first run would let go of it to
+where the recomputation would make it again: gains and bytes of all candidates add up. The best set is then a
+knapsack over time, which the core solves; what comes of it is recorded and simulated again, so nothing rests on
+the sums.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+
+from remat import _core
+
+from ..base.nodes import BUILTIN_NAMESPACES
+from ..base.private import OpOverload, schema
+from .recording import Recorded, RecordedOp, RegionCall, tensors_like
+from .regions import Region
+from .steps import DoorStep
+
+_aten: Any = torch.ops.aten
+# Running them again on what they made changes nothing.
+_IDEMPOTENT = {_aten.relu_.default, _aten.clamp_.default, _aten.clamp_min_.default, _aten.hardtanh_.default}
+_Key = tuple[str, int]  # name of an op, and which of its calls
+
+
+@dataclass
+class Rules:
+    """What holds for a region, whatever is saved beside.
+
+    must: calls that run once. never: calls whose results cannot be saved. mutation: see `Region`.
+    random: calls that draw numbers, in order. reason: why it must not run again at all, "" where it may.
+    """
+
+    must: set[_Key] = field(default_factory=set)
+    never: set[_Key] = field(default_factory=set)
+    random: list[_Key] = field(default_factory=list)
+    mutation: bool = False
+    reason: str = ""
+
+    def region(self, chosen: set[_Key]) -> Region:
+        saved: defaultdict[str, list[int]] = defaultdict(list)
+        for name, number in sorted(chosen | self.must):
+            saved[name].append(number)
+        again = [key for key in self.random if key not in chosen | self.must]
+        return Region(dict(saved), bool(again), self.mutation)
+
+
+def rules_of(recorded: Recorded, random: Sequence[bool]) -> dict[str, Rules]:
+    """By block, from a recording; of all calls of it."""
+    found: dict[str, Rules] = {}
+    for call in recorded.calls:
+        _add_rules(found.setdefault(call.name, Rules()), recorded, call, random)
+    for rules in found.values():
+        rules.never -= rules.must
+    return found
+
+
+def _add_rules(rules: Rules, recorded: Recorded, call: RegionCall, random: Sequence[bool]) -> None:
+    own: dict[int, _Key] = {}
+    owner: dict[int, _Key] = {}
+    changed: defaultdict[int, list[Any]] = defaultdict(list)
+    again: list[_Key] = []
+    for name, number, position in call.ops:
+        op, key = recorded.ops[position], (name, number)
+        own.update(dict.fromkeys(op.made, position))
+        owner.update(dict.fromkeys(op.made, key))
+        for storage in op.written:
+            changed[storage].append(op.func)
+        if random[position]:
+            again.append(key)
+        outside = [storage for storage in op.written if storage not in own]
+        if outside and not set(outside) <= recorded.buffers:
+            rules.reason = rules.reason or f"{name} changes a tensor in place that comes from outside"
+        if outside or _updates_statistics(op) or not _is_plain(op.func):
+            rules.must.add(key)
+            # The version of what is written rises after the result was saved.
+            rules.mutation |= bool(outside)
+        if not op.made or op.written:
+            rules.never.add(key)
+    for storage, key in owner.items():
+        if storage in changed:
+            if key not in rules.must:
+                rules.never.add(key)
+            elif set(changed[storage]) <= _IDEMPOTENT:
+                rules.mutation = True
+            else:
+                rules.reason = rules.reason or f"the result of {key[0]}, which must run once, is changed in place"
+    rules.random += [key for key in again if key not in rules.random]
+    if any(key in rules.must for key in again):
+        rules.reason = rules.reason or "an op that must run once draws random numbers"
+
+
+def _is_plain(func: Any) -> bool:
+    """Of PyTorch's own, and without effects that others see."""
+    return isinstance(func, OpOverload) and func.namespace in (*BUILTIN_NAMESPACES, "prim")
+
+
+def _updates_statistics(op: RecordedOp) -> bool:
+    """A batch norm that trains."""
+    if not isinstance(op.func, OpOverload) or "batch_norm" not in op.func.name() or op.backward:
+        return False
+    given = dict(zip((a.name for a in schema(op.func).arguments), op.args, strict=False)) | op.kwargs
+    running = bool(tensors_like([given.get("running_mean")]))
+    return running and bool(given.get("training", given.get("train", True)))
+
+
+@dataclass
+class Candidate:
+    """A result to save, or (key None) a block to leave out of checkpointing. gain: ns; lives: (first step, step
+    after the last, bytes).
+    """
+
+    block: str
+    key: _Key | None
+    gain: int = 0
+    lives: list[tuple[int, int, int]] = field(default_factory=list)
+
+
+def candidates(step: DoorStep, rules: Mapping[str, Rules]) -> list[Candidate]:
+    """Of a step in which all regions run again."""
+    found: dict[tuple[str, _Key | None], Candidate] = {}
+    for call in step.recorded.calls:
+        if rules[call.name].reason:
+            continue
+        for key, gain, lives in _of_call(step, call, rules[call.name]):
+            candidate = found.setdefault((call.name, key), Candidate(call.name, key))
+            candidate.gain += gain
+            candidate.lives += lives
+    return [each for each in found.values() if each.gain > 0]
+
+
+def _of_call(
+    step: DoorStep, call: RegionCall, rules: Rules
+) -> Iterator[tuple[_Key | None, int, list[tuple[int, int, int]]]]:
+    recorded = step.recorded
+    whole: list[tuple[int, int, int]] = []
+    gain = 0
+    end = call.again_end
+    for name, number, position in call.ops:
+        again = call.again.get((name, number))
+        if again is None:
+            continue
+        made = zip(recorded.ops[position].made, recorded.ops[again].made, strict=False)
+        lives = []
+        for first, second in made:
+            last = recorded.last.get(second)
+            away = (step.gone(first), step.at[again], step.size(first))
+            if away[0] < away[1]:
+                lives.append(away)
+                if last is None or last >= end:
+                    whole.append(away)
+        gain += step.durations[again]
+        if (name, number) not in rules.must | rules.never:
+            yield (name, number), step.durations[again], lives
+    yield None, gain, whole
+
+
+@dataclass(frozen=True)
+class Choice:
+    """regions: by block; None where it is not checkpointed. bound: no set saves more time, ns."""
+
+    regions: dict[str, Region | None]
+    gain: int
+    bound: int
+
+
+def choose(
+    step: DoorStep, rules: Mapping[str, Rules], budget: int, seconds: float, skipped: set[str]
+) -> Choice:
+    """The set of saved results that leaves the least to recompute while the step stays within the budget.
+
+    step: with all regions but the skipped ones running again.
+    """
+    items = candidates(step, rules)
+    index = {(each.block, each.key): i for i, each in enumerate(items)}
+    wholes = {each.block: i for i, each in enumerate(items) if each.key is None}
+    asked = []
+    for each in items:
+        excluded = [wholes[each.block]] if each.key is not None and each.block in wholes else []
+        needed = _needed(each, rules[each.block], index)
+        if needed is None:
+            asked.append((0, [(0, step.graph.num_ops, 1 << 60)], [], []))
+        else:
+            asked.append((each.gain, each.lives, excluded, needed))
+    room = [budget - used for used in step.memory]
+    chosen, gain, bound = _core.select_within(room, asked, seconds)
+    keys: defaultdict[str, set[_Key]] = defaultdict(set)
+    left_out = set(skipped)
+    for i in chosen:
+        key = items[i].key
+        if key is None:
+            left_out.add(items[i].block)
+        else:
+            keys[items[i].block].add(key)
+    regions = {
+        name: None if name in left_out or each.reason else each.region(keys[name]) for name, each in rules.items()
+    }
+    return Choice(regions, gain, bound)
+
+
+def _needed(each: Candidate, rules: Rules, index: Mapping[tuple[str, _Key | None], int]) -> list[int] | None:
+    """The candidate that has to be saved beside: numbers that are not drawn again would shift those of all ops
+    that draw after it. None where that cannot be saved.
+    """
+    if each.key not in rules.random:
+        return []
+    after = rules.random[rules.random.index(each.key) + 1 :]
+    if not after:
+        return []
+    found = index.get((each.block, after[0]))
+    return None if found is None else [found]
+
+

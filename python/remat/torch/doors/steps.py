@@ -1,0 +1,237 @@
+"""A recorded step as a Remat graph: what the reference simulator confirms is what PyTorch will do."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import fx
+from torch.utils._pytree import tree_map
+
+import remat
+
+from ..base.devices import block_bytes, generator_bytes
+from ..base.nodes import is_random
+from ..base.private import FakeTensorMode
+from ..base.step import Op, StepGraph
+from ..cost.source import Costs
+from .recording import Recorded, RecordedOp, TensorLike, tensors_like
+
+_ADD: Any = torch.ops.aten.add.Tensor
+
+
+@dataclass(frozen=True)
+class DoorStep:
+    """graph: each op of the recorded step once, recomputations too, in order.
+
+    at: by recorded op, its step in the graph; that of the op before it where it only shows other memory.
+    durations: by recorded op, ns; values: the graph's value of each storage. random: by recorded op.
+    """
+
+    recorded: Recorded
+    graph: remat.Graph
+    at: Sequence[int]
+    durations: Sequence[int]
+    memory: Sequence[int]
+    random: Sequence[bool]
+
+    @property
+    def peak(self) -> int:
+        return max(self.memory)
+
+    @property
+    def duration(self) -> int:
+        return sum(self.durations)
+
+    def size(self, storage: int) -> int:
+        return _blocks(self.recorded.bytes[storage], self.recorded.device[storage])
+
+    def gone(self, storage: int) -> int:
+        """The first step at which the storage is not there any more."""
+        last = self.recorded.last.get(storage)
+        return self.graph.num_ops if last is None else self.at[last] + 1
+
+
+def _blocks(size: int, device: torch.device) -> int:
+    block = block_bytes(device.type)
+    return -(-size // block) * block
+
+
+def build_step(recorded: Recorded, costs: Costs, name: str) -> DoorStep:
+    """The graph of a recorded step, its ops measured, its memory simulated."""
+    return _Building(recorded, name).run(costs)
+
+
+class _Building:
+    """State: the step so far; the value of each storage, and the last op that has it."""
+
+    def __init__(self, recorded: Recorded, name: str) -> None:
+        self.recorded = recorded
+        self.nodes = _Nodes()
+        gm = fx.GraphModule(torch.nn.Module(), fx.Graph())
+        self.step = StepGraph(gm, 0, name)
+        self.value: dict[int, int] = {}
+        self.last_use: dict[int, int] = {}
+        self.at: list[int] = []
+
+    def run(self, costs: Costs) -> DoorStep:
+        recorded, step = self.recorded, self.step
+        for storage in sorted(recorded.resident):
+            self.value[storage] = step.add_value(recorded.names[storage], self._size(storage))
+            step.inputs.append(self.value[storage])
+        gone: defaultdict[int, list[int]] = defaultdict(list)
+        for storage, last in recorded.last.items():
+            if last is not None and storage not in recorded.resident:
+                gone[last].append(storage)
+        states = _GeneratorStates(recorded)
+        nodes: list[fx.Node] = []
+        for position, op in enumerate(recorded.ops):
+            for storage in op.reads:
+                if storage not in self.value:
+                    self._make("remat.made_outside", storage, op)
+            for key in states.begin[position]:
+                states.value[key] = self._add("remat.generator_state", [], generator_bytes("cpu"))
+            nodes.append(self.nodes.node_of(op))
+            if not op.is_view:
+                self._add_op(op, nodes[-1])
+            self.at.append(len(step.ops) - 1)
+            for storage in gone[position]:
+                self._release(storage, op)
+            for key in states.end[position]:
+                self._add("remat.release", [states.value[key]], None)
+        step.keep(self.value[s] for s, last in recorded.last.items() if last is None and s in self.value)
+        costs.fill(step)
+        graph = remat.Graph.from_dict(step.to_dict())
+        memory = list(remat.simulate(graph, range(graph.num_ops)).memory)
+        durations = [0 if op.is_view else step.ops[at].duration for op, at in zip(recorded.ops, self.at)]
+        return DoorStep(recorded, graph, self.at, durations, memory, [is_random(node) for node in nodes])
+
+    def _size(self, storage: int) -> int:
+        return _blocks(self.recorded.bytes[storage], self.recorded.device[storage])
+
+    def _make(self, kind: str, storage: int, op: RecordedOp) -> None:
+        value = self.step.add_value(f"{kind}_{storage}", self._size(storage))
+        self.value[storage] = value
+        self.last_use[storage] = self.step.add_op(_op(kind, [], [value], op.backward))
+
+    def _add(self, kind: str, reads: list[int], size: int | None) -> int:
+        """Returns the value that it makes, or -1."""
+        outputs = [] if size is None else [self.step.add_value(f"{kind}_{len(self.step.values)}", size)]
+        self.step.add_op(_op(kind, reads, outputs, self.step.ops[-1].phase == "backward" if self.step.ops else False))
+        return outputs[0] if outputs else -1
+
+    def _add_op(self, op: RecordedOp, node: fx.Node) -> None:
+        step = self.step
+        outputs = []
+        for storage in op.made:
+            self.value[storage] = step.add_value(f"v{storage}", self._size(storage))
+            outputs.append(self.value[storage])
+        reads = [self.value[s] for s in op.reads]
+        added = _op(str(op.func), reads, outputs, op.backward, f"{node.name}", node)
+        if op.backward and _adds_in_place(op):
+            added.over = (self.value[tensors_like(op.args)[0].storage], 0)
+        index = step.add_op(added)
+        for storage in (*op.reads, *op.made):
+            self.last_use[storage] = index
+
+    def _release(self, storage: int, op: RecordedOp) -> None:
+        if storage not in self.value or self.last_use[storage] == len(self.step.ops) - 1:
+            return
+        if self._last_real(storage):
+            return
+        self._add("remat.release", [self.value[storage]], None)
+
+    def _last_real(self, storage: int) -> bool:
+        """Is the last op that has the storage the last one but for releases?"""
+        return all(op.kind == "remat.release" for op in self.step.ops[self.last_use[storage] + 1 :])
+
+
+def _op(
+    kind: str, reads: list[int], outputs: list[int], backward: bool, name: str = "", node: fx.Node | None = None
+) -> Op:
+    phase = "backward" if backward else "forward"
+    return Op(name or kind, node, kind, phase, list(dict.fromkeys(reads)), outputs, recompute=False)
+
+
+def _adds_in_place(op: RecordedOp) -> bool:
+    """Autograd's engine sums gradients in place where nothing else has the first; a watched one does not."""
+    if op.func is not _ADD or op.kwargs or len(op.made) != 1:
+        return False
+    first, *others = tensors_like(op.args)
+    if len(others) != 1:
+        return False
+    (other,) = others
+    alike = (first.shape, first.stride, first.dtype, first.storage_bytes)
+    return alike == (other.shape, other.stride, other.dtype, other.storage_bytes)
+
+
+class _GeneratorStates:
+    """The states that checkpoints hold: by op before which they are taken, after which they are gone."""
+
+    def __init__(self, recorded: Recorded) -> None:
+        self.begin: defaultdict[int, list[tuple[int, bool]]] = defaultdict(list)
+        self.end: defaultdict[int, list[tuple[int, bool]]] = defaultdict(list)
+        self.value: dict[tuple[int, bool], int] = {}
+        for number, call in enumerate(recorded.calls):
+            if not call.preserve_rng_state:
+                continue
+            self.begin[call.begin].append((number, False))
+            self.end[call.freed].append((number, False))
+            if call.again_end > call.again_begin:
+                self.begin[call.again_begin].append((number, True))
+                self.end[call.again_end - 1].append((number, True))
+
+
+class _Nodes:
+    """fx nodes for what measures ops; equal tensors of one op that are not the same are different nodes."""
+
+    def __init__(self) -> None:
+        self.graph = fx.Graph()
+        self.mode: Any = FakeTensorMode()
+        self._placeholders: dict[Any, fx.Node] = {}
+        self._fakes: dict[Any, torch.Tensor] = {}
+
+    def node_of(self, op: RecordedOp) -> fx.Node:
+        seen: dict[Any, list[TensorLike]] = {}
+
+        def argument(item: Any) -> Any:
+            if not isinstance(item, TensorLike):
+                return item
+            key = _key(item)
+            same = seen.setdefault(key, [])
+            if item not in same:
+                same.append(item)
+            return self._placeholder(item, same.index(item))
+
+        args, kwargs = tree_map(argument, op.args), tree_map(argument, op.kwargs)
+        node = self.graph.create_node("call_function", op.func, _tupled(args), kwargs)
+        node.meta["val"] = tree_map(lambda x: self._fake(x) if isinstance(x, TensorLike) else x, op.result)
+        return node
+
+    def _placeholder(self, item: TensorLike, number: int) -> fx.Node:
+        key = (*_key(item), number)
+        if key not in self._placeholders:
+            node = self.graph.placeholder(f"x{len(self._placeholders)}")
+            node.meta["val"] = self._fake(item)
+            self._placeholders[key] = node
+        return self._placeholders[key]
+
+    def _fake(self, item: TensorLike) -> torch.Tensor:
+        key = _key(item)
+        if key not in self._fakes:
+            count = item.storage_bytes // item.dtype.itemsize
+            with self.mode:
+                flat = torch.empty(count, dtype=item.dtype, device=item.device)
+                self._fakes[key] = flat.as_strided(item.shape, item.stride, item.offset)
+        return self._fakes[key]
+
+
+def _tupled(args: Any) -> tuple[Any, ...]:
+    return tuple(args)
+
+
+def _key(item: TensorLike) -> tuple[Any, ...]:
+    return (item.shape, item.stride, item.offset, item.dtype, item.device, item.storage_bytes)
