@@ -7,6 +7,7 @@
 - ask before training: `sweep` (`Sweep`, `SweepRow`), `report` (`PeakReport`, `PeakRow`), `largest_batch`
   (`LargestBatch`, `BatchRow`)
 - measure: `measure_peak`, `measure_costs`; `record` (`Recording`), a real step beside its plan
+- for `torch.utils.checkpoint`: `checkpoint_policy` (`CheckpointPolicies`, `DoorReport`), docs/doors.md
 - prove: `verify` (`Verification`), planned steps beside those of eager mode; `python -m remat.torch.doctor`
 - plan elsewhere: `capture`
 - errors: those of `remat`, `UnsupportedModelError`, `VerificationError`
@@ -30,6 +31,13 @@ from .base.errors import (
     HostMemoryError as HostMemoryError,
     UnsupportedModelError as UnsupportedModelError,
     VerificationError as VerificationError,
+)
+from .doors.checkpoint import (
+    checkpoint_policy as checkpoint_policy,
+)
+from .doors.policies import (
+    CheckpointPolicies as CheckpointPolicies,
+    DoorReport as DoorReport,
 )
 from .explore import (
     Sweep as Sweep,

@@ -32,6 +32,8 @@ _SEARCH_S = 10.0
 _CHOICE_S = 2.0
 # Choices from one starting point, each nearer to the budget.
 _ROUNDS = 4
+# What errors of checkpoints say.
+_OF_CHECKPOINT = ("not found in storage", "torch.utils.checkpoint", "activation checkpoint")
 # Bytes below the budget, as a share, that are not worth another choice.
 _NEAR = 0.002
 
@@ -51,15 +53,15 @@ def checkpoint_policy(
     time_limit: float | None = None,
     compare: bool = True,
 ) -> CheckpointPolicies:
-    """Which results each block of the model saves, so that a step under `torch.utils.checkpoint` keeps a budget
-    and takes as little longer as possible. Nothing of Remat runs while it trains.
+    """Which results each block of the model saves, so that a step under `torch.utils.checkpoint` keeps a
+    budget and takes as little longer as possible. Nothing of Remat runs while it trains.
 
     Some steps are run on the model's device to see what PyTorch does in each, first without checkpoints: the
     model, its gradients and the generators are afterwards as they were.
 
     Args:
-        model, sample_inputs, budget, loss, optimizer, reserve, costs: as for :func:`fit`; percentages refer to
-            the step without checkpoints.
+        model, sample_inputs, budget, loss, optimizer, reserve, costs: as for :func:`fit`; percentages refer
+            to the step without checkpoints.
         blocks: names of the modules that are regions: each is recomputed as a whole or not at all. None: the
             children of every `nn.ModuleList` and `nn.Sequential` that have modules of their own.
         outputs: whether the model's outputs are "held" or "dropped" while the backward runs.
@@ -83,9 +85,11 @@ def checkpoint_policy(
         search = _Search(trial, names, time_limit or _SEARCH_S)
         limit = remat.parse_bytes(budget, keep_all_peak=search.eager.peak + beside) - beside
         found = search.run(limit)
-    report = _report(found, search, limit, beside)
+    full = None
     if compare:
-        report.full = _full_plan(model, sample_inputs, loss, outputs, report.budget, optimizer, reserve, costs)
+        asked = {"outputs": outputs, "optimizer": optimizer, "reserve": reserve, "costs": costs}
+        full = _full_plan(model, sample_inputs, loss, limit + beside, asked)
+    report = _report(found, search, limit, beside, full)
     return CheckpointPolicies(found.regions, report, model)
 
 
@@ -111,8 +115,8 @@ class _Trial:
                 raise
             raise UnsupportedModelError(
                 "checkpoint_policy: a block makes other ops when it runs again: it changes something that it "
-                "reads, a cache for instance (models of transformers: config.use_cache = False). PyTorch says: "
-                + str(error).splitlines()[0]
+                "reads, a cache for instance (models of transformers: config.use_cache = False). PyTorch "
+                "says: " + str(error).splitlines()[0]
             ) from error
         finally:
             for parameter, gradient in gradients:
@@ -130,7 +134,9 @@ class _Trial:
 
 def _is_of_checkpoint(error: BaseException) -> bool:
     text = str(error)
-    return "not found in storage" in text or "torch.utils.checkpoint" in text or "activation checkpoint" in text
+    return (
+        "not found in storage" in text or "torch.utils.checkpoint" in text or "activation checkpoint" in text
+    )
 
 
 @dataclass(frozen=True)
@@ -232,7 +238,7 @@ class _Search:
         )
 
 
-def _report(found: _Found, search: _Search, limit: int, beside: int) -> DoorReport:
+def _report(found: _Found, search: _Search, limit: int, beside: int, full: FullPlan | None) -> DoorReport:
     eager, step = search.eager, found.step
     return DoorReport(
         budget=limit + beside,
@@ -243,6 +249,7 @@ def _report(found: _Found, search: _Search, limit: int, beside: int) -> DoorRepo
         left_alone={name: rules.reason for name, rules in search.rules.items() if rules.reason},
         step=step.graph,
         tried=len(search.known),
+        full=full,
     )
 
 
@@ -250,18 +257,14 @@ def _full_plan(
     model: torch.nn.Module,
     sample_inputs: Any,
     loss: Callable[[Any], torch.Tensor] | None,
-    outputs: str,
     budget: int,
-    optimizer: torch.optim.Optimizer | None,
-    reserve: int | str,
-    costs: str,
+    options: Mapping[str, Any],
 ) -> FullPlan:
     """What our own executor would do within the same budget."""
-    options: dict[str, Any] = {"outputs": outputs, "accumulate": False, "costs": costs}
-    captured = captured_step(model, sample_inputs, loss, {**options, "optimizer": optimizer, "reserve": reserve})
+    captured = captured_step(model, sample_inputs, loss, {**options, "accumulate": False})
     taken = captured.settled().size("reserve")
     result = remat.plan(captured.graph, max(1, budget - taken), gap="0.1%")
-    plan = result.plan
+    plan, keep_all = result.plan, captured.graph.keep_all_peak + taken
     if plan is None:
-        return FullPlan(None, None, captured.graph.keep_all_peak + taken, result.status)
-    return FullPlan((plan.peak or 0) + taken, plan.overhead, captured.graph.keep_all_peak + taken, result.status)
+        return FullPlan(None, None, keep_all, result.status)
+    return FullPlan((plan.peak or 0) + taken, plan.overhead, keep_all, result.status)

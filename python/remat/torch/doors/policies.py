@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import json
 import os
 from collections.abc import Callable, Mapping
@@ -21,8 +20,8 @@ from .regions import Region
 
 @dataclass(frozen=True)
 class FullPlan:
-    """The plan of our own executor within the same budget: peak in bytes and overhead, None where there is none
-    (`status` says what is proved); keep_all_peak: its step without recomputation.
+    """The plan of our own executor within the same budget: peak in bytes and overhead, None where there is
+    none (`status` says what is proved); keep_all_peak: its step without recomputation.
     """
 
     peak: int | None
@@ -31,7 +30,7 @@ class FullPlan:
     status: str
 
 
-@dataclass
+@dataclass(frozen=True)
 class DoorReport:
     """What checkpoints come to. Amounts are bytes.
 
@@ -60,17 +59,21 @@ class DoorReport:
     def __str__(self) -> str:
         lines = [
             f"{'':24}{'peak':>12}{'overhead':>10}",
-            f"{'without checkpoints':24}{format_bytes(self.eager_peak):>12}{0:>10.2%}",
-            f"{'with them':24}{format_bytes(self.predicted_peak):>12}{self.overhead:>10.2%}",
+            _row("without checkpoints", self.eager_peak, 0.0),
+            _row("with them", self.predicted_peak, self.overhead),
         ]
         if self.full is not None:
             if self.full.peak is None or self.full.overhead is None:
                 lines.append(f"{'a full plan':24}{'none: ' + self.full.status:>22}")
             else:
-                lines.append(f"{'a full plan':24}{format_bytes(self.full.peak):>12}{self.full.overhead:>10.2%}")
+                lines.append(_row("a full plan", self.full.peak, self.full.overhead))
         lines.append(f"{'budget':24}{format_bytes(self.budget):>12}")
         lines += [f"{name} is not checkpointed: {why}" for name, why in self.left_alone.items()]
         return "\n".join(lines)
+
+
+def _row(name: str, peak: int, overhead: float) -> str:
+    return f"{name:24}{format_bytes(peak):>12}{overhead:>10.2%}"
 
 
 class CheckpointPolicies:
@@ -93,29 +96,30 @@ class CheckpointPolicies:
         return f"<CheckpointPolicies: {wrapped} of {len(self.regions)} blocks>\n{self.report}"
 
     def context_fn(self, name: str) -> Callable[[], tuple[Any, Any]] | None:
-        """For `context_fn=` of `torch.utils.checkpoint.checkpoint` around that block; None where it is not to be
-        checkpointed. Raises UsageError for a name that is no block.
+        """For `context_fn=` of `torch.utils.checkpoint.checkpoint` around that block; None where it is not
+        to be checkpointed. Raises UsageError for a name that is no block.
         """
         if name not in self.regions:
             raise remat.UsageError(f"context_fn: no block is named {name!r}")
         region = self.regions[name]
-        return None if region is None else region.contexts
+        return None if region is None else region.context_fn()
 
     def apply(self, model: torch.nn.Module | None = None) -> torch.nn.Module:
-        """Put the checkpoints around the blocks of a model (by default the one that was planned for), in place.
+        """Put the checkpoints around the blocks of a model, by default the one that was planned for, in
+        place.
 
-        It stays of its class, with its parameters and `state_dict`. Returns it. Raises UsageError where they are
-        around already.
+        It stays of its class, with its parameters and `state_dict`. Returns it. Raises UsageError where they
+        are around already.
         """
         model = self._model if model is None else model
         if self._before:
-            raise remat.UsageError("apply: these checkpoints are around a model already; remove() takes them away")
+            raise remat.UsageError("apply: they are around a model already; remove() takes them away")
         for name, region in self.regions.items():
             if region is None:
                 continue
             block = model.get_submodule(name)
             self._before.append((block, block.__dict__.get("forward")))
-            block.__dict__["forward"] = _same_name(block.forward, region)
+            block.__dict__["forward"] = region.around(block.forward)
         return model
 
     def remove(self) -> None:
@@ -128,12 +132,12 @@ class CheckpointPolicies:
         self._before.clear()
 
     def to_dict(self) -> dict[str, Any]:
-        """What `export` writes: blocks that are checkpointed, and by name of an op the calls that are saved."""
+        """What `export` writes: blocks that are checkpointed, and by name of an op the saved calls."""
         blocks = {
             name: {
                 "save": {op: list(calls) for op, calls in region.save.items()},
-                "preserve_rng_state": region.preserve_rng_state,
                 "allow_cache_entry_mutation": region.mutation,
+                "checkpoint": {"use_reentrant": False, "preserve_rng_state": region.preserve_rng_state},
             }
             for name, region in self.regions.items()
             if region is not None
@@ -141,18 +145,10 @@ class CheckpointPolicies:
         return {"format": "remat.checkpoint", "version": 1, "blocks": blocks}
 
     def export(self, path: str | os.PathLike[str]) -> None:
-        """Write the policies as JSON, which ten lines without Remat apply (docs/doors.md). Raises RematError."""
+        """Write the policies as JSON, which ten lines without Remat apply (docs/doors.md). Raises
+        RematError.
+        """
         try:
             write_atomically(Path(path), json.dumps(self.to_dict(), indent=1) + "\n")
         except OSError as error:
             raise remat.RematError(f"{os.fspath(path)}: {error.strerror or error}") from error
-
-
-def _same_name(forward: Callable[..., Any], region: Region) -> Callable[..., Any]:
-    around = region.around(forward)
-
-    @functools.wraps(forward)
-    def checkpointed(*args: Any, **kwargs: Any) -> Any:
-        return around(*args, **kwargs)
-
-    return checkpointed

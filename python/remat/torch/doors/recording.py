@@ -1,8 +1,8 @@
 """A real step, op by op: what each reads and makes, and when each storage is let go of.
 
-Plans for our own executor come from AOTAutograd's trace, which knows no lives but those of its readers. A step
-that PyTorch itself runs keeps more: what Python's variables hold, what autograd saves, the arguments of every
-region until its backward is through. So the step runs once, and storages are watched.
+Plans for our own executor come from AOTAutograd's trace, which knows no lives but those of its readers. A
+step that PyTorch itself runs keeps more: what Python's variables hold, what autograd saves, the arguments of
+every region until its backward is through. So the step runs once, and storages are watched.
 """
 
 from __future__ import annotations
@@ -75,8 +75,8 @@ class RegionCall:
 
 @dataclass
 class Recorded:
-    """ops, in order. last: by storage, the last op while it was there; None to the end. first: of storages that
-    no op made, the op that first read them; bytes, device: by storage. resident: those that were there before.
+    """ops, in order. last: by storage, the last op while it was there; None to the end. bytes, device: by
+    storage. resident: those that were there before, with their names; buffers: those of them.
     """
 
     ops: list[RecordedOp] = field(default_factory=list)
@@ -84,7 +84,6 @@ class Recorded:
     bytes: dict[int, int] = field(default_factory=dict)
     device: dict[int, torch.device] = field(default_factory=dict)
     last: dict[int, int | None] = field(default_factory=dict)
-    first: dict[int, int] = field(default_factory=dict)
     resident: set[int] = field(default_factory=set)
     buffers: set[int] = field(default_factory=set)
     names: dict[int, str] = field(default_factory=dict)
@@ -164,10 +163,7 @@ class _Recorder(TorchDispatchMode):
         self.look()
         recorded = self.recorded
         position = len(recorded.ops)
-        known = len(self._number)
         given = self.describe((args, kwargs))
-        for number in range(known, len(self._number)):
-            recorded.first[number] = position
         before = len(self._number)
         result = func(*args, **kwargs)
         told = self.describe(result)
@@ -207,8 +203,8 @@ def _arguments(func: Any, args: Any, kwargs: Any) -> Iterator[tuple[Any, Any]]:
 def regions_around(
     model: torch.nn.Module, regions: Mapping[str, Region | None], recorder: _Recorder
 ) -> Iterator[None]:
-    """The blocks with their regions while the step runs; those that are None run as they are, and their ops are
-    counted all the same.
+    """The blocks with their regions while the step runs; those that are None run as they are, and their ops
+    are counted all the same.
     """
     before: dict[str, Any] = {}
     try:
@@ -300,4 +296,3 @@ def record_step(
         run(begin_backward)
         recorder.look()
     return recorder.finish()
-

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import partial
+from functools import update_wrapper
 from typing import Any
 
 import torch
@@ -32,29 +32,41 @@ class Region:
     preserve_rng_state: bool = False
     mutation: bool = False
 
-    def contexts(self) -> tuple[Any, Any]:
-        """For `context_fn` of `torch.utils.checkpoint.checkpoint`; a new pair for each call of the block."""
-        calls: Counter[tuple[str, bool]] = Counter()
+    def context_fn(self) -> Callable[[], tuple[Any, Any]]:
+        """For `torch.utils.checkpoint.checkpoint`: a function, which is all that Dynamo takes."""
+        save, mutation = self.save, self.mutation
 
-        def policy(ctx: Any, op: Any, *args: Any, **kwargs: Any) -> CheckpointPolicy:
-            # Some releases of PyTorch ask in the recomputation too.
-            name = str(op)
-            number = calls[name, ctx.is_recompute]
-            calls[name, ctx.is_recompute] += 1
-            saved = number in self.save.get(name, ())
-            return CheckpointPolicy.MUST_SAVE if saved else CheckpointPolicy.PREFER_RECOMPUTE
+        def contexts() -> tuple[Any, Any]:
+            calls: Counter[tuple[str, bool]] = Counter()
 
-        return create_selective_checkpoint_contexts(policy, allow_cache_entry_mutation=self.mutation)
+            def policy(ctx: Any, op: Any, *args: Any, **kwargs: Any) -> CheckpointPolicy:
+                # Some releases of PyTorch ask in the recomputation too.
+                key = str(op), ctx.is_recompute
+                number = calls[key]
+                calls[key] += 1
+                saved = number in save.get(key[0], ())
+                return CheckpointPolicy.MUST_SAVE if saved else CheckpointPolicy.PREFER_RECOMPUTE
+
+            return create_selective_checkpoint_contexts(policy, allow_cache_entry_mutation=mutation)
+
+        return contexts
 
     def around(self, forward: Callable[..., Any]) -> Callable[..., Any]:
         """The function with this region around it."""
-        return partial(
-            checkpoint,
-            forward,
-            use_reentrant=False,
-            context_fn=self.contexts,
-            preserve_rng_state=self.preserve_rng_state,
-        )
+        contexts, preserve = self.context_fn(), self.preserve_rng_state
+
+        def checkpointed(*args: Any, **kwargs: Any) -> Any:
+            return checkpoint(
+                forward,
+                *args,
+                use_reentrant=False,
+                context_fn=contexts,
+                preserve_rng_state=preserve,
+                **kwargs,
+            )
+
+        # The signature and name of the function, which libraries look at.
+        return update_wrapper(checkpointed, forward) if hasattr(forward, "__name__") else checkpointed
 
 
 def blocks_of(model: torch.nn.Module, asked: Sequence[str] | None) -> list[str]:
@@ -74,8 +86,8 @@ def blocks_of(model: torch.nn.Module, asked: Sequence[str] | None) -> list[str]:
             raise remat.UsageError(f"checkpoint_policy: block {name!r} is inside block {around!r}")
     if not names:
         raise remat.UsageError(
-            "checkpoint_policy: the model has no list of blocks (nn.ModuleList or nn.Sequential of modules that "
-            "have modules of their own); say which modules are recomputed as a whole: blocks=[NAME, ...]"
+            "checkpoint_policy: the model has no list of blocks (nn.ModuleList or nn.Sequential of modules "
+            "that have modules of their own); say which are recomputed as a whole: blocks=[NAME, ...]"
         )
     return names
 

@@ -1,10 +1,10 @@
 """What a region may save, what it must, and which set of saved results is the fastest within a budget.
 
 A region runs again as a whole, up to the last result that its backward reads. So what a saved result gains is
-the time of its own op and no other, and what it takes is memory from where the first run would let go of it to
-where the recomputation would make it again: gains and bytes of all candidates add up. The best set is then a
-knapsack over time, which the core solves; what comes of it is recorded and simulated again, so nothing rests on
-the sums.
+the time of its own op and no other, and what it takes is memory from where the first run would let go of it
+to where the recomputation would make it again: gains and bytes of all candidates add up. The best set is then
+a knapsack over time, which the core solves; what comes of it is recorded and simulated again, so nothing
+rests on the sums.
 """
 
 from __future__ import annotations
@@ -63,13 +63,13 @@ def rules_of(recorded: Recorded, random: Sequence[bool]) -> dict[str, Rules]:
 
 
 def _add_rules(rules: Rules, recorded: Recorded, call: RegionCall, random: Sequence[bool]) -> None:
-    own: dict[int, _Key] = {}
+    own: set[int] = set()
     owner: dict[int, _Key] = {}
     changed: defaultdict[int, list[Any]] = defaultdict(list)
     again: list[_Key] = []
     for name, number, position in call.ops:
         op, key = recorded.ops[position], (name, number)
-        own.update(dict.fromkeys(op.made, position))
+        own.update(op.made)
         owner.update(dict.fromkeys(op.made, key))
         for storage in op.written:
             changed[storage].append(op.func)
@@ -91,7 +91,7 @@ def _add_rules(rules: Rules, recorded: Recorded, call: RegionCall, random: Seque
             elif set(changed[storage]) <= _IDEMPOTENT:
                 rules.mutation = True
             else:
-                rules.reason = rules.reason or f"the result of {key[0]}, which must run once, is changed in place"
+                rules.reason = rules.reason or f"what {key[0]}, which must run once, made is changed in place"
     rules.random += [key for key in again if key not in rules.random]
     if any(key in rules.must for key in again):
         rules.reason = rules.reason or "an op that must run once draws random numbers"
@@ -113,8 +113,8 @@ def _updates_statistics(op: RecordedOp) -> bool:
 
 @dataclass
 class Candidate:
-    """A result to save, or (key None) a block to leave out of checkpointing. gain: ns; lives: (first step, step
-    after the last, bytes).
+    """A result to save, or (key None) a block to leave out of checkpointing. gain: ns; lives: (first step,
+    step after the last, bytes).
     """
 
     block: str
@@ -181,7 +181,7 @@ def choose(
     items = candidates(step, rules)
     index = {(each.block, each.key): i for i, each in enumerate(items)}
     wholes = {each.block: i for i, each in enumerate(items) if each.key is None}
-    asked = []
+    asked: list[tuple[int, list[tuple[int, int, int]], list[int], list[int]]] = []
     for each in items:
         excluded = [wholes[each.block]] if each.key is not None and each.block in wholes else []
         needed = _needed(each, rules[each.block], index)
@@ -200,14 +200,15 @@ def choose(
         else:
             keys[items[i].block].add(key)
     regions = {
-        name: None if name in left_out or each.reason else each.region(keys[name]) for name, each in rules.items()
+        name: None if name in left_out or each.reason else each.region(keys[name])
+        for name, each in rules.items()
     }
     return Choice(regions, gain, bound)
 
 
 def _needed(each: Candidate, rules: Rules, index: Mapping[tuple[str, _Key | None], int]) -> list[int] | None:
-    """The candidate that has to be saved beside: numbers that are not drawn again would shift those of all ops
-    that draw after it. None where that cannot be saved.
+    """The candidate that has to be saved beside: numbers that are not drawn again would shift those of all
+    ops that draw after it. None where that cannot be saved.
     """
     if each.key not in rules.random:
         return []
@@ -216,5 +217,3 @@ def _needed(each: Candidate, rules: Rules, index: Mapping[tuple[str, _Key | None
         return []
     found = index.get((each.block, after[0]))
     return None if found is None else [found]
-
-

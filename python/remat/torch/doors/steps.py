@@ -106,7 +106,9 @@ class _Building:
         costs.fill(step)
         graph = remat.Graph.from_dict(step.to_dict())
         memory = list(remat.simulate(graph, range(graph.num_ops)).memory)
-        durations = [0 if op.is_view else step.ops[at].duration for op, at in zip(recorded.ops, self.at)]
+        durations = [
+            0 if op.is_view else step.ops[at].duration for op, at in zip(recorded.ops, self.at, strict=True)
+        ]
         return DoorStep(recorded, graph, self.at, durations, memory, [is_random(node) for node in nodes])
 
     def _size(self, storage: int) -> int:
@@ -120,7 +122,8 @@ class _Building:
     def _add(self, kind: str, reads: list[int], size: int | None) -> int:
         """Returns the value that it makes, or -1."""
         outputs = [] if size is None else [self.step.add_value(f"{kind}_{len(self.step.values)}", size)]
-        self.step.add_op(_op(kind, reads, outputs, self.step.ops[-1].phase == "backward" if self.step.ops else False))
+        backward = bool(self.step.ops) and self.step.ops[-1].phase == "backward"
+        self.step.add_op(_op(kind, reads, outputs, backward))
         return outputs[0] if outputs else -1
 
     def _add_op(self, op: RecordedOp, node: fx.Node) -> None:
@@ -130,10 +133,9 @@ class _Building:
             self.value[storage] = step.add_value(f"v{storage}", self._size(storage))
             outputs.append(self.value[storage])
         reads = [self.value[s] for s in op.reads]
-        added = _op(str(op.func), reads, outputs, op.backward, f"{node.name}", node)
+        index = step.add_op(_op(str(op.func), reads, outputs, op.backward, node.name, node))
         if op.backward and _adds_in_place(op):
-            added.over = (self.value[tensors_like(op.args)[0].storage], 0)
-        index = step.add_op(added)
+            step.write_over(index, self.value[tensors_like(op.args)[0].storage], 0)
         for storage in (*op.reads, *op.made):
             self.last_use[storage] = index
 
@@ -150,7 +152,12 @@ class _Building:
 
 
 def _op(
-    kind: str, reads: list[int], outputs: list[int], backward: bool, name: str = "", node: fx.Node | None = None
+    kind: str,
+    reads: list[int],
+    outputs: list[int],
+    backward: bool,
+    name: str = "",
+    node: fx.Node | None = None,
 ) -> Op:
     phase = "backward" if backward else "forward"
     return Op(name or kind, node, kind, phase, list(dict.fromkeys(reads)), outputs, recompute=False)

@@ -103,7 +103,7 @@ def loss_in(outputs: Any, caller: str) -> torch.Tensor:
     found = outputs.get("loss") if isinstance(outputs, Mapping) else getattr(outputs, "loss", outputs)
     if not isinstance(found, torch.Tensor) or found.numel() != 1 or not found.requires_grad:
         raise remat.UsageError(
-            f"{caller}: the model's outputs hold no loss (a tensor of one element that needs a gradient, or an "
-            "attribute or key `loss`); pass loss=, which computes it from them"
+            f"{caller}: the model's outputs hold no loss (a tensor of one element that needs a gradient, or "
+            "an attribute or key `loss`); pass loss=, which computes it from them"
         )
     return found
