@@ -18,7 +18,7 @@ import remat.torch
 
 torch.set_num_threads(1)
 rank = int(sys.argv[1])
-dist.init_process_group("gloo", init_method="file://" + sys.argv[2], rank=rank, world_size=2)
+dist.init_process_group("gloo", init_method="file://" + sys.argv[2], rank=rank, world_size={count})
 """
 
 TAIL = """
@@ -30,16 +30,21 @@ print("done")
 
 
 def run_on_two_ranks(program: str, folder: Path, timeout_s: float = 600) -> list[str]:
+    """`run_on_ranks` with two."""
+    return run_on_ranks(2, program, folder, timeout_s)
+
+
+def run_on_ranks(count: int, program: str, folder: Path, timeout_s: float = 600) -> list[str]:
     """What a program prints on each rank; `rank` and the usual modules are there.
 
     Fails with the words of every rank if one fails, or says nothing of its end within the time: a rank that
     waits for one that failed is not its cause. One that is late says where it stands.
     """
     script = folder / "worker.py"
-    head = HEAD.format(tests=str(Path(__file__).parent), dump_s=0.9 * timeout_s)
+    head = HEAD.format(tests=str(Path(__file__).parent), dump_s=0.9 * timeout_s, count=count)
     script.write_text(head + textwrap.dedent(program) + TAIL)
-    words = [folder / f"rank_{rank}.txt" for rank in range(2)]
-    ranks = [_start(script, rank, folder / "meeting", words[rank]) for rank in range(2)]
+    words = [folder / f"rank_{rank}.txt" for rank in range(count)]
+    ranks = [_start(script, rank, folder / "meeting", words[rank]) for rank in range(count)]
     try:
         _wait(ranks, timeout_s)
     finally:
@@ -51,7 +56,7 @@ def run_on_two_ranks(program: str, folder: Path, timeout_s: float = 600) -> list
         "done" if process.returncode == 0 and text.rstrip().endswith("done") else process.returncode
         for process, text in zip(ranks, said, strict=True)
     ]
-    assert ends == ["done", "done"], "".join(
+    assert ends == ["done"] * count, "".join(
         f"\n--- rank {rank}, {end}:\n{text}" for rank, (end, text) in enumerate(zip(ends, said, strict=True))
     )
     return said

@@ -105,7 +105,7 @@ class _Building:
         step.keep(self.value[s] for s, last in recorded.last.items() if last is None and s in self.value)
         costs.fill(step)
         graph = remat.Graph.from_dict(step.to_dict())
-        memory = list(remat.simulate(graph, range(graph.num_ops)).memory)
+        memory = [int(size) for size in remat.simulate(graph, range(graph.num_ops)).memory]
         durations = [
             0 if op.is_view else step.ops[at].duration for op, at in zip(recorded.ops, self.at, strict=True)
         ]
