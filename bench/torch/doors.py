@@ -5,9 +5,9 @@ there is.
     python bench/torch/doors.py --out DIR [--models gpt2,unet] [--size small] [--budgets 90,75,layer,least]
 
 Budgets are percent of the measured eager peak; `layer` is the peak that `torch.utils.checkpoint` around each
-layer has, `least` the smallest for which policies are found. Beside each row stand our own executor's plan for
-the same budget, and for `layer` the checkpoints by layer. Each model runs in a process of its own; DIR has a
-file for each; what is there is not run again. Times are medians of processor time of steps in turn.
+layer has, `least` the smallest for which policies are found. Beside each row stand our own executor's plan
+for the same budget, and for `layer` the checkpoints by layer. Each model runs in a process of its own; DIR
+has a file for each; what is there is not run again. Times are medians of processor time of steps in turn.
 """
 
 from __future__ import annotations
