@@ -23,7 +23,7 @@ struct Stretch {
 ///        |  [------- b -------]     a and b together must stay below it
 ///        +------------------------ moments
 struct Selectable {
-  Duration gain;                   ///< time that selecting it saves
+  Duration gain;                   ///< time that selecting it saves; below 0: it costs, and others need it
   std::vector<Stretch> lives;      ///< what it takes; it may be away in between
   std::vector<int> excludes = {};  ///< that cannot be selected beside it
   std::vector<int> needs = {};     ///< that must be selected too

@@ -108,9 +108,10 @@ class Choice {
 
   Selection run(Limits& limits) {
     Selection best = greedy();
+    if (best.gain < Duration()) best = {};
     Wide most = 0;
     for (int i : indices(problem_.items))
-      if (possible_[at(i)]) most += problem_.items[at(i)].gain.count();
+      if (possible_[at(i)]) most += std::max<std::int64_t>(0, problem_.items[at(i)].gain.count());
     best.bound = Duration(capped(most));
     if (best.gain < best.bound) solve(best, limits);
     best.stopped_by = limits.stopped_by();

@@ -40,7 +40,7 @@ SelectionProblem random_problem(Random& random) {
     problem.room.emplace_back(static_cast<std::int64_t>(random.below(25)) - 2);
   for (int i = 0; i < count; ++i) {
     Selectable item;
-    item.gain = Duration(1 + static_cast<std::int64_t>(random.below(2000)));
+    item.gain = Duration(random.below(2000) - (random.below(4) == 0 ? 1500 : 0));
     for (int k = 0; k < 1 + static_cast<int>(random.below(2)); ++k) {
       const int begin = static_cast<int>(random.below(static_cast<std::uint64_t>(moments)));
       const int end = begin + static_cast<int>(random.below(static_cast<std::uint64_t>(moments - begin + 1)));

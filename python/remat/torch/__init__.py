@@ -7,7 +7,8 @@
 - ask before training: `sweep` (`Sweep`, `SweepRow`), `report` (`PeakReport`, `PeakRow`), `largest_batch`
   (`LargestBatch`, `BatchRow`)
 - measure: `measure_peak`, `measure_costs`; `record` (`Recording`), a real step beside its plan
-- for `torch.utils.checkpoint`: `checkpoint_policy` (`CheckpointPolicies`, `DoorReport`), docs/doors.md
+- for `torch.utils.checkpoint`: `checkpoint_policy` (`CheckpointPolicies`, `DoorReport`); for PyTorch's
+  partitioner: `memory_budget_solver` (`MemoryBudgetSolver`); docs/doors.md
 - prove: `verify` (`Verification`), planned steps beside those of eager mode; `python -m remat.torch.doctor`
 - plan elsewhere: `capture`
 - errors: those of `remat`, `UnsupportedModelError`, `VerificationError`
@@ -34,6 +35,10 @@ from .base.errors import (
 )
 from .doors.checkpoint import (
     checkpoint_policy as checkpoint_policy,
+)
+from .doors.partitioner import (
+    MemoryBudgetSolver as MemoryBudgetSolver,
+    memory_budget_solver as memory_budget_solver,
 )
 from .doors.policies import (
     CheckpointPolicies as CheckpointPolicies,

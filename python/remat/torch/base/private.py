@@ -14,11 +14,11 @@ import threading
 import types
 import warnings
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from typing import Any, NamedTuple, cast
 
 import torch
-from torch import _dynamo
+from torch import _dynamo, fx
 from torch._C import (
     DispatchKey,
     TensorBase,
@@ -50,6 +50,7 @@ from torch._functorch._aot_autograd.descriptors import (
 from torch._functorch._aot_autograd.schemas import MemoryFormatMeta, PlainTensorMeta
 from torch._functorch.aot_autograd import aot_module_simplified
 from torch._guards import CompileContext, detect_fake_mode
+from torch._inductor import custom_graph_pass
 from torch._inductor.custom_graph_pass import CustomPartitionerFn
 from torch._ops import OpOverload
 from torch._prims_common import suggest_memory_format
@@ -58,10 +59,13 @@ from torch.autograd import graph
 from torch.autograd.function import BackwardCFunction
 from torch.fx import _symbolic_trace
 from torch.nn.utils import clip_grad
+from torch.utils._ordered_set import OrderedSet
 from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_modes
 
 rng_prims: Any = torch._prims.rng_prims
 _partitioners: Any = partitioners
+# What a solver of the partitioner is, where there are such.
+CustomKnapsackSolver: Any = getattr(custom_graph_pass, "CustomKnapsackSolver", object)
 # What an autograd function of the model stores on its context. 2.10 checks versions of that as of all else.
 SavedForBackwardsNoVcCheckAOTOutput: Any = getattr(
     descriptors, "SavedForBackwardsNoVcCheckAOTOutput", SavedForBackwardsAOTOutput
@@ -586,3 +590,32 @@ __all__ = [
     "will_execute",
     "write_count",
 ]
+
+
+def saved_by_min_cut(graph: fx.Graph, node_info: Any, recomputable: Sequence[fx.Node]) -> list[fx.Node]:
+    """What PyTorch's partitioner saves where it may recompute these nodes, inputs of the graph left out. To
+    be called where it asks a solver.
+    """
+    options = _partitioners.MinCutOptions(
+        ban_if_used_far_apart=False,
+        ban_if_long_fusible_chains=False,
+        ban_if_materialized_backward=False,
+        ban_if_not_in_allowlist=False,
+        ban_if_reduction=functorch_config.ban_recompute_reductions,
+    )
+    saved, _ = _partitioners.solve_min_cut(graph, node_info, options, OrderedSet(recomputable))
+    return [node for node in saved if node not in set(node_info.inputs)]
+
+
+def size_of_node(node: fx.Node) -> int:
+    """Bytes of what it makes, as the partitioner counts them."""
+    size: int = _partitioners._size_of(node)
+    return size
+
+
+def budget_of_partitioner(share: float, solver: Any) -> AbstractContextManager[Any]:
+    """PyTorch's settings, patched so that its partitioner asks a solver."""
+    changed: Any = functorch_config.patch(
+        activation_memory_budget=share, activation_memory_budget_solver=solver
+    )
+    return cast("AbstractContextManager[Any]", changed)

@@ -34,6 +34,10 @@ _CHOICE_S = 2.0
 _ROUNDS = 4
 # What errors of checkpoints say.
 _OF_CHECKPOINT = ("not found in storage", "torch.utils.checkpoint", "activation checkpoint")
+_NOT_REPEATED = (
+    "makes other ops when it runs again: it changes something that it reads, a cache for instance (models of "
+    "transformers: config.use_cache = False)"
+)
 # Bytes below the budget, as a share, that are not worth another choice.
 _NEAR = 0.002
 
@@ -114,13 +118,14 @@ class _Trial:
             if not _is_of_checkpoint(error):
                 raise
             raise UnsupportedModelError(
-                "checkpoint_policy: a block makes other ops when it runs again: it changes something that it "
-                "reads, a cache for instance (models of transformers: config.use_cache = False). PyTorch "
-                "says: " + str(error).splitlines()[0]
+                f"checkpoint_policy: a block {_NOT_REPEATED}. PyTorch says: {str(error).splitlines()[0]}"
             ) from error
         finally:
             for parameter, gradient in gradients:
                 parameter.grad = gradient
+        changed = next((call.name for call in recorded.calls if not call.is_repeated), None)
+        if changed is not None:
+            raise UnsupportedModelError(f"checkpoint_policy: block {changed!r} {_NOT_REPEATED}")
         return build_step(recorded, self.costs, type(self.model).__name__)
 
     def _step(self, backward_begins: Callable[[], None]) -> None:

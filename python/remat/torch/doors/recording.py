@@ -63,7 +63,7 @@ class RegionCall:
     """One call of a block. ops: of its first run, as the policy counts them; again: of its recomputation."""
 
     name: str
-    preserve_rng_state: bool
+    region: Region | None
     ops: list[tuple[str, int, int]] = field(default_factory=list)
     again: dict[tuple[str, int], int] = field(default_factory=dict)
     begin: int = 0
@@ -71,6 +71,16 @@ class RegionCall:
     again_begin: int = -1
     again_end: int = -1
     freed: int = -1  # the op after which nothing of it is needed any more
+    on_cpu: bool = True
+
+    def saves(self, name: str, number: int) -> bool:
+        return self.region is not None and number in self.region.save.get(name, ())
+
+    @property
+    def is_repeated(self) -> bool:
+        """Are the ops that ran again, in order, those that ran first and were not saved?"""
+        first = [(name, number) for name, number, _ in self.ops if not self.saves(name, number)]
+        return list(self.again) == first[: len(self.again)]
 
 
 @dataclass
@@ -182,9 +192,12 @@ class _Recorder(TorchDispatchMode):
             call, again, counted = self.running[-1]
             name = str(func)
             if again:
+                while call.saves(name, counted[name]):  # which does not run, and does not show here
+                    counted[name] += 1
                 call.again[name, counted[name]] = position
             else:
                 call.ops.append((name, counted[name], position))
+                call.on_cpu &= all(each.device.type == "cpu" for each in tensors_like(told))
             counted[name] += 1
         return result
 
@@ -226,7 +239,7 @@ def _watched(forward: Any, name: str, region: Region | None, recorder: _Recorder
     recorded = recorder.recorded
 
     def called(*args: Any, **kwargs: Any) -> Any:
-        call = RegionCall(name, region is not None and region.preserve_rng_state, begin=len(recorded.ops))
+        call = RegionCall(name, region, begin=len(recorded.ops))
         recorded.calls.append(call)
         run = _Run(forward, call, recorder)
         if region is None:

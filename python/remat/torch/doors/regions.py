@@ -53,15 +53,17 @@ class Region:
 
     def around(self, forward: Callable[..., Any]) -> Callable[..., Any]:
         """The function with this region around it."""
-        contexts, preserve = self.context_fn(), self.preserve_rng_state
+        # Without anything to save PyTorch need not look at each op.
+        contexts = {"context_fn": self.context_fn()} if self.save else {}
+        preserve = self.preserve_rng_state
 
         def checkpointed(*args: Any, **kwargs: Any) -> Any:
             return checkpoint(
                 forward,
                 *args,
                 use_reentrant=False,
-                context_fn=contexts,
                 preserve_rng_state=preserve,
+                **contexts,
                 **kwargs,
             )
 

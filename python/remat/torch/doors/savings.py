@@ -23,11 +23,13 @@ from ..base.private import OpOverload, schema
 from .recording import Recorded, RecordedOp, RegionCall, tensors_like
 from .regions import Region
 from .steps import DoorStep
+from .tolls import checkpoint_toll, selective_toll
 
 _aten: Any = torch.ops.aten
 # Running them again on what they made changes nothing.
 _IDEMPOTENT = {_aten.relu_.default, _aten.clamp_.default, _aten.clamp_min_.default, _aten.hardtanh_.default}
 _Key = tuple[str, int]  # name of an op, and which of its calls
+_SELECTIVE: _Key = ("", 0)
 
 
 @dataclass
@@ -113,8 +115,8 @@ def _updates_statistics(op: RecordedOp) -> bool:
 
 @dataclass
 class Candidate:
-    """A result to save, or (key None) a block to leave out of checkpointing. gain: ns; lives: (first step,
-    step after the last, bytes).
+    """A result to save, or (key None) a block to leave out of checkpointing, or (_SELECTIVE) what saving
+    anything in a block costs. gain: ns; lives: (first step, step after the last, bytes).
     """
 
     block: str
@@ -133,7 +135,7 @@ def candidates(step: DoorStep, rules: Mapping[str, Rules]) -> list[Candidate]:
             candidate = found.setdefault((call.name, key), Candidate(call.name, key))
             candidate.gain += gain
             candidate.lives += lives
-    return [each for each in found.values() if each.gain > 0]
+    return [each for each in found.values() if each.gain > 0 or each.key == _SELECTIVE]
 
 
 def _of_call(
@@ -159,7 +161,10 @@ def _of_call(
         gain += step.durations[again]
         if (name, number) not in rules.must | rules.never:
             yield (name, number), step.durations[again], lives
-    yield None, gain, whole
+    toll = checkpoint_toll(call) + (selective_toll(call) if rules.must else 0)
+    yield None, gain + toll, whole
+    if not rules.must:
+        yield _SELECTIVE, -selective_toll(call), []
 
 
 @dataclass(frozen=True)
@@ -183,12 +188,16 @@ def choose(
     wholes = {each.block: i for i, each in enumerate(items) if each.key is None}
     asked: list[tuple[int, list[tuple[int, int, int]], list[int], list[int]]] = []
     for each in items:
-        excluded = [wholes[each.block]] if each.key is not None and each.block in wholes else []
+        single = each.key is not None and each.key != _SELECTIVE
+        excluded = [wholes[each.block]] if single and each.block in wholes else []
         needed = _needed(each, rules[each.block], index)
         if needed is None:
             asked.append((0, [(0, step.graph.num_ops, 1 << 60)], [], []))
         else:
-            asked.append((each.gain, each.lives, excluded, needed))
+            selective = index.get((each.block, _SELECTIVE)) if single else None
+            asked.append(
+                (each.gain, each.lives, excluded, needed if selective is None else [*needed, selective])
+            )
     room = [budget - used for used in step.memory]
     chosen, gain, bound = _core.select_within(room, asked, seconds)
     keys: defaultdict[str, set[_Key]] = defaultdict(set)
@@ -197,7 +206,7 @@ def choose(
         key = items[i].key
         if key is None:
             left_out.add(items[i].block)
-        else:
+        elif key != _SELECTIVE:
             keys[items[i].block].add(key)
     regions = {
         name: None if name in left_out or each.reason else each.region(keys[name])

@@ -18,7 +18,8 @@ from ..base.nodes import is_random
 from ..base.private import FakeTensorMode
 from ..base.step import Op, StepGraph
 from ..cost.source import Costs
-from .recording import Recorded, RecordedOp, TensorLike, tensors_like
+from .recording import Recorded, RecordedOp, RegionCall, TensorLike, tensors_like
+from .tolls import toll_of
 
 _ADD: Any = torch.ops.aten.add.Tensor
 
@@ -28,7 +29,8 @@ class DoorStep:
     """graph: each op of the recorded step once, recomputations too, in order.
 
     at: by recorded op, its step in the graph; that of the op before it where it only shows other memory.
-    durations: by recorded op, ns; values: the graph's value of each storage. random: by recorded op.
+    durations, random: by recorded op. memory: of each step. duration: of the step, with what PyTorch's own
+    code takes for checkpoints. All in ns and bytes.
     """
 
     recorded: Recorded
@@ -36,15 +38,12 @@ class DoorStep:
     at: Sequence[int]
     durations: Sequence[int]
     memory: Sequence[int]
+    duration: int
     random: Sequence[bool]
 
     @property
     def peak(self) -> int:
         return max(self.memory)
-
-    @property
-    def duration(self) -> int:
-        return sum(self.durations)
 
     def size(self, storage: int) -> int:
         return _blocks(self.recorded.bytes[storage], self.recorded.device[storage])
@@ -87,11 +86,19 @@ class _Building:
             if last is not None and storage not in recorded.resident:
                 gone[last].append(storage)
         states = _GeneratorStates(recorded)
+        tolls: defaultdict[int, list[RegionCall]] = defaultdict(list)
+        for call in recorded.calls:
+            if call.region is not None:
+                tolls[call.again_begin].append(call)
         nodes: list[fx.Node] = []
         for position, op in enumerate(recorded.ops):
             for storage in op.reads:
                 if storage not in self.value:
                     self._make("remat.made_outside", storage, op)
+            for call in tolls[position]:
+                step.add_op(
+                    _op("torch.utils.checkpoint", [], [], op.backward, call.name, duration=toll_of(call))
+                )
             for key in states.begin[position]:
                 states.value[key] = self._add("remat.generator_state", [], generator_bytes("cpu"))
             nodes.append(self.nodes.node_of(op))
@@ -105,11 +112,13 @@ class _Building:
         step.keep(self.value[s] for s, last in recorded.last.items() if last is None and s in self.value)
         costs.fill(step)
         graph = remat.Graph.from_dict(step.to_dict())
-        memory = [int(size) for size in remat.simulate(graph, range(graph.num_ops)).memory]
+        simulated = remat.simulate(graph, range(graph.num_ops))
+        memory = [int(size) for size in simulated.memory]
         durations = [
             0 if op.is_view else step.ops[at].duration for op, at in zip(recorded.ops, self.at, strict=True)
         ]
-        return DoorStep(recorded, graph, self.at, durations, memory, [is_random(node) for node in nodes])
+        random = [is_random(node) for node in nodes]
+        return DoorStep(recorded, graph, self.at, durations, memory, simulated.duration, random)
 
     def _size(self, storage: int) -> int:
         return _blocks(self.recorded.bytes[storage], self.recorded.device[storage])
@@ -158,9 +167,19 @@ def _op(
     backward: bool,
     name: str = "",
     node: fx.Node | None = None,
+    duration: int = 0,
 ) -> Op:
     phase = "backward" if backward else "forward"
-    return Op(name or kind, node, kind, phase, list(dict.fromkeys(reads)), outputs, recompute=False)
+    return Op(
+        name or kind,
+        node,
+        kind,
+        phase,
+        list(dict.fromkeys(reads)),
+        outputs,
+        recompute=False,
+        duration=duration,
+    )
 
 
 def _adds_in_place(op: RecordedOp) -> bool:
@@ -183,7 +202,7 @@ class _GeneratorStates:
         self.end: defaultdict[int, list[tuple[int, bool]]] = defaultdict(list)
         self.value: dict[tuple[int, bool], int] = {}
         for number, call in enumerate(recorded.calls):
-            if not call.preserve_rng_state:
+            if call.region is None or not call.region.preserve_rng_state:
                 continue
             self.begin[call.begin].append((number, False))
             self.end[call.freed].append((number, False))
