@@ -67,6 +67,7 @@ def fit(
         reserve: bytes of the budget for what else is on the device.
         budget_on: "reserved": what PyTorch's allocator takes from the device is within the budget, not only
             what is in use: fragmentation counts.
+        arena: on the CPU, True: one allocation for the results of the step, which stays between steps.
         margin: what budget="auto" leaves free, "5%" by default.
         accumulate: whether gradients exist already when a step starts; otherwise each call is looked at.
         outputs: "held" or "dropped" during the backward; otherwise the first step is looked at.

@@ -126,6 +126,8 @@ def _swept(captured: CapturedStep, points: int, seconds: float, progress: Progre
         raise remat.UsageError("sweep: host= is not swept yet; fit and report take it")
     if settled.budget_on != "peak":
         raise remat.UsageError('sweep: the rows are by peaks: budget_on="reserved" is for fit')
+    if settled.arena:
+        raise remat.UsageError("sweep: the rows are by peaks of live bytes: arena=True is for fit")
     effort: Effort = {**settled.effort(), "time_limit": seconds, "progress": progress.better_plan}
     found = remat.sweep(graph, points, settled.planner, **effort)
     reserve = settled.size("reserve")

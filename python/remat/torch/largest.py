@@ -208,6 +208,8 @@ def largest_batch(
             raise remat.UsageError(f"largest_batch: {name}= is not taken here; fit takes it")
     if options.get("budget_on", "peak") != "peak":
         raise remat.UsageError('largest_batch: budget_on="reserved" is not taken here; fit takes it')
+    if options.get("arena", False):
+        raise remat.UsageError("largest_batch: arena=True is not taken here; fit takes it")
     for name, value in (("least", least), ("most", most), ("multiple", multiple)):
         if not isinstance(value, int | None) or isinstance(value, bool):
             raise remat.UsageError(f"largest_batch: {name} must be an integer, not {value!r}")

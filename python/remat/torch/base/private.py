@@ -70,16 +70,20 @@ CustomKnapsackSolver: Any = getattr(custom_graph_pass, "CustomKnapsackSolver", o
 SavedForBackwardsNoVcCheckAOTOutput: Any = getattr(
     descriptors, "SavedForBackwardsNoVcCheckAOTOutput", SavedForBackwardsAOTOutput
 )
+# A batch norm that returns its new statistics.
+FUNCTIONAL_BATCH_NORM: Any = torch.ops.aten._native_batch_norm_legit_functional.default
 # Batch norms are traced as one of them.
 TRACED_BATCH_NORMS: Sequence[Any] = (
     torch.ops.aten._native_batch_norm_legit.default,
     torch.ops.aten._native_batch_norm_legit.no_stats,
-    torch.ops.aten._native_batch_norm_legit_functional.default,
+    FUNCTIONAL_BATCH_NORM,
 )
 # A state beside the generator's (`get_dropout_state` in RNN.cpp): another run draws another mask.
 WITH_A_STATE: Sequence[Any] = (torch.ops.aten._cudnn_rnn.default,)
+# What copies a tensor.
+COPY: Any = torch.ops.aten._to_copy.default
 # What may copy from one device to another.
-COPIES: Sequence[Any] = (torch.ops.aten._to_copy.default, torch.ops.prims.device_put.default)
+COPIES: Sequence[Any] = (COPY, torch.ops.prims.device_put.default)
 # In 2.10 it takes methods of loggers alone, which are all that it is used for.
 IGNORED_LOGGING = next(
     name for name in ("ignore_logging_functions", "ignore_logger_methods") if hasattr(_dynamo.config, name)
@@ -319,6 +323,11 @@ def traced_once(
 def storage_id(tensor: torch.Tensor) -> int:
     """The same number for all that show one storage, traced tensors too. `_cdata` of storages."""
     return int(tensor.untyped_storage()._cdata)
+
+
+def storage_uses(storage: torch.UntypedStorage) -> int:
+    """How many tensors and storage objects hold the memory. `_storage_Use_Count`."""
+    return int(torch._C._storage_Use_Count(storage._cdata))
 
 
 def is_view(tensor: torch.Tensor) -> bool:

@@ -36,6 +36,18 @@ def has_data(tensor: torch.Tensor) -> bool:
     return not (tensor.is_meta or isinstance(tensor, FakeTensor))
 
 
+def bytes_of(tensor: torch.Tensor) -> torch.Tensor:
+    """What the tensor holds, whatever its strides."""
+    return tensor.detach().resolve_conj().resolve_neg().contiguous().view(-1).view(torch.uint8)
+
+
+def same_bits(a: torch.Tensor, b: torch.Tensor) -> bool:
+    """Not-a-number equals itself, and zero is not minus zero."""
+    if a.shape != b.shape or a.dtype != b.dtype:
+        return False
+    return bool(torch.equal(bytes_of(a), bytes_of(b)))
+
+
 def _add_storage(found: dict[int, int], tensor: torch.Tensor, device_type: str | None) -> None:
     if not has_data(tensor):
         return

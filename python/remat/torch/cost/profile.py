@@ -55,7 +55,7 @@ def measure_ops(nodes: Mapping[str, fx.Node], progress: Progress | None = None) 
     found: dict[str, Cost] = {}
     stopwatch = Stopwatch()
     try:
-        with _undisturbed():
+        with undisturbed():
             for key, node in nodes.items():
                 found[key] = measure_op(node, stopwatch)
                 if progress is not None:
@@ -74,28 +74,42 @@ def _made_storages(result: Any) -> tuple[int, ...]:
 
 
 @contextmanager
-def _undisturbed() -> Iterator[None]:
+def undisturbed() -> Iterator[None]:
     """No gradients, no autocast, and the generators as they were afterwards."""
     no_autocast: Any = _DisableAutocast
     with torch.no_grad(), no_autocast(), generators_kept():
         yield
 
 
-def _call_alone(node: fx.Node) -> tuple[Callable[[], Any], torch.device]:
-    """A call of the node's op on tensors like those of the step, and the device it runs on."""
-    made: dict[fx.Node, Any] = {}
+class _Arguments:
+    """Tensors like those that a node reads. made: by what they are made like."""
 
-    def argument(arg: Any) -> Any:
+    def __init__(self, node: fx.Node) -> None:
+        self.made: dict[fx.Node, Any] = {}
+        for seed in _on_the_host(node):
+            self.made[seed] = torch.zeros((), dtype=torch.int64)
+        for index, rows in _indices(node):
+            self.made[index] = _spread(index.meta["val"], rows)
+
+    def of(self, arg: Any) -> Any:
         if isinstance(arg, fx.Node):
-            if arg not in made:
-                made[arg] = tree_map(_stand_in, arg.meta.get("val"))
-            return made[arg]
+            if arg not in self.made:
+                self.made[arg] = tree_map(_stand_in, arg.meta.get("val"))
+            return self.made[arg]
         return arg
 
-    for seed in _on_the_host(node):
-        made[seed] = torch.zeros((), dtype=torch.int64)
-    for index, rows in _indices(node):
-        made[index] = _spread(index.meta["val"], rows)
+
+def arguments_alone(node: fx.Node) -> tuple[Any, Any]:
+    """Positional arguments and keywords for the node's op, on tensors like those of the step."""
+    arguments = _Arguments(node)
+    return fx.map_arg(node.args, arguments.of), fx.map_arg(node.kwargs, arguments.of)
+
+
+def _call_alone(node: fx.Node) -> tuple[Callable[[], Any], torch.device]:
+    """A call of the node's op on tensors like those of the step, and the device it runs on."""
+    arguments = _Arguments(node)
+    argument, made = arguments.of, arguments.made
+
     if takes_gradient(node):
         gradient, parameter = map(argument, touched(node))
         return end_of(node).alone(gradient, parameter), parameter.device
@@ -163,7 +177,7 @@ def _is_dense(val: torch.Tensor) -> bool:
 
 def run_alone(node: fx.Node) -> Any:
     """The op's results on tensors like those of the step."""
-    with _undisturbed():
+    with undisturbed():
         return _call_alone(node)[0]()
 
 

@@ -2,18 +2,27 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import NoReturn
 
 import remat
 
 from ..base.progress import ProgressLine
 from ..base.units import exact_bytes
+from .options import Options
 from .problem import Found, Problem
-from .search import search
+from .search import search, seconds_for
+
+# Where a pool and what is beside it need more than the budget: the shares of that by which less is asked for.
+_LESS = (0.25, 0.5, 1.0)
+# Overhead that a larger pool is worth.
+_WORTH = 0.01
 
 
 def plan_alone(problem: Problem, progress: ProgressLine | None = None) -> Found:
     """Raises InfeasibleError where the budget is proved impossible, NoPlanError where nothing was found."""
+    if problem.placeable is not None:
+        return Found.of(_plan_in_arena(problem, progress))
     graph = problem.graph
     target = problem.target
     if problem.on_reserved is None:
@@ -22,6 +31,42 @@ def plan_alone(problem: Problem, progress: ProgressLine | None = None) -> Found:
     if result.plan is None:
         _raise_no_plan(result, problem)
     return Found.of(result)
+
+
+def _plan_in_arena(problem: Problem, progress: ProgressLine | None) -> remat.PlanResult:
+    """A plan within the budget whose pool holds much. Live bytes may be fewer than the budget allows, so that
+    the pool can be larger, if that costs next to nothing.
+    """
+    target = min(problem.target, problem.graph.keep_all_peak)
+    first = best = search(problem.graph, target, _share(problem.options, problem.graph, 2), progress)
+    if first.plan is None:
+        _raise_no_plan(first, problem)
+    whole, arena = problem.arranged(first.plan, within=False), problem.arranged(first.plan)
+    assert whole is not None
+    assert arena is not None
+    most, excess = arena.written, whole.peak - problem.target
+    for less in _LESS if excess > 0 else ():
+        options = _share(problem.options, problem.graph, 2 * len(_LESS))
+        result = search(problem.graph, target - int(less * excess), options, progress)
+        if result.plan is None or (result.plan.overhead or 0.0) > (first.plan.overhead or 0.0) + _WORTH:
+            break
+        arena = problem.arranged(result.plan)
+        assert arena is not None
+        if arena.written > most:
+            best, most = result, arena.written
+    return best
+
+
+def _share(options: Options, graph: remat.Graph, parts: int) -> Options:
+    """The options with one of `parts` parts of the limits."""
+    seconds, work = options.time_limit, options.work_limit
+    if seconds is None and work is None:
+        return replace(options, time_limit=seconds_for(graph) / parts, gap=options.effort()["gap"])
+    return replace(
+        options,
+        time_limit=None if seconds is None else seconds / parts,
+        work_limit=None if work is None else max(1, work // parts),
+    )
 
 
 def _raise_no_plan(result: remat.PlanResult, problem: Problem) -> NoReturn:

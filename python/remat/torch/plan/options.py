@@ -27,6 +27,7 @@ class FitOptions(TypedDict, total=False):
     """
 
     budget_on: Literal["peak", "reserved"]
+    arena: bool
     reserve: int | str
     optimizer: torch.optim.Optimizer | None
     step: Literal["backward"] | None
@@ -113,6 +114,8 @@ class Options:
             number, "6GiB", "60%" of the keep-all peak, or "auto": what the CUDA device has free.
         budget_on: "peak": the bytes in use are within the budget. "reserved": what PyTorch's allocator takes
             from the device for them is, by simulation (docs/allocator.md): fragmentation counts.
+        arena: on the CPU, one allocation for results, which stays in memory between steps: of all ops that
+            can write to given memory and make the same bits there. The budget counts the whole of it.
         reserve: bytes of the budget for what is not part of the step.
         optimizer: its state on the model's device is taken from the budget, whether it exists already or is
             made by its first step.
@@ -161,6 +164,7 @@ class Options:
 
     budget: int | str
     budget_on: Literal["peak", "reserved"] = "peak"
+    arena: bool = False
     reserve: int | str = 0
     optimizer: torch.optim.Optimizer | None = None
     step: Literal["backward"] | None = None
@@ -220,6 +224,7 @@ class Options:
             raise remat.UsageError(f"remat: strict must be True or False, not {options.strict!r}")
         options._check_kinds()
         options._check_budget_on()
+        options._check_arena()
         if options.order not in ("fixed", "free"):
             raise remat.UsageError(f'remat: order must be "fixed" or "free", not {options.order!r}')
         if options.executor not in ("boxed", "inductor"):
@@ -245,6 +250,19 @@ class Options:
             raise remat.UsageError(
                 'remat: budget_on="reserved" needs executor="boxed", which keeps to the plan'
             )
+
+    def _check_arena(self) -> None:
+        if not isinstance(self.arena, bool):
+            raise remat.UsageError(f"remat: arena must be True or False, not {self.arena!r}")
+        if not self.arena:
+            return
+        if self.executor != "boxed":
+            raise remat.UsageError('remat: arena=True needs executor="boxed", which keeps to the plan')
+        for name in ("host", "group"):
+            if getattr(self, name) is not None:
+                raise remat.UsageError(f"remat: arena=True and {name}= do not go together")
+        if self.budget_on != "peak":
+            raise remat.UsageError('remat: arena=True needs budget_on="peak"')
 
     def _check_kinds(self) -> None:
         optional_path = (str, Path, type(None))

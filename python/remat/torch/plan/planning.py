@@ -140,7 +140,9 @@ def _report_of(problem: Problem, plan: remat.Plan, beside: int = 0) -> PlanRepor
     """
     graph, steps, reserve = problem.graph, list(plan.steps), problem.reserve + beside
     simulated = remat.simulate(graph, steps, plan.copies, plan.host)
-    memory = [int(m) + reserve for m in simulated.memory]
+    arena = problem.arranged(plan)
+    needs = simulated.memory if arena is None else arena.memory
+    memory = [int(m) + reserve for m in needs]
     peak = max(memory)
     return PlanReport(
         name=problem.step.name,
@@ -166,4 +168,5 @@ def _report_of(problem: Problem, plan: remat.Plan, beside: int = 0) -> PlanRepor
         stalled=simulated.stalled / 1e9,
         host_peak=simulated.host_peak,
         reserved_peak=problem.reserved_by(plan),
+        arena=arena,
     )

@@ -12,6 +12,7 @@ import remat
 from ..base.step import StepGraph
 from ..base.units import exact_bytes
 from ..trace.origins import EXISTING_GRADIENTS, category_of_input
+from .arena import Arena, Placeable, arrange
 from .options import Options
 from .part import CopyStep, Part, without_names
 from .store import digest
@@ -29,6 +30,7 @@ class Problem:
     together, and the report's peaks count the saved tensors of all.
     options: with a budget in bytes or as a share, and all that is reserved in `reserve`.
     allocator: of the device, if it keeps what is freed (`remat.CachingAllocator`).
+    placeable: what may lie in one allocation, if there is to be one.
     """
 
     step: StepGraph
@@ -36,6 +38,7 @@ class Problem:
     options: Options
     others: tuple[Part, ...] = ()
     allocator: str | None = None
+    placeable: Placeable | None = None
 
     @property
     def graph(self) -> remat.Graph:
@@ -124,6 +127,15 @@ class Problem:
             return None  # settings that nobody knows here
         return int(peaks.reserved) + self.reserve + _SEGMENT
 
+    def arranged(self, plan: remat.Plan, within: bool = True) -> Arena | None:
+        """Places for the results of a plan, if they are to lie in one allocation.
+
+        within: only as many as the budget allows.
+        """
+        if self.placeable is None:
+            return None
+        return arrange(self.graph, plan, self.placeable, self.target if within else None)
+
     def needed(self, predicted_peak: int, reserved_peak: int | None) -> int:
         """What is to be within the budget."""
         if self.on_reserved is None or reserved_peak is None:
@@ -152,6 +164,7 @@ class Problem:
             "reserve": self.reserve,
             **({} if self.on_reserved is None else {"budget_on": self.on_reserved}),
             **{name: getattr(self.options, name) for name in effort},
+            **({} if self.placeable is None else {"arena": self.placeable.describe()}),
             **({} if self.host is None else {"host": repr(self.host)}),
         }
 

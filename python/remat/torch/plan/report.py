@@ -13,6 +13,7 @@ from remat.planning import Effort
 
 from ..base.errors import log
 from ..base.units import format_bytes
+from .arena import Arena
 
 # Seconds of a search for the least budget, for messages.
 _LEAST_S = 2.0
@@ -65,6 +66,9 @@ class PlanReport:
         exceeded: bytes by which a measured peak was above the predicted one, if that was noticed.
         reserved_peak: what the device's allocator takes for the step once steps repeat, by simulation; None
             where freed memory goes back at once.
+        arena: the one allocation for results, where there is one (`arena=True`): `pool` bytes that stay in
+            memory between steps, `places` of the results that lie in it, how many are `outside`, and the
+            most bytes `beside` it.
         stored: whether the plan came from `cache_dir`.
         measured_peak: of the first training step, for an executor that does not keep to the plan's order.
         host: what the plan was made for, if anything may be copied.
@@ -96,6 +100,7 @@ class PlanReport:
     rise: int = 0
     exceeded: int = 0
     reserved_peak: int | None = None
+    arena: Arena | None = None
     stored: bool = False
     measured_peak: int | None = None
     host: remat.Host | None = None
@@ -200,6 +205,7 @@ class PlanReport:
             f"predicted_peak = {format_bytes(self.predicted_peak)}",
             f"keep_all_peak = {format_bytes(self.keep_all_peak)}",
             *self._reserved_lines(),
+            *([] if self.arena is None else [f"arena = {self.arena}"]),
             f"overhead = {self.overhead:.2%}",
             f"recomputed_steps = {self.recomputed_steps}",
             *self._copy_lines(),
@@ -252,6 +258,11 @@ class ModelReport:
     def keep_all_peak(self) -> int:
         """Its peak without recomputation, in bytes."""
         return self.largest().keep_all_peak
+
+    @property
+    def arena(self) -> Arena | None:
+        """The one allocation for its results, if it has one."""
+        return self.largest().arena
 
     @property
     def overhead(self) -> float:

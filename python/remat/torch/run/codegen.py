@@ -10,17 +10,19 @@ import itertools
 import linecache
 import math
 import operator
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import fx
 
-from ..base.nodes import output_node
+from ..base.nodes import output_node, tensors_of
 from ..base.private import OpOverload, TensorBase, _VariableFunctions, builtin, takes_a_list
 from ..plan.report import PlanReport
 from .follow import Mark, mark_of
+from .places import PLACE, SAVED, TOKEN, Checked, Place, Spot
+from .pool import Tenant
 
 aten = torch.ops.aten
 _functions: Any = _VariableFunctions
@@ -67,11 +69,14 @@ def callee_of(target: Any) -> Callable[..., Any]:
 
 
 def boxed(
-    gm: fx.GraphModule, plan: Callable[[], PlanReport | None] = lambda: None
+    gm: fx.GraphModule,
+    plan: Callable[[], PlanReport | None] = lambda: None,
+    tenant: Callable[[], Tenant | None] = lambda: None,
 ) -> Callable[[list[Any]], Any]:
     """A callable that takes its arguments in a list, empties it, and frees every tensor at its last read.
 
     plan: asked at each call; who follows the plan hears of its steps.
+    tenant: asked at each call; results that have places in its pool are written there if it can be entered.
     """
     text = _Source(gm).text()
     run = text.function()
@@ -80,23 +85,71 @@ def boxed(
         mark = mark_of(plan)
         return run(args) if mark is None else text.function(mark)(args)
 
-    return takes_a_list(run_or_tell)
+    if not any(TOKEN in node.meta for node in gm.graph.nodes):
+        return takes_a_list(run_or_tell)
+    in_pool = _InPool(gm)
+
+    def run_in_pool(args: list[Any]) -> Any:
+        user = tenant()
+        held = None if user is None else in_pool.enter(user, args)
+        if user is None or held is None:
+            return run_or_tell(args)
+        return in_pool.run(user, mark_of(plan), args)
+
+    return takes_a_list(run_in_pool)
+
+
+class _InPool:
+    """A half of a plan whose results lie in a pool."""
+
+    def __init__(self, gm: fx.GraphModule) -> None:
+        self.gm = gm
+        tokens = [i for i, n in enumerate(gm.graph.find_nodes(op="placeholder")) if TOKEN in n.meta]
+        self.token = tokens[0] if tokens else None
+        # Ops that read other strides than the traced ones, for which nobody has seen what they make.
+        self.others: set[fx.Node] = set()
+        self.text: _Text | None = None
+
+    def enter(self, tenant: Tenant, args: Sequence[Any]) -> Any:
+        """What holds the pool while the half runs, or None."""
+        return tenant.enter() if self.token is None else tenant.enter_again(args[self.token])
+
+    def run(self, tenant: Tenant, mark: Mark | None, args: list[Any]) -> Any:
+        """While the pool is held."""
+        if self.text is None:
+            first = _Source(self.gm, lambda node: Checked(node, callee_of(node.target), self.others)).text()
+            results = first.function(mark, tenant.tensors(id(self), first.spots))(args)
+            self.text = _Source(self.gm, self._callee).text()
+            return results
+        text = self.text
+        tensors = tenant.tensors(id(self), text.spots)
+        if mark is not None:
+            return text.function(mark, tensors)(args)
+        return tenant.function(id(self), lambda: text.function(None, tensors))(args)
+
+    def _callee(self, node: fx.Node) -> Any:
+        place: Place = node.meta[PLACE]
+        return None if node in self.others else place.form.callee
 
 
 @dataclass(frozen=True)
 class _Text:
-    """Lines of a function, the step of the plan that each belongs to, if any, and what the lines name."""
+    """Lines of a function, the step of the plan that each belongs to, if any, and what the lines name.
+
+    spots: by name, tensors in a pool.
+    """
 
     lines: list[str]
     positions: list[int | None]
     names: dict[str, Any]
+    spots: dict[str, Spot]
 
-    def function(self, mark: Mark | None = None) -> Any:
-        """mark: called before each step, and at the end."""
+    def function(self, mark: Mark | None = None, named: Mapping[str, Any] | None = None) -> Any:
+        """mark: called before each step, and at the end. named: what else the lines name."""
         name = f"<remat graph {next(_numbers)}>"
         lines = self.lines if mark is None else list(self._marked())
         text = "def run(args):\n" + "".join(f"    {line}\n" for line in lines)
-        names = {**self.names, "mark": mark}
+        names = {**self.names, **(named or {}), "mark": mark}
         exec(compile(text, name, "exec"), names)
         if mark is None:
             linecache.cache[name] = (len(text), None, text.splitlines(keepends=True), name)
@@ -116,11 +169,15 @@ class _Text:
 class _Source:
     """Writes the text of a function.
 
-    Names: `a` and a number for arguments, `v` for results, `k` for what is called, `c` for constants.
+    Names: `a` and a number for arguments, `v` for results, `k` for what is called, `c` for constants, `s` for
+    tensors in a pool.
+    placed: for a node whose results have places, what writes there, or None; without it there is no pool.
     """
 
-    def __init__(self, gm: fx.GraphModule) -> None:
-        self.gm = gm
+    def __init__(self, gm: fx.GraphModule, placed: Callable[[fx.Node], Any] | None = None) -> None:
+        self.gm, self.placed = gm, placed
+        self.spots: dict[str, Spot] = {}
+        self.number = {node: i for i, node in enumerate(gm.graph.nodes)}
         self.names: dict[fx.Node, str] = {}
         self.globals: dict[str, Any] = {}
         self.known: dict[Any, str] = {}
@@ -143,8 +200,15 @@ class _Source:
             if line or released:
                 self._add((line + release).removeprefix("; "), node.meta.get("remat_position"))
         returned: Any = output_node(self.gm).args[0]
-        self._add(f"return {self._text(returned)}")
-        return _Text(self.lines, self.positions, self.globals)
+        items = "".join(self._returned(item) + ", " for item in returned)
+        self._add(f"return [{items}]" if isinstance(returned, list) else f"return ({items})")
+        return _Text(self.lines, self.positions, self.globals, self.spots)
+
+    def _returned(self, item: Any) -> str:
+        """Autograd keeps what is saved: a tensor of this call alone, which tells that the pool is in use."""
+        text = self._text(item)
+        in_pool = self.placed is not None and isinstance(item, fx.Node) and SAVED in item.meta
+        return f"{self._callee(aten.detach.default)}({text})" if in_pool else text
 
     def _add(self, line: str, position: int | None = None) -> None:
         self.lines.append(line)
@@ -161,13 +225,38 @@ class _Source:
             return f"{name} = {self._text(node.args[0])}[{self._text(node.args[1])}]"
         arguments = [self._text(a) for a in node.args]
         arguments += [f"{key}={self._text(value)}" for key, value in node.kwargs.items()]
-        return f"{name} = {self._callee(node.target)}({', '.join(arguments)})"
+        callee = self.placed(node) if self.placed is not None and PLACE in node.meta else None
+        if callee is not None:
+            arguments += self._spots(node)
+        elif self.placed is not None and TOKEN in node.meta:
+            return f"{name} = token()"
+        known = self._callee(node.target) if callee is None else self._called(callee)
+        return f"{name} = {known}({', '.join(arguments)})"
+
+    def _spots(self, node: fx.Node) -> list[str]:
+        """Keywords: where the results of a node go."""
+        place: Place = node.meta[PLACE]
+        found: list[str] = []
+        tensors = tensors_of(node.meta["val"])
+        for key, offset, tensor in zip(place.form.names, place.offsets, tensors, strict=True):
+            name = f"s{self.number[node]}_{len(found)}"
+            self.spots[name] = Spot.of(offset, tensor)
+            found.append(f"{key}={name}")
+        return found
 
     def _callee(self, target: Any) -> str:
         if target not in self.known:
             self.known[target] = f"k{len(self.known)}"
             self.globals[self.known[target]] = callee_of(target)
         return self.known[target]
+
+    def _called(self, function: Any) -> str:
+        """The same for what is called as it is."""
+        key = "called", function
+        if key not in self.known:
+            self.known[key] = f"k{len(self.known)}"
+            self.globals[self.known[key]] = function
+        return self.known[key]
 
     def _text(self, item: Any) -> str:
         if isinstance(item, fx.Node):

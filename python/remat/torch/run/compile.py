@@ -14,6 +14,7 @@ from ..trace.tangents import TangentStrides, names_of_tangents
 from .backward import Tangents, watch_tangents
 from .codegen import boxed
 from .inductor import Partition
+from .pool import Tenant
 from .record import recordable
 from .replay import Instead
 
@@ -26,6 +27,7 @@ def compile_in_order(
     tangents: Tangents,
     instead: Instead,
     plan: Callable[[], PlanReport | None],
+    tenant: Callable[[], Tenant | None] = lambda: None,
     verify: bool = False,
     known: JointTrace | None = None,
 ) -> tuple[Callable[..., Any], JointTrace | None]:
@@ -35,6 +37,7 @@ def compile_in_order(
     strides: of the gradients that the backward takes; tangents: told about those that come.
     instead: gradients that a backward returns in place of its own.
     plan: what the halves carry out, for who follows it; nothing is planned where no gradients are asked for.
+    tenant: of the pool in which results have places, if they have.
     verify: it may be asked what each op makes.
     """
     write_out = recordable if verify else boxed
@@ -42,10 +45,10 @@ def compile_in_order(
 
     # Up to PyTorch 2.12 these functions outlive the first forward: they must not hold its arguments.
     def compile_forward(half: fx.GraphModule, _: Sequence[Any]) -> Callable[[list[Any]], Any]:
-        return write_out(half, plan)
+        return write_out(half, plan, tenant)
 
     def compile_backward(half: fx.GraphModule, _: Sequence[Any]) -> Callable[[list[Any]], Any]:
-        return watch_tangents(write_out(half, plan), half, tangents, instead.take)
+        return watch_tangents(write_out(half, plan, tenant), half, tangents, instead.take)
 
     def split(joint: fx.GraphModule, _: Any, *, num_fwd_outputs: int, **__: Any) -> Any:
         tangents.note_names(names_of_tangents(joint))

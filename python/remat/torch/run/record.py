@@ -15,27 +15,18 @@ from torch.utils._pytree import tree_leaves
 
 from ..base.nodes import module_path
 from ..base.private import TorchDispatchMode, takes_a_list
+from ..base.storages import bytes_of
 from ..plan.report import PlanReport
 from .codegen import boxed, callee_of
+from .pool import Tenant
 
 Bits = frozenset[bytes]
-
-
-def same_bits(a: torch.Tensor, b: torch.Tensor) -> bool:
-    """Not-a-number equals itself, and zero is not minus zero."""
-    if a.shape != b.shape or a.dtype != b.dtype:
-        return False
-    return bool(torch.equal(*(_bytes_of(tensor) for tensor in (a, b))))
-
-
-def _bytes_of(tensor: torch.Tensor) -> torch.Tensor:
-    return tensor.detach().resolve_conj().resolve_neg().contiguous().view(-1).view(torch.uint8)
 
 
 def _bits(items: Any) -> Bits:
     """Of all tensors in a structure: digests of what they hold, whatever their strides."""
     return frozenset(
-        hashlib.blake2b(_bytes_of(item).cpu().numpy(), digest_size=16).digest()
+        hashlib.blake2b(bytes_of(item).cpu().numpy(), digest_size=16).digest()
         for item in tree_leaves(items)
         if isinstance(item, torch.Tensor) and item.layout is torch.strided
     )
@@ -121,9 +112,11 @@ def recorded_plans() -> Iterator[PlannedResults]:
         _recorded = None
 
 
-def recordable(half: fx.GraphModule, plan: Callable[[], PlanReport | None]) -> Callable[[list[Any]], Any]:
+def recordable(
+    half: fx.GraphModule, plan: Callable[[], PlanReport | None], tenant: Callable[[], Tenant | None]
+) -> Callable[[list[Any]], Any]:
     """`boxed`, or one op after the other where it is to be known what each makes."""
-    plain = boxed(half, plan)
+    plain = boxed(half, plan, tenant)
 
     def run(args: list[Any]) -> Any:
         if _recorded is None:

@@ -35,6 +35,7 @@ from ..trace.inplace import over
 from ..trace.kernels import kernel_of
 from .copies import Copies
 from .generators import run_and_save_rng, run_with_rng
+from .places import TOKEN, Places, check_places, mark_saved, no_token
 from .views import shows_the_same, viewed
 
 aten = torch.ops.aten
@@ -54,14 +55,16 @@ def rewrite(
     overwrites: Collection[int] = (),
     for_compiler: bool = False,
     copies: Copies | None = None,
+    places: Places | None = None,
 ) -> Halves:
     """The forward and backward graph that run `steps` (op indices, one occurrence of the loss among them).
 
     overwrites: positions of steps whose result takes the place of an argument.
     for_compiler: in PyTorch's own operators only.
     copies: to a host and back between the steps; the values that `step.copyable` names.
+    places: of results in one allocation.
     """
-    return _Rewriter(step, steps, overwrites, for_compiler, copies).run()
+    return _Rewriter(step, steps, overwrites, for_compiler, copies, places).run()
 
 
 class _Half:
@@ -119,6 +122,7 @@ class _Rewriter:
         overwrites: Collection[int],
         for_compiler: bool,
         copies: Copies | None,
+        places: Places | None,
     ) -> None:
         self.step = step
         self.for_compiler = for_compiler
@@ -140,7 +144,7 @@ class _Rewriter:
         # Made outside the graphs.
         self.replays = {i for i, op in enumerate(step.ops) if step.replay in op.outputs}
         self.fake_mode: Any = detect_fake_mode([n.meta.get("val") for n in step.gm.graph.nodes])
-        self.copies = copies
+        self.copies, self.places = copies, places
         # By number of a copy that was issued: its tensor, in the half that issued it.
         self.copied: dict[int, fx.Node] = {}
         self.no_check = {
@@ -176,6 +180,8 @@ class _Rewriter:
             self._emit(position)
             self._copies_after(position)
         self._copies_before(cut)
+        if self.places is not None:
+            self._save_token()
         outputs = [self._result(n) for n in step.forward_outputs]
         self.half = self.backward
         self._copies_after(cut)
@@ -228,6 +234,8 @@ class _Rewriter:
             half.made[node] = result = self._write_over(op, node, args)
         else:
             half.made[node] = result = self._run_op(index, op, node, args, kwargs)
+            if self.places is not None:
+                self.places.mark(result, op, index, position)
         if takes_gradient(node):
             half.root[result] = args[0]  # which it may hand on
         first: dict[int, fx.Node] = {}
@@ -239,6 +247,13 @@ class _Rewriter:
                 half.root[new] = holder
         for value in op.outputs:
             self.instance[value] += 1
+
+    def _save_token(self) -> None:
+        """What tells the backward half of a call where the results of its forward half lie."""
+        token = self.forward.graph.call_function(no_token)
+        with self.fake_mode:
+            token.meta.update({"val": torch.empty(0, dtype=torch.uint8), TOKEN: True})
+        self._save(token)
 
     def _write_over(self, op: Op, node: fx.Node, args: tuple[Any, ...]) -> fx.Node:
         assert op.over is not None
@@ -415,6 +430,7 @@ class _Rewriter:
         unchecked = [n for n in self.saved if shown.get(n, -1) in self.no_check]
         checked = [n for n in self.saved if n not in set(unchecked)]
         for made in self.saved:
+            mark_saved(made, self.forward.holder(made))
             made.meta["saved_tensor_with_no_vc_check"] = made in set(unchecked)
         saved = checked + unchecked
         # Placeholders of the backward: saved tensors, then tangents.
@@ -436,6 +452,9 @@ class _Rewriter:
         for half in (self.forward, self.backward):
             half.check_overwrites()
             half.graph.lint()
+        if self.places is not None:
+            forward, backward = ((half.graph, half.holder) for half in (self.forward, self.backward))
+            check_places(forward, backward, self.saved)
         return Halves(
             fx.GraphModule(step.gm, self.forward.graph), fx.GraphModule(step.gm, self.backward.graph)
         )

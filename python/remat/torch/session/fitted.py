@@ -10,6 +10,7 @@ import torch
 
 import remat
 
+from ..base.ends import when_gone
 from ..base.errors import errors_stand_alone
 from ..base.private import COMPILED_CALL, compiled_apart, eager_call
 from ..plan.report import PlanReport
@@ -28,6 +29,8 @@ def compiled(model: torch.nn.Module, session: Session) -> torch.nn.Module:
     if session.shared.options.verify:
         call = _proved(call, fitted, session)
     fitted.__dict__[COMPILED_CALL] = call
+    # Dynamo keeps the session for longer.
+    when_gone(fitted, session.shared.pipeline.pool.release)
     return fitted
 
 

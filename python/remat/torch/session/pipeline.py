@@ -20,6 +20,7 @@ from ..base.nodes import copied
 from ..base.progress import ProgressLine, progress_line
 from ..base.step import OutputUse, StepGraph
 from ..cost.profile import run_alone
+from ..plan.arena import Placeable
 from ..plan.cache import PlanCache
 from ..plan.options import Options
 from ..plan.part import Part
@@ -30,6 +31,9 @@ from ..plan.store import Store
 from ..run.bandwidth import measured_host
 from ..run.channels import Channels, channels_of
 from ..run.copies import Copies, HostPool, lay_out
+from ..run.placed import placeable
+from ..run.places import Places
+from ..run.pool import Pool, Tenant
 from ..run.rewrite import Halves, rewrite
 from ..trace.away import copyable_values
 from ..trace.capture import Circumstances, capture_step
@@ -99,6 +103,7 @@ class Planned:
 
     held: what a call leaves in memory for its backward; tangents: gradients of the outputs that it gets.
     outputs: by index among those of the captured function.
+    tenant: of the pool, if results lie in one.
     """
 
     report: PlanReport
@@ -106,6 +111,7 @@ class Planned:
     tangents: int
     outputs: Mapping[int, int]
     is_random: bool
+    tenant: Tenant | None = None
 
 
 class CapturedOnlyError(Exception):
@@ -131,7 +137,8 @@ class Pipeline:
         self.for_compiler = options.executor == "inductor"
         # By number of the graph and whether it adds to gradients: as it was planned last.
         self._parts: dict[tuple[int, bool], Part] = {}
-        self._pool: HostPool | None = None
+        self.pool = Pool()
+        self._host_pool: HostPool | None = None
 
     def capture_both(self) -> None:
         """From here on; of what is only captured."""
@@ -154,6 +161,11 @@ class Pipeline:
 
     def capture(self, joint: fx.GraphModule, num_forward_outputs: int, call: Call) -> Captured:
         around, options = self.surroundings, self.options
+        if options.arena and call.device.type != "cpu":
+            raise remat.UsageError(
+                f"arena=True is for the CPU, not for {call.device}: PyTorch's allocator keeps memory there, "
+                "and no pool is made of it (torch.cuda.MemPool)"
+            )
         circumstances = Circumstances(
             name=f"step_{call.number}",
             use=call.use,
@@ -186,12 +198,15 @@ class Pipeline:
             options = self._settled(call)
             part, others = self._parts_together(captured, costed.graph)
             allocator = runtime_of(call.device).caching_allocator()
-            report = plan_step(Problem(step, part, options, others, allocator), self.cache, progress)
+            may_place = self._placeable(captured, part.copies == 1 and not others)
+            problem = Problem(step, part, options, others, allocator, may_place)
+            report = plan_step(problem, self.cache, progress)
             plan = report.plan
             simulated = remat.simulate(report.graph, plan.steps, plan.copies)
             overwrites = {position for position, _, _ in simulated.overwrites}
             copies = self._copies(report, call.device)
-            halves = rewrite(step, plan.steps, overwrites, self.for_compiler, copies)
+            places = Places.of(report.arena, may_place)
+            halves = rewrite(step, plan.steps, overwrites, self.for_compiler, copies, places)
             report = replace(
                 report,
                 rise=report.rise + self.surroundings.rise(call.args, bool(call.existing.stepped)),
@@ -205,8 +220,28 @@ class Pipeline:
             )
             progress.came_to(report.came_to())
         held = part.held_bytes(plan.steps, plan.copies) - step.tangent_bytes
-        planned = Planned(report, held, step.tangent_bytes, step.output_bytes(), step.is_random)
+        tenant = self._tenant(report)
+        planned = Planned(report, held, step.tangent_bytes, step.output_bytes(), step.is_random, tenant)
         return planned, halves
+
+    def _placeable(self, captured: Captured, is_alone: bool) -> Placeable | None:
+        """What may lie in the pool of a step, if it is to have one."""
+        if not self.options.arena:
+            return None
+        if not is_alone:
+            log.warning(
+                "arena=True: graph %d is in flight together with others, or with calls of its own; its "
+                "results are allocated one by one",
+                captured.call.number,
+            )
+            return None
+        return placeable(captured.step)
+
+    def _tenant(self, report: PlanReport) -> Tenant | None:
+        arena = report.arena
+        if arena is None or not arena.places:
+            return None
+        return Tenant(self.pool, arena.pool, report.budget - report.reserve - arena.beside)
 
     def _settled(self, call: Call) -> Options:
         """The options of a call, with the host as it was measured where it was "auto"."""
@@ -219,10 +254,10 @@ class Pipeline:
         folder = self.options.host_dir
         return channels_of(device, None if folder is None else Path(folder))
 
-    def _host_pool(self, device: torch.device, host: remat.Host) -> HostPool:
-        if self._pool is None:
-            self._pool = HostPool(self._channels(device), host.budget)
-        return self._pool
+    def _pool_on_host(self, device: torch.device, host: remat.Host) -> HostPool:
+        if self._host_pool is None:
+            self._host_pool = HostPool(self._channels(device), host.budget)
+        return self._host_pool
 
     def _copies(self, report: PlanReport, device: torch.device) -> Copies | None:
         """What carries out the copies of a plan, if it has any."""
@@ -230,7 +265,7 @@ class Pipeline:
         if not plan.copies or report.host is None:
             return None
         places = lay_out(report.graph, plan.copies)
-        return Copies(plan.copies, places, self._host_pool(device, report.host), report.traffic)
+        return Copies(plan.copies, places, self._pool_on_host(device, report.host), report.traffic)
 
     def bytes_between(self, numbers: set[int]) -> int:
         """What these graphs hand to one another and to the caller: no plan recomputes that."""

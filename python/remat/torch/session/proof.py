@@ -13,9 +13,10 @@ from torch.utils._pytree import tree_leaves, tree_map
 
 from ..base.allocator import trace_allocations
 from ..base.errors import VerificationError
+from ..base.storages import same_bits
 from ..base.units import exact_bytes
 from ..run.generators import set_generator_states
-from ..run.record import EagerResults, recorded_plans, same_bits
+from ..run.record import EagerResults, recorded_plans
 from .watch import Window, recorded_steps
 
 log = logging.getLogger("remat.torch")

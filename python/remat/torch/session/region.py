@@ -37,6 +37,7 @@ from ..run.compile import compile_in_order
 from ..run.generators import generator_states
 from ..run.inductor import FirstStep, compile_with_inductor
 from ..run.outputs import Gradient, Usage, cut_off
+from ..run.pool import Tenant
 from ..run.replay import Instead, Replay
 from ..trace.fake import without_keeping
 from ..trace.kernels import eager_kernels
@@ -396,6 +397,9 @@ class Region:
         def plan() -> PlanReport | None:
             return None if variant.planned is None else variant.planned.report
 
+        def tenant() -> Tenant | None:
+            return None if variant.planned is None else variant.planned.tenant
+
         def done(held: bool) -> None:  # outlives the call, and must not hold its arguments
             self._note_backward(held, variant, device)
 
@@ -415,7 +419,7 @@ class Region:
                     tangents = Tangents(self._note_strides, done)
                     verify = self.shared.options.verify
                     run, trace = compile_in_order(
-                        gm, args, partition, strides, tangents, variant.instead, plan, verify, known
+                        gm, args, partition, strides, tangents, variant.instead, plan, tenant, verify, known
                     )
                     if trace is not None:
                         self._traces[traced_for] = trace

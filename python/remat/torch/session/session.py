@@ -52,6 +52,8 @@ class Session:
             options = replace(options, group=self.sharding.process_group)
         if self.sharding is not None and options.host is not None:
             raise remat.UsageError("remat: host= and FSDP2 do not go together yet")
+        if self.sharding is not None and options.arena:
+            raise remat.UsageError("remat: arena=True and FSDP2 do not go together")
         surroundings = Surroundings(options, model, self.sharding)
         flight = InFlight(options.calls)
         self.shared = Shared(options, surroundings, flight, only_capture, self.say_breaks)

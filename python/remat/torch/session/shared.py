@@ -53,9 +53,11 @@ class Shared:
     @contextmanager
     def preparing(self) -> Iterator[None]:
         self.is_preparing = True
+        self.pipeline.pool.pause()
         try:
             yield
         finally:
             self.is_preparing = False
+            self.pipeline.pool.go_on()
             for part in self.report.parts:
                 part.traffic.clear()

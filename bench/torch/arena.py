@@ -1,0 +1,156 @@
+#!/usr/bin/env python3
+"""What `arena=True` does for steps on the CPU: memory of the process, page faults, time.
+
+Each model runs in eager mode, planned, and planned with an arena, in a process for each: resident set
+(highest and at the end) and minor page faults over many steps. Then all of them run in one process, in turns,
+and their times are compared step by step.
+
+    python bench/torch/arena.py --models gpt2,bert,resnet,unet --budget 75%
+"""
+
+from __future__ import annotations
+
+import argparse
+import copy
+import gc
+import json
+import resource
+import statistics
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import remat.torch
+import torch
+from remat_models.zoo import ZOO, Zoo
+
+KINDS = ("eager", "planned", "arena")
+
+
+def status(name: str) -> int:
+    """A line of /proc/self/status, in bytes."""
+    for line in Path("/proc/self/status").read_text(encoding="ascii").splitlines():
+        if line.startswith(f"{name}:"):
+            return int(line.split()[1]) * 1024
+    raise KeyError(name)
+
+
+def forget_highest() -> None:
+    """The highest resident set counts from here on."""
+    Path("/proc/self/clear_refs").write_text("5", encoding="ascii")
+
+
+def step_of(z: Zoo, model: Any, inputs: Any) -> Callable[[], None]:
+    def step() -> None:
+        model.zero_grad()
+        z.loss(model(**inputs) if isinstance(inputs, dict) else model(*inputs)).backward()
+
+    return step
+
+
+def made(z: Zoo, kind: str, given: argparse.Namespace, model: Any, inputs: Any) -> Any:
+    if kind == "eager":
+        return model
+    options: Any = {"arena": kind == "arena", "accumulate": False, "outputs": "dropped", "loss": z.loss}
+    if given.work:
+        options |= {"work_limit": given.work}
+    return remat.torch.fit(model, inputs, given.budget, cache_dir=given.cache, **options)
+
+
+def memory(z: Zoo, kind: str, given: argparse.Namespace) -> dict[str, Any]:
+    model, inputs = z.build(given.size)
+    model = made(z, kind, given, model, inputs)
+    step = step_of(z, model, inputs)
+    for _ in range(3):
+        step()
+    gc.collect()
+    forget_highest()
+    faults, start = resource.getrusage(resource.RUSAGE_SELF).ru_minflt, time.process_time()
+    for _ in range(given.steps):
+        step()
+    seconds = time.process_time() - start
+    faults = resource.getrusage(resource.RUSAGE_SELF).ru_minflt - faults
+    found = {
+        "highest": status("VmHWM"),
+        "resident": status("VmRSS"),
+        "faults": faults / given.steps,
+        "seconds": seconds / given.steps,
+    }
+    if kind != "eager":
+        report = model.remat.largest()
+        found |= {"peak": report.predicted_peak, "overhead": report.overhead}
+        if report.arena is not None:
+            arena = report.arena
+            found |= {"pool": arena.pool, "inside": len(arena.places), "outside": arena.outside}
+    return found
+
+
+def times(z: Zoo, given: argparse.Namespace) -> dict[str, Any]:
+    """Of the same plan: the one that was made for the arena."""
+    model, inputs = z.build(given.size)
+    steps = {}
+    arena = made(z, "arena", given, copy.deepcopy(model), inputs)
+    steps["arena"] = step_of(z, arena, inputs)
+    plan = arena.remat.largest().plan
+    common = {"accumulate": False, "outputs": "dropped", "loss": z.loss}
+    same = remat.torch.fit(copy.deepcopy(model), inputs, given.budget, plan=list(plan.steps), **common)
+    steps["same plan"] = step_of(z, same, inputs)
+    steps["planned"] = step_of(z, made(z, "planned", given, copy.deepcopy(model), inputs), inputs)
+    steps["eager"] = step_of(z, model, inputs)
+    taken: dict[str, list[float]] = {name: [] for name in steps}
+    for turn in range(given.turns + 3):
+        for name, step in steps.items():
+            start = time.process_time()
+            step()
+            if turn >= 3:
+                taken[name].append(time.process_time() - start)
+    least = {name: statistics.median(values) for name, values in taken.items()}
+    return {
+        f"arena over {name}": statistics.median(
+            a / b for a, b in zip(taken["arena"], taken[name], strict=True)
+        )
+        for name in ("same plan", "planned", "eager")
+    } | {"seconds": least["arena"]}
+
+
+def apart(given: argparse.Namespace, name: str, kind: str) -> dict[str, Any]:
+    """A row, measured in a process of its own."""
+    command = [sys.executable, __file__, "--child", f"{name} {kind}", *sys.argv[1:]]
+    done = subprocess.run(command, check=False, stdout=subprocess.PIPE, text=True)
+    if done.returncode != 0:
+        return {"error": done.returncode}
+    found: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
+    return found
+
+
+def parse() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--models", default="gpt2,bert,resnet,unet")
+    parser.add_argument("--size", choices=("small", "large"), default="large")
+    parser.add_argument("--budget", default="75%")
+    parser.add_argument("--steps", type=int, default=200, help="whose memory is measured")
+    parser.add_argument("--turns", type=int, default=20, help="that are timed")
+    parser.add_argument("--work", type=int, default=0, help="limit of planning; 0: by time")
+    parser.add_argument("--cache", default=None)
+    parser.add_argument("--child", default="", help=argparse.SUPPRESS)
+    return parser.parse_args()
+
+
+def main() -> None:
+    given = parse()
+    torch.set_num_threads(1)
+    if given.child:
+        name, kind = given.child.split()
+        z = next(each for each in ZOO if each.name == name)
+        print(json.dumps(times(z, given) if kind == "times" else memory(z, kind, given)))
+        return
+    for name in given.models.split(","):
+        for kind in (*KINDS, "times"):
+            print(name, kind, apart(given, name, kind), flush=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,139 @@
+"""The one allocation in which results of plans lie, and who uses it.
+
+The tensors that show it are made once for each half of a plan, and written to in every step. Whether a call
+is in flight is told by what holds the memory beside them: the tensors that a call saves for its backward are
+made for that call alone, and one more is held while a half runs. So a call begins in the pool only if nobody
+holds anything of the call before; else its ops allocate what they make, as without a pool.
+"""
+
+from __future__ import annotations
+
+import threading
+import weakref
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+
+from ..base.private import keeps_graph, packs_saved_tensors, storage_uses
+from .places import Spot
+
+
+@dataclass
+class _Made:
+    """What was made for the halves of a plan in the memory that there is now."""
+
+    tensors: dict[int, dict[str, torch.Tensor]] = field(default_factory=dict)
+    functions: dict[int, Any] = field(default_factory=dict)
+
+
+class Pool:
+    """Memory for the plans of one model, of which one call at a time uses it."""
+
+    def __init__(self) -> None:
+        self._storage: torch.UntypedStorage | None = None
+        self._own: list[torch.Tensor] = []
+        self._made: weakref.WeakKeyDictionary[Tenant, _Made] = weakref.WeakKeyDictionary()
+        self._lock = threading.RLock()
+        self._paused = 0
+
+    @property
+    def bytes(self) -> int:
+        """Bytes in memory, whether a call uses them or not."""
+        return 0 if self._storage is None else self._storage.nbytes()
+
+    def pause(self) -> None:
+        """No call uses it until `go_on`."""
+        self._paused += 1
+
+    def go_on(self) -> None:
+        self._paused -= 1
+
+    def enter(self, tenant: Tenant) -> torch.Tensor | None:
+        """A call of a plan begins: what holds the pool for it, or None where it has to do without."""
+        if self._paused or packs_saved_tensors():  # who packs a tensor may keep it
+            return None
+        with self._lock:
+            if self._storage is not None and self._is_used(self._storage):
+                return None
+            if self._storage is None or not tenant.size <= self._storage.nbytes() <= tenant.most:
+                self.release()
+                # Of a tensor, whose memory is aligned and counted as that of all others.
+                self._own = [torch.empty(max(1, tenant.size), dtype=torch.uint8)]
+                self._storage = self._own[0].untyped_storage()
+            return self.token()
+
+    def holds(self, token: torch.Tensor) -> bool:
+        """Was it made of the memory that there is now?"""
+        return self._storage is not None and token.untyped_storage().data_ptr() == self._storage.data_ptr()
+
+    def _is_used(self, storage: torch.UntypedStorage) -> bool:
+        known = sum(len(half) for made in self._made.values() for half in made.tensors.values())
+        # The storage itself, too.
+        return storage_uses(storage) > known + len(self._own) + 1
+
+    def token(self) -> torch.Tensor:
+        """A tensor that holds the memory."""
+        assert self._storage is not None
+        return torch.empty(0, dtype=torch.uint8).set_(self._storage, 0, (1,), (1,))
+
+    def release(self) -> None:
+        """Give the memory back, as soon as no call uses it."""
+        with self._lock:
+            self._made.clear()
+            self._own, self._storage = [], None
+
+    def tensors(self, tenant: Tenant, half: int, spots: Mapping[str, Spot]) -> Mapping[str, Any]:
+        """Those that a half of a plan names, and what makes its token."""
+        with self._lock:
+            assert self._storage is not None
+            known = self._made.setdefault(tenant, _Made()).tensors.setdefault(half, {})
+            for name, spot in spots.items():
+                if name not in known:
+                    known[name] = spot.tensor(self._storage)
+            return {**known, "token": self.token}
+
+    def function(self, tenant: Tenant, half: int, make: Callable[[], Any]) -> Any:
+        """What runs a half, made once for the tensors that it names."""
+        with self._lock:
+            functions = self._made.setdefault(tenant, _Made()).functions
+            if half not in functions:
+                functions[half] = make()
+            return functions[half]
+
+
+class Tenant:
+    """A plan that uses a pool of at least `size` bytes, and within its budget of `most` at most."""
+
+    def __init__(self, pool: Pool, size: int, most: int) -> None:
+        # PyTorch keeps what it compiled for longer than a model lives, up to 2.12.
+        self._pool = weakref.ref(pool)
+        self.size, self.most = size, max(size, most)
+
+    def enter(self) -> torch.Tensor | None:
+        """The forward half begins; see `Pool.enter`."""
+        pool = self._pool()
+        return None if pool is None else pool.enter(self)
+
+    def enter_again(self, token: torch.Tensor) -> torch.Tensor | None:
+        """The backward half of a call begins, which may write over what it has read only if nobody reads it
+        again.
+        """
+        pool = self._pool()
+        if token.numel() == 0 or pool is None or keeps_graph():
+            return None
+        return token if pool.holds(token) else None
+
+    def tensors(self, half: int, spots: Mapping[str, Spot]) -> Mapping[str, Any]:
+        """See `Pool.tensors`; while the pool is held."""
+        return self._held().tensors(self, half, spots)
+
+    def function(self, half: int, make: Callable[[], Any]) -> Any:
+        """See `Pool.function`; while the pool is held."""
+        return self._held().function(self, half, make)
+
+    def _held(self) -> Pool:
+        pool = self._pool()
+        assert pool is not None
+        return pool
