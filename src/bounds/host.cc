@@ -46,7 +46,7 @@ DurationBound host_duration_bound(const Graph& graph, Bytes budget, OrderMode or
   std::set<OpId> tried;
   const auto look_at = [&](OpId op) {
     if (limits.reached() || !tried.insert(op).second) return;
-    const Duration extra = solve_offload(graph, op, budget, host, limits).bound;
+    const Duration extra = offload_bound(graph, op, budget, host, limits);
     if (graph.base_duration + extra <= best.duration) return;
     best = {"offload", graph.base_duration + extra};
     dearest = op;

@@ -15,23 +15,30 @@ bool may_be_lost(const Graph& graph, OpId at, ValueId v) {
                      [&](const Over& pair) { return pair.input == v && may_apply(graph, pair); });
 }
 
-Moment::Moment(const Graph& graph, OpId at, OrderMode order)
-    : graph_(graph), at_(at), side_(graph.num_ops(), Side::kNeither), wanted_(graph.num_values(), false) {
+Moment::Moment(const Graph& graph, OpId at, OrderMode order, const FetchPrices* fetch)
+    : graph_(graph),
+      at_(at),
+      fetch_(fetch),
+      side_(graph.num_ops(), Side::kNeither),
+      wanted_(graph.num_values(), false) {
   order == OrderMode::kFixed ? split_by_order() : split_by_edges();
   find_wanted();
   build();
-  most_cost_ = rerun_duration_;
+  most_cost_ = rerun_duration_ + fetch_cost_;
 }
 
 bool Moment::skew() {
   constexpr std::int64_t kMost = std::int64_t{1} << 40;  // finer costs leave prices too coarse
-  const std::int64_t one = kMost / std::max<std::int64_t>(1, rerun_duration_);
+  const std::int64_t one = kMost / std::max<std::int64_t>(1, rerun_duration_ + fetch_cost_);
   if (one < 2) return false;
   for (Rerun& rerun : reruns_) {
     const Wide scaled = Wide(rerun.cost) * one;
     rerun.cost = static_cast<std::int64_t>(scaled + scaled * (rerun.op.index() + 1) / at_.index() / 1000);
   }
-  most_cost_ = rerun_duration_ * one + rerun_duration_ * one / 1000;
+  for (Keep& keep : keeps_) {
+    if (keep.fetch > 0) keep.fetch *= one;
+  }
+  most_cost_ = (rerun_duration_ + fetch_cost_) * one + rerun_duration_ * one / 1000;
   return true;
 }
 
@@ -41,7 +48,10 @@ void Moment::stop_with(Limits* limits) {
 }
 
 std::optional<Moment::Choice> Moment::cheapest(Price price, std::int64_t most_ticks) {
-  for (const Keep& keep : keeps_) flow_.set_capacity(keep.arc, keep.bytes * price.per_byte);
+  for (const Keep& keep : keeps_) {
+    flow_.set_capacity(keep.arc,
+                       keep.is_fetched(price) ? keep.fetch * price.per_cost : keep.bytes * price.per_byte);
+  }
   for (const Rerun& rerun : reruns_) flow_.set_capacity(rerun.arc, rerun.cost * price.per_cost);
   for (const MaxFlow::Arc arc : needs_) flow_.set_capacity(arc, MaxFlow::kUnlimited);
   const MaxFlow::Amount least = flow_.solve(most_ticks);
@@ -50,6 +60,7 @@ std::optional<Moment::Choice> Moment::cheapest(Price price, std::int64_t most_ti
   choice.least = least;
   Retention& retention = choice.retention;
   retention.held = Bytes();
+  if (fetch_) retention.fetched.assign(graph_.num_values(), false);
   for (const Rerun& rerun : reruns_) {
     if (!flow_.on_source_side(rerun.node)) continue;
     retention.rerun[rerun.op] = true;
@@ -57,14 +68,21 @@ std::optional<Moment::Choice> Moment::cheapest(Price price, std::int64_t most_ti
     choice.cost += rerun.cost;
   }
   for (const Keep& keep : keeps_) {
-    if (flow_.on_source_side(keep.from) && !flow_.on_source_side(keep.to))
+    if (!flow_.on_source_side(keep.from) || flow_.on_source_side(keep.to)) continue;
+    if (!keep.is_fetched(price)) {
       retention.held += Bytes(keep.bytes);
+      continue;
+    }
+    retention.fetched[keep.value] = true;
+    retention.extra += Duration((*fetch_)[keep.value]);
+    choice.cost += keep.fetch;
   }
   return choice;
 }
 
 Moment::Choice Moment::keep_all() const {
-  return {{at_, IndexVector<OpId, bool>(graph_.num_ops(), false), Duration(), Bytes(wanted_bytes_)}, 0, 0};
+  return {
+      {at_, IndexVector<OpId, bool>(graph_.num_ops(), false), Duration(), Bytes(wanted_bytes_), {}}, 0, 0};
 }
 
 std::optional<std::int64_t> Moment::least_sum(std::span<const std::int64_t> per_rerun,
@@ -133,7 +151,9 @@ void Moment::build() {
       of_use = true;
       const std::int64_t bytes = bytes_beside(graph_, at_, v).count();
       keep_bytes_ += bytes;
-      keeps_.push_back({flow_.add_arc(from, self), from, self, bytes, v});
+      const std::int64_t fetch = fetch_ && (*fetch_)[v] < kMaxCount ? (*fetch_)[v] : -1;
+      if (fetch > 0) fetch_cost_ += fetch;
+      keeps_.push_back({flow_.add_arc(from, self), from, self, bytes, v, fetch});
     }
     if (self == MaxFlow::kSink || !of_use) continue;
     const std::int64_t cost = graph_.duration[op].count();

@@ -6,6 +6,7 @@
 #include <span>
 #include <vector>
 
+#include "base/numbers.h"
 #include "exact/retention_cut.h"
 #include "graph/max_flow.h"
 
@@ -25,7 +26,8 @@ struct Price {
 /// duration and wants its inputs.
 class Moment {
  public:
-  Moment(const Graph& graph, OpId at, OrderMode order);
+  /// With prices, what is wanted may be fetched as well: such a value costs the lesser of both.
+  Moment(const Graph& graph, OpId at, OrderMode order, const FetchPrices* fetch = nullptr);
 
   /// From now on an op's cost is up to a thousandth more than its duration, of the later ones more. Alike
   /// layers then change sides one by one, those first whose reruns come last, when memory is free again.
@@ -53,6 +55,11 @@ class Moment {
     MaxFlow::Node from, to;
     std::int64_t bytes;  ///< beside the need of the moment's op
     ValueId value;
+    std::int64_t fetch;  ///< cost, or -1
+
+    bool is_fetched(Price price) const {
+      return fetch >= 0 && Wide(fetch) * price.per_cost < Wide(bytes) * price.per_byte;
+    }
   };
   struct Rerun {
     MaxFlow::Arc arc;
@@ -83,13 +90,14 @@ class Moment {
 
   const Graph& graph_;
   OpId at_;
+  const FetchPrices* fetch_;
   IndexVector<OpId, Side> side_;
   IndexVector<ValueId, bool> wanted_;
   MaxFlow flow_;
   std::vector<Keep> keeps_;
   std::vector<Rerun> reruns_;
   std::vector<MaxFlow::Arc> needs_;
-  std::int64_t wanted_bytes_ = 0, keep_bytes_ = 0, rerun_duration_ = 0, most_cost_ = 0;
+  std::int64_t wanted_bytes_ = 0, keep_bytes_ = 0, rerun_duration_ = 0, fetch_cost_ = 0, most_cost_ = 0;
 };
 
 }  // namespace remat

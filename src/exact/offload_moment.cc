@@ -42,31 +42,14 @@ class OffloadModel {
     bytes_ = std::max(1.0, real(moment_.most_bytes()));
   }
 
-  OffloadMoment solve_whole(Limits& limits) {
-    constexpr double kRelativeGap = 0.01, kAbsoluteGap = 3e-4;  // of the base duration
-    OffloadMoment result;
-    if (moment_.keeps().empty()) return result;
-    build();
-    lp::Settings settings;
-    settings.relative_gap = kRelativeGap;
-    settings.absolute_gap = kAbsoluteGap;
-    const lp::Solution solution = lp::solve(model_, settings, limits);
-    if (solution.x) read(*solution.x, result);
-    return result;
-  }
-
-  OffloadMoment solve(Limits& limits) {
-    OffloadMoment result;
-    if (moment_.keeps().empty()) return result;
+  Duration bound(Limits& limits) {
+    if (moment_.keeps().empty()) return Duration();
     build();
     lp::Settings settings;
     settings.relax = true;
     const lp::Solution solution = lp::solve(model_, settings, limits);
-    if (!solution.row_dual.empty()) {
-      result.bound = Duration(proved(prices_of(solution.row_dual), limits));
-    }
-    if (solution.outcome == lp::Outcome::kOptimal && solution.x) read(*solution.x, result);
-    return result;
+    if (solution.row_dual.empty()) return Duration();
+    return Duration(proved(prices_of(solution.row_dual), limits));
   }
 
  private:
@@ -250,18 +233,6 @@ class OffloadModel {
     return static_cast<std::int64_t>((Wide(*least) - paid + scale - 1) / scale);
   }
 
-  void read(const std::vector<double>& x, OffloadMoment& result) const {
-    result.has_choice = true;
-    result.kept.assign(graph_.num_values(), 0);
-    result.on_host.assign(graph_.num_values(), 0);
-    result.rerun.assign(graph_.num_ops(), 0);
-    for (int i : indices(moment_.keeps())) {
-      result.kept[moment_.keeps()[at(i)].value] = x[at(keep_[at(i)])];
-      result.on_host[moment_.keeps()[at(i)].value] = x[at(copy_[at(i)])];
-    }
-    for (const Moment::Rerun& one : moment_.reruns()) result.rerun[one.op] = x[at(rerun_[one.op])];
-  }
-
   const Graph& graph_;
   const Host& host_;
   Moment moment_;
@@ -278,13 +249,8 @@ class OffloadModel {
 
 }  // namespace
 
-OffloadMoment solve_offload(const Graph& graph, OpId at, Bytes budget, const Host& host, Limits& limits) {
-  return OffloadModel(graph, at, budget, host).solve(limits);
-}
-
-OffloadMoment solve_offload_whole(const Graph& graph, OpId at, Bytes budget, const Host& host,
-                                  Limits& limits) {
-  return OffloadModel(graph, at, budget, host).solve_whole(limits);
+Duration offload_bound(const Graph& graph, OpId at, Bytes budget, const Host& host, Limits& limits) {
+  return OffloadModel(graph, at, budget, host).bound(limits);
 }
 
 }  // namespace remat

@@ -102,9 +102,9 @@ class Hull {
 }  // namespace
 
 RetentionResult solve_retention(const Graph& graph, OpId at, Bytes budget, OrderMode order,
-                                std::int64_t most_ticks, Limits* limits) {
+                                std::int64_t most_ticks, Limits* limits, const FetchPrices* fetch) {
   RetentionResult result;
-  Moment moment(graph, at, order);
+  Moment moment(graph, at, order, fetch);
   moment.stop_with(limits);
   const Bytes room = budget - need_of(graph, at);
   Hull hull(moment, room, most_ticks);
@@ -130,39 +130,49 @@ Duration retention_bound(const Graph& graph, OpId at, Bytes budget, OrderMode or
   return Duration(hull.bound());
 }
 
-Plan plan_of(const Graph& graph, const Retention& choice) {
-  Plan plan;
-  for (OpId op : IdRange<OpId>(OpId(0), choice.at)) plan.steps.push_back(op);
-  const auto lost = [&](ValueId v) {
-    const OpId maker = graph.producer[v];
-    return maker && maker < choice.at && choice.rerun[maker] && may_be_lost(graph, choice.at, v);
-  };
-  IndexVector<OpId, bool> back(graph.num_ops(), false);
+Script script_of(const Graph& graph, const Retention& choice) {
+  Script script;
+  for (OpId op : IdRange<OpId>(OpId(0), choice.at)) script.push_back({op, ValueId::none()});
+  IndexVector<OpId, bool> is_back(graph.num_ops(), false);
+  IndexVector<ValueId, bool> is_fetched(graph.num_values(), false);
   std::vector<std::pair<OpId, bool>> pending;  // an op, and whether its inputs have been seen to
+  const auto ask_for = [&](ValueId v) {
+    const OpId maker = graph.producer[v];
+    if (!maker || maker >= choice.at || !may_be_lost(graph, choice.at, v)) return;
+    if (choice.rerun[maker]) {
+      if (!is_back[maker]) pending.emplace_back(maker, false);
+    } else if (choice.fetches(v) && !is_fetched[v]) {
+      is_fetched[v] = true;
+      script.push_back({OpId::none(), v});
+    }
+  };
   const auto bring = [&](ValueId wanted) {
-    if (!lost(wanted) || back[graph.producer[wanted]]) return;
-    pending.emplace_back(graph.producer[wanted], false);
+    ask_for(wanted);
     while (!pending.empty()) {
       auto& [op, ready] = pending.back();
       const OpId run = op;
-      if (back[run] || ready) {
-        if (!back[run]) plan.steps.push_back(run);
-        back[run] = true;
+      if (is_back[run] || ready) {
+        if (!is_back[run]) script.push_back({run, ValueId::none()});
+        is_back[run] = true;
         pending.pop_back();
         continue;
       }
       ready = true;
-      for (ValueId v : graph.inputs[run]) {
-        if (lost(v) && !back[graph.producer[v]]) pending.emplace_back(graph.producer[v], false);
-      }
+      for (ValueId v : graph.inputs[run]) ask_for(v);
     }
   };
-  plan.steps.push_back(choice.at);
+  script.push_back({choice.at, ValueId::none()});
   for (OpId op : IdRange<OpId>(choice.at.next(), OpId(graph.ops().size()))) {
     for (ValueId v : graph.inputs[op]) bring(v);
-    plan.steps.push_back(op);
+    script.push_back({op, ValueId::none()});
   }
   for (ValueId v : graph.graph_outputs) bring(v);
+  return script;
+}
+
+Plan plan_of(const Graph& graph, const Retention& choice) {
+  Plan plan;
+  for (const Item& item : script_of(graph, choice)) plan.steps.push_back(item.op);
   return plan;
 }
 

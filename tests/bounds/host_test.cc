@@ -96,7 +96,7 @@ TEST(HostBounds, LookNearerAtTheDearestMoment) {
   Limits none;
   Duration of_eight;
   for (OpId op : scarce_moments(graph, budget, 8)) {
-    of_eight = std::max(of_eight, solve_offload(graph, op, budget, host, none).bound);
+    of_eight = std::max(of_eight, offload_bound(graph, op, budget, host, none));
   }
   const Duration extra = bound_of(graph, budget, host) - graph.base_duration;
   EXPECT_GT(real(extra), 1.1 * real(of_eight));

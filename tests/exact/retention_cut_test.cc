@@ -123,6 +123,97 @@ TEST(Retention, PlansRunAgainWhatTheChoiceDropsAndFitAtItsMoment) {
   EXPECT_GT(reruns, 120);
 }
 
+/// The least sum of reruns and fetches over all sets of both that fit, or nothing.
+std::optional<Duration> best_with_fetches(const Graph& g, OpId at, Bytes budget, const FetchPrices& prices) {
+  std::optional<Duration> best;
+  for (unsigned set = 0; set < 1U << at.index(); ++set) {
+    IndexVector<OpId, bool> rerun(g.num_ops(), false);
+    bool allowed = true;
+    for (OpId op : IdRange<OpId>(OpId(0), at)) {
+      rerun[op] = (set >> op.index() & 1) != 0;
+      allowed &= !rerun[op] || g.recomputable[op];
+    }
+    if (!allowed) continue;
+    const Cost kept = cost_of(g, at, rerun);
+    // What fetching each value alone would save.
+    std::vector<std::pair<Bytes, Duration>> fetchable;
+    for (ValueId v : g.values()) {
+      const OpId maker = g.producer[v];
+      if (!maker || maker >= at || rerun[maker] || prices[v] == kMaxCount) continue;
+      bool wanted = g.kept[v];
+      for (OpId reader : g.readers[v]) wanted |= reader > at || (reader < at && rerun[reader]);
+      const auto inputs = g.inputs[at];
+      const bool is_input = std::find(inputs.begin(), inputs.end(), v) != inputs.end();
+      const Bytes saved = is_input ? overlap(g, at, v) : g.bytes[v];
+      if (wanted && saved > Bytes()) fetchable.emplace_back(saved, Duration(prices[v]));
+    }
+    for (unsigned some = 0; some < 1U << fetchable.size(); ++some) {
+      Cost cost = kept;
+      for (std::size_t i = 0; i < fetchable.size(); ++i) {
+        if ((some >> i & 1) == 0) continue;
+        cost.held -= fetchable[i].first;
+        cost.extra += fetchable[i].second;
+      }
+      if (need(g, at) + cost.held <= budget && (!best || cost.extra < *best)) best = cost.extra;
+    }
+  }
+  return best;
+}
+
+TEST(Retention, FetchesForAPriceWhereThatIsBest) {
+  Random random(43);
+  int exact = 0, cases = 0, fetches = 0;
+  for (int round = 0; round < 3000; ++round) {
+    const Graph g = testing::random_graph(random, {.min_ops = 3, .max_ops = 7, .max_values = 9, .states = 0});
+    const OpId at(random.below(std::ssize(g.duration.raw())));
+    const Bytes most = simulate(g, keep_all_plan(g)).peak;
+    const Bytes budget(random.between(most.count() / 3, most.count()));
+    FetchPrices prices(g.num_values());
+    for (ValueId v : g.values()) prices[v] = random.chance(0.3) ? kMaxCount : 1 + random.below(12);
+    const auto truth = best_with_fetches(g, at, budget, prices);
+    const RetentionResult found = solve_retention(g, at, budget, OrderMode::kFixed, kAmple, nullptr, &prices);
+    SCOPED_TRACE(::testing::Message() << "graph " << round << " op " << at.index());
+    if (!truth) {
+      ASSERT_FALSE(found.choice);
+      continue;
+    }
+    ASSERT_LE(found.bound, *truth);
+    ASSERT_TRUE(found.choice);
+    ASSERT_GE(found.choice->extra, *truth);
+    ASSERT_LE(need(g, at) + found.choice->held, budget);
+    // The script has the reruns and fetches of the choice, each value before its readers.
+    Duration extra;
+    IndexVector<OpId, int> runs(g.num_ops(), 0);
+    IndexVector<ValueId, bool> is_there(g.num_values(), false);
+    for (ValueId v : g.graph_inputs) is_there[v] = true;
+    for (const Item& item : script_of(g, *found.choice)) {
+      if (!item.op) {
+        extra += Duration(prices[item.fetched]);
+        is_there[item.fetched] = true;
+        ++fetches;
+        continue;
+      }
+      for (ValueId v : g.inputs[item.op]) ASSERT_TRUE(is_there[v]);
+      for (ValueId v : g.outputs[item.op]) is_there[v] = true;
+      if (++runs[item.op] > 1) extra += g.duration[item.op];
+      if (item.op != at) continue;
+      for (ValueId v : g.values()) {
+        const OpId maker = g.producer[v];
+        if (maker && maker < at && found.choice->rerun[maker]) is_there[v] = false;
+        if (found.choice->fetches(v)) is_there[v] = false;
+      }
+      for (ValueId v : g.inputs[at]) is_there[v] = true;
+    }
+    ASSERT_LE(extra, found.choice->extra);
+    if (*truth == Duration()) continue;
+    ++cases;
+    exact += found.choice->extra == *truth;
+  }
+  EXPECT_GT(cases, 100);
+  EXPECT_GT(fetches, 100);
+  EXPECT_GT(exact * 3, cases * 2);
+}
+
 // Eight alike layers: the hull jumps from none dropped to all dropped; a finer price drops as many as it
 // takes.
 TEST(Retention, AlikeLayersChangeSidesOneByOne) {

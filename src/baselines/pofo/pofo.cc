@@ -125,19 +125,19 @@ class Run {
 
   /// Erases recomputations, the longest first, as long as that is faster within the budget; the timetable is
   /// left at the script.
-  void buy_back(offload::Script script) {
+  void buy_back(Script script) {
     Simulation cost = timetable_.evaluate(script);
     std::vector<OpId> again;
     IndexVector<OpId, int> runs(graph_.num_ops(), 0);
-    for (const offload::Item& item : script) {
+    for (const Item& item : script) {
       if (item.op && ++runs[item.op] == 2) again.push_back(item.op);
     }
     std::ranges::stable_sort(again, std::greater(), [&](OpId op) { return graph_.duration[op]; });
     for (OpId op : again) {
       if (limits_.spend(1 + std::ssize(script) / 16)) break;
-      offload::Script once;
+      Script once;
       bool has_run = false;
-      for (const offload::Item& item : script) {
+      for (const Item& item : script) {
         if (item.op == op && std::exchange(has_run, true)) continue;
         once.push_back(item);
       }

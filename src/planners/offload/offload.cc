@@ -4,6 +4,7 @@
 #include <array>
 #include <cmath>
 #include <functional>
+#include <limits>
 #include <optional>
 #include <span>
 #include <tuple>
@@ -13,7 +14,10 @@
 #include "bounds/host.h"
 #include "exact/offload_moment.h"
 #include "exact/retention_cut.h"
+#include "plan/copies.h"
+#include "planners/offload/channel_prices.h"
 #include "planners/offload/fetch_graph.h"
+#include "planners/offload/joint.h"
 #include "planners/offload/moves.h"
 #include "planners/offload/timetable.h"
 #include "planners/offload/worth_copying.h"
@@ -41,19 +45,20 @@ class Offload {
         seed_(options.seed),
         limits_(limits),
         random_(options.seed),
+        clock_(graph_, host_),
         timetable_(graph_, problem.budget, host_),
         moves_(graph_, random_),
+        prices_(graph_, host_),
         best_(problem, "offload", limits) {}
 
   PlanResult run() {
-    take(evaluated(script_of(graph_, keep_all_plan(graph_), Chosen(graph_.num_values(), false))));
+    take(evaluated(script_of(keep_all_plan(graph_))));
     start_from_worth();
-    start_from_relaxations();
-    start_from_whole_choice();
+    start_from_prices();
     start_from_reruns();
     search();
     return best_.result(
-        {{"relaxations", relaxations_}, {"evaluations", evaluations_}, {"accepted", accepted_}});
+        {{"joint_choices", joint_choices_}, {"evaluations", evaluations_}, {"accepted", accepted_}});
   }
 
  private:
@@ -123,53 +128,82 @@ class Offload {
     recompute_around(Chosen(graph_.num_values(), true), part);
   }
 
-  void start_from_relaxations() {
-    constexpr int kMostMoments = 6;
-    constexpr double kMostTime = 0.3, kFetched = 0.3;
-    if (is_over()) return;
+  /// Prices of the channels, from what stalls at the prices before; the choice at each is a start.
+  void start_from_prices() {
+    constexpr int kRounds = 100;
+    constexpr double kMostTime = 0.35, kLearning = 0.5, kPace = 0.3, kSlower = 0.1;
+    if (!prices_.any() || is_over()) return;
     Limits part(limits_, kMostTime);
-    for (OpId at : scarce_moments(graph_, problem_.budget, kMostMoments)) {
-      if (is_optimal() || part.reached()) return;
-      const OffloadMoment moment = solve_offload(graph_, at, problem_.budget, host_, part);
-      ++relaxations_;
-      if (!moment.has_choice) return;
-      take(evaluated(rounded(at, moment)));
-      Chosen may_be_fetched(graph_.num_values(), false);
-      for (ValueId v : graph_.values()) may_be_fetched[v] = moment.on_host[v] > kFetched;
-      recompute_around(may_be_fetched, part);
+    Limits learning(part, kLearning);
+    ChannelPrices now = prices_;
+    for (int round = 0; round < kRounds && !learning.reached() && !is_optimal(); ++round) {
+      try_prices(now, learning);
+      now.learn(timetable_.stalls(), kPace / std::sqrt(1 + kSlower * round));
     }
+    search_prices(part);
+    polish(limits_);
   }
 
-  /// The choice of the relaxation at the dearest moment, in whole values; only where a tree search gets
-  /// there.
-  void start_from_whole_choice() {
-    constexpr std::size_t kMostOps = 500;
+  /// Without each rerun and fetch of the best script that is not worth it, and with fetches for reruns.
+  void polish(Limits& limits) {
     constexpr double kMostTime = 0.2;
-    if (graph_.num_ops() > kMostOps || is_over()) return;
-    Limits part(limits_, kMostTime);
-    for (OpId at : scarce_moments(graph_, problem_.budget, 1)) {
-      const OffloadMoment whole = solve_offload_whole(graph_, at, problem_.budget, host_, part);
-      if (!whole.has_choice) return;
-      Candidate found = evaluated(rounded(at, whole));
-      const Chosen fetched = fetched_values(graph_, found.script);
-      take(std::move(found));
-      recompute_around(fetched, part);
+    if (current_best_.script == polished_) return;
+    Limits part(limits, kMostTime);
+    take(without_extras(current_best_, part));
+    take_with_fetches(current_best_, part);
+    polished_ = current_best_.script;
+  }
+
+  /// Those first that take most time.
+  Candidate without_extras(Candidate one, Limits& limits) {
+    for (bool again = true; again;) {
+      again = false;
+      for (int i : extras_by_time(one.script)) {
+        if (limits.reached()) return one;
+        Script less = one.script;
+        less.erase(less.begin() + i);
+        Candidate next = evaluated(less);
+        if (energy(next) >= energy(one)) continue;
+        one = std::move(next);
+        again = true;
+        break;
+      }
+    }
+    return one;
+  }
+
+  std::vector<int> extras_by_time(const Script& script) const {
+    std::vector<int> extras;
+    std::vector<Wide> time(script.size());
+    IndexVector<OpId, bool> has_run(graph_.num_ops(), false);
+    for (int i : indices(script)) {
+      const Item& item = script[at(i)];
+      if (!item.op || has_run[item.op]) extras.push_back(i);
+      if (item.op) has_run[item.op] = true;
+      time[at(i)] =
+          item.op ? graph_.duration[item.op].count() : clock_.time(Way::kIn, graph_.bytes[item.fetched]);
+    }
+    std::ranges::stable_sort(extras, std::greater(), [&](int i) { return time[at(i)]; });
+    return extras;
+  }
+
+  void search_prices(Limits& limits) {
+    while (prices_.any() && !limits.reached() && !is_optimal()) {
+      ChannelPrices next = prices_;
+      next.shake(random_);
+      try_prices(next, limits);
     }
   }
 
-  /// Each value and op by its largest share.
-  Script rounded(OpId at, const OffloadMoment& moment) const {
-    constexpr double kHalf = 0.5, kSome = 0.01;
-    Retention choice{at, IndexVector<OpId, bool>(graph_.num_ops(), false), Duration(), Bytes()};
-    Chosen on_host(graph_.num_values(), false);
-    for (OpId op : graph_.ops()) choice.rerun[op] = moment.rerun[op] > kHalf;
-    for (ValueId v : graph_.values()) {
-      if (graph_.is_graph_input(v) || choice.rerun[graph_.producer[v]]) continue;
-      const double again = moment.rerun[graph_.producer[v]];
-      on_host[v] = moment.on_host[v] >= std::max({kSome, moment.kept[v], again});
+  /// The timetable is that of what is chosen at the prices.
+  void try_prices(const ChannelPrices& prices, Limits& limits) {
+    ++joint_choices_;
+    Candidate found = evaluated(joint_choice(graph_, problem_.budget, prices.fetch_prices(), limits));
+    if (const double worth = energy(found); worth <= least_energy_) {
+      least_energy_ = worth;
+      prices_ = prices;
     }
-    const Plan steps = polish::without_unread_steps(graph_, plan_of(graph_, choice));
-    return script_of(graph_, steps, on_host);
+    take(std::move(found));
   }
 
   /// The best plan without a host, with fetches in the place of its reruns.
@@ -180,8 +214,8 @@ class Offload {
     Limits planning(part, kPlanning);
     const std::optional<Plan> plan = plan_without_host(graph_, "search", {}, 0, planning);
     if (!plan) return;
-    take_with_fetches(evaluated(script_of(graph_, *plan, Chosen(graph_.num_values(), false))), part);
-    take_with_fetches(current_best_, part);
+    take_with_fetches(evaluated(script_of(*plan)), part);
+    polish(part);
   }
 
   /// `search` around what the best script fetches: it sees no channels, so a fetch has a price.
@@ -260,6 +294,7 @@ class Offload {
       Limits part(limits_, 1.0 / (kTurns - turn));
       Limits searching(part, kSearching);
       search_around(kPrices[at(turn) % kPrices.size()], narrow<std::uint64_t>(turn), searching);
+      polish(part);
       Chosen fetched = fetched_values(graph_, current_best_.script);
       Limits recomputing(part, kRecomputing);
       if (fetched != last) recompute_around(fetched, recomputing);
@@ -301,11 +336,15 @@ class Offload {
   const std::uint64_t seed_;
   Limits& limits_;
   Random random_;
+  CopyClock clock_;
   Timetable timetable_;
   Moves moves_;
+  ChannelPrices prices_;  ///< the best that were tried
+  double least_energy_ = std::numeric_limits<double>::infinity();
   Incumbent best_;
   Candidate current_best_;
-  std::int64_t relaxations_ = 0, evaluations_ = 0, accepted_ = 0;
+  Script polished_;  ///< the best that was polished last
+  std::int64_t joint_choices_ = 0, evaluations_ = 0, accepted_ = 0;
 };
 
 }  // namespace

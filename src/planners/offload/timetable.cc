@@ -21,6 +21,15 @@ void insertion_sort(std::vector<int>& order, Less&& less) {
 
 }  // namespace
 
+Timetable::Copied Timetable::Channel::copy(Way way, Wide ready, Wide time, OpId op) {
+  if (ready > free_ || first_.is_none()) {
+    begin_ = ready;
+    first_ = op;
+  }
+  free_ = std::max(free_, ready) + time;
+  return {free_, begin_, first_, op, way};
+}
+
 Timetable::Timetable(const Graph& graph, Bytes budget, const Host& host)
     : graph_(graph),
       budget_(budget),
@@ -219,28 +228,39 @@ void Timetable::run() {
   const auto in_key = [&](int i) { return std::tuple(ins_[at(i)].issue, ins_[at(i)].next); };
   insertion_sort(out_order_, [&](int a, int b) { return out_key(a) < out_key(b); });
   insertion_sort(in_order_, [&](int a, int b) { return in_key(a) < in_key(b); });
-  waited_.assign(steps_.size() + 1, 0);
-  Wide now = 0, stalled = 0, channel_out = 0, channel_in = 0;
-  Wide& channel_back = is_shared_ ? channel_out : channel_in;
+  reached_.assign(steps_.size() + 1, OpId(graph_.ops().size()).prev());
+  OpId latest(0);
+  for (StepId step : steps_.ids()) reached_[step] = latest = std::max(latest, steps_[step]);
+  awaited_.assign(steps_.size() + 1, Copied());
+  stalls_.clear();
+  Wide now = 0, stalled = 0;
+  Channel out, in;
+  Channel& back = is_shared_ ? out : in;
   std::size_t next_out = 0, next_in = 0;
+  const auto await = [&](StepId step, const Copied& copied) {
+    if (copied.finish > awaited_[step].finish) awaited_[step] = copied;
+  };
   for (StepId step(0); step <= end(); ++step) {
     for (; next_in < in_order_.size(); ++next_in) {
       const In& one = ins_[at(in_order_[next_in])];
       if (one.issue != step) break;
-      channel_back = std::max({channel_back, now, outs_[at(one.out)].finish}) + in_time_[one.value];
-      waited_[one.next] = std::max(waited_[one.next], channel_back);
+      const Wide ready = std::max(now, outs_[at(one.out)].finish);
+      await(one.next, back.copy(Way::kIn, ready, in_time_[one.value], reached_[one.next]));
     }
-    const Wide start = std::max(now, waited_[step]);
-    stalled += start - now;
-    now = start;
+    if (const Copied& last = awaited_[step]; last.finish > now) {
+      stalls_.push_back({last.way, std::min(last.first, last.last), last.last, last.finish - now,
+                         last.finish - last.begin});
+      stalled += last.finish - now;
+      now = last.finish;
+    }
     if (step == end()) break;
     now += graph_.duration[steps_[step]].count();
     for (; next_out < out_order_.size(); ++next_out) {
       Out& one = outs_[at(out_order_[next_out])];
       if (one.made != step) break;
-      channel_out = std::max(now, channel_out) + out_time_[one.value];
-      one.finish = channel_out;
-      waited_[one.wait] = std::max(waited_[one.wait], channel_out);
+      const Copied copied = out.copy(Way::kOut, now, out_time_[one.value], reached_[step]);
+      one.finish = copied.finish;
+      await(one.wait, copied);
     }
   }
   cost_.duration = Duration(capped(now));

@@ -21,6 +21,16 @@ class Timetable {
   /// is written over values that turn out to stay on the device. Of the traffic only the stalls, the bytes
   /// out and the host peak.
   const Simulation& evaluate(const Script& script);
+  /// A step waits for a copy. The copies before that one between which the channel did not rest are of values
+  /// made (out) or wanted (in) between two ops of the order.
+  struct Stall {
+    Way way;
+    OpId first, last;
+    Wide length;   ///< time that the step waits
+    Wide copying;  ///< time of all these copies
+  };
+  /// Of the script that was evaluated last.
+  const std::vector<Stall>& stalls() const { return stalls_; }
   /// Of the script that was evaluated last: valid, and may be over the budget.
   Plan plan() const;
 
@@ -52,6 +62,22 @@ class Timetable {
     int out = kNoCopy;
   };
 
+  /// A copy, and the copies before it between which the channel did not rest: from when, and from which op
+  /// on.
+  struct Copied {
+    Wide finish = 0, begin = 0;
+    OpId first, last;
+    Way way = Way::kOut;
+  };
+  class Channel {
+   public:
+    Copied copy(Way way, Wide ready, Wide time, OpId op);
+
+   private:
+    Wide free_ = 0, begin_ = 0;
+    OpId first_;
+  };
+
   StepId end() const { return StepId(std::ssize(steps_)); }
   void read(const Script& script);
   void use(ValueId v, StepId step);
@@ -74,7 +100,6 @@ class Timetable {
   IndexVector<StepId, OpId> steps_;
   IndexVector<StepId, Wide> start_;    ///< of every step where nothing stalls, and the end
   IndexVector<StepId, Bytes> memory_;  ///< of every step; until `fill_memory` what a step adds
-  IndexVector<StepId, Wide> waited_;   ///< when the last copy has ended that the step waits for
   IndexVector<ValueId, Use> uses_;
   IndexVector<ValueId, Wide> out_done_;
   struct LastRead {
@@ -87,6 +112,9 @@ class Timetable {
   std::vector<In> ins_;
   std::vector<int> out_order_, in_order_;  ///< as they are issued
   std::vector<Bytes> on_host_;
+  std::vector<Stall> stalls_;
+  IndexVector<StepId, OpId> reached_;    ///< the last op of the order that has run, or runs then
+  IndexVector<StepId, Copied> awaited_;  ///< the copy that ends last of those that the step waits for
   Simulation cost_;
 };
 

@@ -1,11 +1,12 @@
 #include "planners/retention/retention.h"
 
 #include <algorithm>
-#include <array>
 #include <functional>
+#include <optional>
 #include <utility>
 
 #include "exact/retention_cut.h"
+#include "exact/unrolled.h"
 #include "planning/incumbent.h"
 #include "planning/options.h"
 #include "polish/polish.h"
@@ -17,64 +18,6 @@ constexpr int kMostMoments = 64;
 constexpr int kMostWithoutGain = 6;
 constexpr std::int64_t kMostTicks = 400'000'000;
 constexpr std::int64_t kTicksPerUnit = 50;
-
-/// May the steps of the plan be the ops of a graph, or would their sums leave what a graph may hold?
-bool can_unroll(const Graph& graph, const Plan& plan) {
-  Wide bytes = graph.resident.count(), duration = 0;
-  Bytes workspace;
-  for (OpId op : plan.steps) {
-    for (ValueId v : graph.outputs[op]) bytes += graph.bytes[v].count();
-    bytes += 2 * Wide{graph.generator_state[op].count()};
-    duration += graph.duration[op].count();
-    workspace = std::max(workspace, graph.workspace[op]);
-  }
-  return std::max(bytes + workspace.count(), duration) < kMaxCount;
-}
-
-/// Every step of the plan as an op of its own, every instance as a value: what a plan runs twice are two ops.
-/// The generator state of such an op is a value that the first makes and the others read.
-Graph unrolled(const Graph& graph, const Plan& plan) {
-  GraphBuilder builder(graph.name, graph.time_unit);
-  IndexVector<ValueId, std::int64_t> newest(graph.num_values(), -1);
-  for (ValueId v : graph.graph_inputs) {
-    newest[v] = builder.add_value(graph.bytes[v]);
-    builder.add_input(newest[v]);
-  }
-  std::vector<std::int64_t> inputs, outputs;
-  std::vector<std::array<std::int64_t, 2>> over;
-  IndexVector<OpId, std::int64_t> runs(graph.num_ops(), 0), states(graph.num_ops(), -1);
-  for (OpId op : plan.steps) ++runs[op];
-  for (OpId op : plan.steps) {
-    inputs.clear();
-    outputs.clear();
-    over.clear();
-    for (const Over& pair : graph.over[op]) over.push_back({newest[pair.input], -1});
-    for (ValueId v : graph.inputs[op]) inputs.push_back(newest[v]);
-    for (ValueId v : graph.outputs[op]) {
-      newest[v] = builder.add_value(graph.bytes[v]);
-      outputs.push_back(newest[v]);
-    }
-    for (std::size_t i = 0; i < over.size(); ++i) over[i][1] = newest[graph.over[op][i].output];
-    Bytes workspace = graph.workspace[op];
-    if (const Bytes state = graph.generator_state[op]; state > Bytes() && runs[op] > 1) {
-      if (states[op] < 0) {
-        outputs.push_back(states[op] = builder.add_value(state));
-      } else {
-        inputs.push_back(states[op]);
-        workspace += state;
-      }
-    }
-    builder.add_op({.name = {},
-                    .duration = graph.duration[op],
-                    .workspace = workspace,
-                    .recomputable = graph.recomputable[op],
-                    .inputs = inputs,
-                    .outputs = outputs,
-                    .over = over});
-  }
-  for (ValueId v : graph.graph_outputs) builder.add_output(newest[v]);
-  return builder.build();
-}
 
 /// Forbids reruns that hold memory at the step and live on, the longest first, of so many bytes. There they
 /// are as much in the way as if they had been kept. False where there are none.
@@ -138,14 +81,14 @@ std::vector<Plan> first_moment_plans(const Graph& graph, Bytes budget, Limits& l
 
 /// The plan with the best choice at its dearest step, or the plan itself.
 Plan relieved(const Graph& graph, const Plan& plan, StepId dearest, Bytes budget, Limits& limits) {
-  if (!can_unroll(graph, plan)) return plan;
-  const Graph steps = unrolled(graph, plan);
+  const std::optional<Unrolled> steps = unrolled(graph, script_of(plan));
+  if (!steps) return plan;
   const RetentionResult found =
-      solve_retention(steps, OpId(dearest.index()), budget, OrderMode::kFixed, kMostTicks, &limits);
+      solve_retention(steps->graph, OpId(dearest.index()), budget, OrderMode::kFixed, kMostTicks, &limits);
   limits.spend(1 + found.ticks / kTicksPerUnit);
   if (!found.choice) return plan;
   Plan next;
-  for (OpId step : plan_of(steps, *found.choice).steps)
+  for (OpId step : plan_of(steps->graph, *found.choice).steps)
     next.steps.push_back(plan.steps[StepId(step.index())]);
   return polish::without_unread_steps(graph, next);
 }
