@@ -3,11 +3,13 @@
 there is.
 
     python bench/torch/doors.py --out DIR [--models gpt2,unet] [--size small] [--budgets 90,75,layer,least]
+    python bench/torch/doors.py --out DIR --partitioner    shares of PyTorch's partitioner beside our solver's
 
 Budgets are percent of the measured eager peak; `layer` is the peak that `torch.utils.checkpoint` around each
-layer has, `least` the smallest for which policies are found. Beside each row stand our own executor's plan
-for the same budget, and for `layer` the checkpoints by layer. Each model runs in a process of its own; DIR
-has a file for each; what is there is not run again. Times are medians of processor time of steps in turn.
+layer has, and 0.1 %, `least` the smallest for which policies are found. Beside each row stand our own
+executor's plan for the same budget, and for `layer` the checkpoints by layer. Each model runs in a process of
+its own; DIR has a file for each; what is there is not run again. Times are medians of processor time of steps
+in turn.
 """
 
 from __future__ import annotations
@@ -28,7 +30,7 @@ import remat.torch
 import torch
 from architectures import _mb, _table, _yes
 from remat_models.zoo import ZOO, Zoo, animal
-from subjects import Setting, Subject, alternate, checkpointed, copied, fitted
+from subjects import Setting, Subject, alternate, checkpointed, copied, distance, fitted, min_cut
 
 Row = dict[str, Any]
 
@@ -106,13 +108,76 @@ def _limit(
         if layered is None:
             return None
         layered.step()
-        return layered.peak()
+        return int(1.001 * layered.peak())
     if budget == "least":
         try:
             _policies(z, model, inputs, int(0.05 * eager_peak))
         except remat.NoPlanError as error:
             return error.smallest_known
     return int(eager_peak * float(budget) / 100)
+
+
+def partitioner_rows(z: Zoo, setting: Setting) -> list[Row]:
+    """PyTorch's `activation_memory_budget` with its own solver, and with ours, with the largest budget that
+    keeps the peak (`aot_autograd` with the kernels of eager mode, so that bits can be compared).
+    """
+    torch.set_num_threads(1)
+    model, inputs = setting.build(z)
+    without_caches(model)
+    eager = Subject(z, copied(model), inputs)
+    expected, eager_peak = eager.state(), eager.peak()
+    rows: list[Row] = []
+    for share in (0.5, 0.2):
+        row: Row = {"model": z.name, "share": share, "eager_peak": eager_peak}
+        config: Any = torch._functorch.config
+        theirs = min_cut(z, copied(model), inputs, share)
+        theirs.model.load_state_dict(model.state_dict())
+        state = theirs.state()
+        row |= {"peak": theirs.peak(), "differs": expected.differs(state), "off": distance(state, expected)}
+        times = alternate([eager, theirs], setting.steps)
+        row["ratio"] = times[1] / times[0]
+        low, high = 1000, eager_peak
+        ours: Subject | None = None
+        while high > 1.1 * low:
+            middle = (low + high) // 2
+            with config.patch(activation_memory_budget_solver=remat.torch.memory_budget_solver(middle)):
+                try:
+                    tried = min_cut(z, copied(model), inputs, 1e-9)
+                except Exception:
+                    low = middle
+                    continue
+            tried.model.load_state_dict(model.state_dict())
+            if tried.peak() <= row["peak"]:
+                ours, low = tried, middle
+            else:
+                high = middle
+        if ours is not None:
+            mine = ours.state()
+            row |= {"our_peak": ours.peak(), "our_differs": expected.differs(mine)}
+            times = alternate([eager, ours], setting.steps)
+            row["our_ratio"] = times[1] / times[0]
+        rows.append(row)
+    return rows
+
+
+def partitioner_report(rows: list[Row]) -> list[str]:
+    lines = []
+    for r in rows:
+        ours = ["none at this peak", "", ""]
+        if "our_ratio" in r:
+            ours = [_mb(r["our_peak"]), _yes(not r["our_differs"]), f"{r['our_ratio']:.3f}"]
+        lines.append(
+            [
+                r["model"],
+                str(r["share"]),
+                _mb(r["eager_peak"]),
+                _mb(r["peak"]),
+                f"NO, off by {r['off']:.0e}" if r["differs"] else "yes",
+                f"{r['ratio']:.3f}",
+                *ours,
+            ]
+        )
+    return _table("model|share|eager MB|its MB|equal|its time|our MB|our equal|our time", lines)
 
 
 def report(rows: list[Row]) -> list[str]:
@@ -169,26 +234,31 @@ def main() -> None:
     parser.add_argument("--size", default="small", choices=("small", "large"))
     parser.add_argument("--budgets", default="90,75,layer,least")
     parser.add_argument("--steps", type=int, default=5)
+    parser.add_argument("--partitioner", action="store_true")
     parser.add_argument("--one", help=argparse.SUPPRESS)
     args = parser.parse_args()
     setting = Setting(size=args.size, steps=args.steps)
+    kind = f"{args.size}.partitioner" if args.partitioner else args.size
     if args.one:
-        rows = rows_of(animal(args.one), setting, args.budgets.split(","))
-        (args.out / f"{args.one}.{args.size}.json").write_text(json.dumps(rows, indent=1))
+        z = animal(args.one)
+        partitioned = args.partitioner
+        rows = partitioner_rows(z, setting) if partitioned else rows_of(z, setting, args.budgets.split(","))
+        (args.out / f"{args.one}.{kind}.json").write_text(json.dumps(rows, indent=1))
         return
     args.out.mkdir(parents=True, exist_ok=True)
     rows = []
     for name in args.models.split(","):
-        path = args.out / f"{name}.{args.size}.json"
+        path = args.out / f"{name}.{kind}.json"
         if not path.exists():
             command = [sys.executable, __file__, "--out", str(args.out), "--one", name, "--size", args.size]
             command += ["--budgets", args.budgets, "--steps", str(args.steps)]
+            command += ["--partitioner"] if args.partitioner else []
             if subprocess.run(command).returncode:
                 print(f"{name}: failed", file=sys.stderr)
                 continue
         rows += json.loads(path.read_text())
-    text = "\n".join(report(rows)) + "\n"
-    (args.out / f"report.{args.size}.md").write_text(text)
+    text = "\n".join(partitioner_report(rows) if args.partitioner else report(rows)) + "\n"
+    (args.out / f"report.{kind}.md").write_text(text)
     print(text)
 
 

@@ -32,6 +32,8 @@ _SEARCH_S = 10.0
 _CHOICE_S = 2.0
 # Choices from one starting point, each nearer to the budget.
 _ROUNDS = 4
+# Bytes of the budget for numbers that kernels put into tensors of one element, which no op shows.
+_UNSEEN = 1024
 # What errors of checkpoints say.
 _OF_CHECKPOINT = ("not found in storage", "torch.utils.checkpoint", "activation checkpoint")
 _NOT_REPEATED = (
@@ -87,7 +89,8 @@ def checkpoint_policy(
     with one_at_a_time():
         trial = _Trial(model, sample_inputs, loss, outputs == "held", Costs(costs))
         search = _Search(trial, names, time_limit or _SEARCH_S)
-        limit = remat.parse_bytes(budget, keep_all_peak=search.eager.peak + beside) - beside
+        keep_all = search.eager.peak + _UNSEEN + beside
+        limit = remat.parse_bytes(budget, keep_all_peak=keep_all) - beside
         found = search.run(limit)
     full = None
     if compare:
@@ -175,11 +178,12 @@ class _Search:
 
     def run(self, budget: int) -> _Found:
         """The fastest that was found. Raises NoPlanError."""
+        budget -= _UNSEEN
         if self.eager.peak > budget:
             self._search(budget)
         fitting = [found for found in self.known if found.step.peak <= budget]
         if not fitting:
-            self._raise_no_plan(budget)
+            self._raise_no_plan(budget + _UNSEEN)
         return min(fitting, key=lambda found: (found.step.duration, found.step.peak))
 
     def _search(self, budget: int) -> None:
@@ -226,7 +230,7 @@ class _Search:
         return found
 
     def _raise_no_plan(self, budget: int) -> None:
-        least = min(found.step.peak for found in self.known)
+        least = min(found.step.peak for found in self.known) + _UNSEEN
         # What is there when the backward ends is there whatever is saved.
         floor = self.eager.memory[-1]
         numbers = f"the least that was found is {exact_bytes(least)}, nothing goes below {exact_bytes(floor)}"
