@@ -137,7 +137,7 @@ class Offload {
     Limits learning(part, kLearning);
     ChannelPrices now = prices_;
     for (int round = 0; round < kRounds && !learning.reached() && !is_optimal(); ++round) {
-      try_prices(now, learning);
+      try_prices(now, problem_.budget, learning);
       now.learn(timetable_.stalls(), kPace / std::sqrt(1 + kSlower * round));
     }
     search_prices(part);
@@ -187,18 +187,21 @@ class Offload {
     return extras;
   }
 
+  /// Copies hold memory on their way, which a choice does not see: less room leaves some for them.
   void search_prices(Limits& limits) {
+    constexpr double kLessRoom = 0.3, kMostLess = 0.1;
     while (prices_.any() && !limits.reached() && !is_optimal()) {
       ChannelPrices next = prices_;
       next.shake(random_);
-      try_prices(next, limits);
+      const double less = random_.chance(kLessRoom) ? kMostLess * random_.unit() : 0;
+      try_prices(next, Bytes(static_cast<std::int64_t>((1 - less) * real(problem_.budget))), limits);
     }
   }
 
   /// The timetable is that of what is chosen at the prices.
-  void try_prices(const ChannelPrices& prices, Limits& limits) {
+  void try_prices(const ChannelPrices& prices, Bytes room, Limits& limits) {
     ++joint_choices_;
-    Candidate found = evaluated(joint_choice(graph_, problem_.budget, prices.fetch_prices(), limits));
+    Candidate found = evaluated(joint_choice(graph_, room, prices.fetch_prices(), limits));
     if (const double worth = energy(found); worth <= least_energy_) {
       least_energy_ = worth;
       prices_ = prices;
