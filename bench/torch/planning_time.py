@@ -3,6 +3,7 @@
 
     python bench/torch/planning_time.py starts [--models gpt,encoder,conv_net,mlp] [--budget 60%]
     python bench/torch/planning_time.py depth [--layers 12,96] [--widths 256,64] [--budget 60%]
+    python bench/torch/planning_time.py lengths [--layers 8] [--width 128] [--count 20] [--compile]
     python bench/torch/planning_time.py llama [--layers 32] [--batch 4] [--sequence 2048] [--budget 75%]
 
 `starts`: each start is a process of its own; the seconds are those that `fit` spends on tracing, on measuring
@@ -10,6 +11,9 @@ ops, and on planning (the reading of the folder included), and the processor tim
 
 `depth`: GPT-2 of `transformers`, batch 4, 128 tokens, one size after another in this process: seconds of the
 whole `fit` and of its phases (the rest is Dynamo), and its processor time.
+
+`lengths`: GPT-2, batch 4, one sequence length after another: seconds and processor time of the first step of
+each (of `fit` that of 128 tokens comes before), and of all; the median of the lengths from the third on.
 
 `llama`: LlamaForCausalLM of `transformers` in the sizes of Llama 2 7B, its weights on the device "meta"; one
 training step in float32 is captured, costed by the roofline of an H100, and planned. Seconds by phase, and
@@ -21,6 +25,7 @@ from __future__ import annotations
 import argparse
 import json
 import resource
+import statistics
 import subprocess
 import sys
 import tempfile
@@ -91,6 +96,36 @@ def depth(layers: int, width: int, budget: str) -> None:
     )
 
 
+def lengths(layers: int, width: int, count: int, budget: str, compiles: bool) -> None:
+    from remat_models.zoo import gpt2, hf_loss, tokens
+
+    torch.manual_seed(0)
+    torch._dynamo.reset()
+    model, first = gpt2(layers, width), tokens(4, 128)
+    given: dict[str, Any] = {"outputs": "dropped", "accumulate": False, "max_shapes": count + 1}
+    start, cpu = time.perf_counter(), time.process_time()
+    if compiles:
+        run: Any = torch.compile(model, backend="remat", options={"budget": budget, **given})
+        hf_loss(run(**first)).backward()
+    else:
+        run = remat.torch.fit(model, first, budget, loss=hf_loss, **given)
+    steps = []
+    for number in range(count):
+        inputs = tokens(4, 124 - 4 * number)
+        model.zero_grad(set_to_none=True)
+        wall_before, cpu_before = time.perf_counter(), time.process_time()
+        hf_loss(run(**inputs)).backward()
+        steps.append((time.perf_counter() - wall_before, time.process_time() - cpu_before))
+    print(
+        f"{layers} layers of {width}, {'compile' if compiles else 'fit'}: {count} lengths and the first "
+        f"{time.perf_counter() - start:.1f} s, processor {time.process_time() - cpu:.1f} s; new lengths "
+        f"{', '.join(f'{wall:.2f}' for wall, _ in steps)} s; from the third on median "
+        f"{statistics.median(wall for wall, _ in steps[2:]):.2f} s, processor "
+        f"{statistics.median(used for _, used in steps[2:]):.2f} s",
+        flush=True,
+    )
+
+
 def llama(layers: int, batch: int, sequence: int, budget: str, time_limit: float) -> None:
     from transformers import LlamaConfig, LlamaForCausalLM
 
@@ -129,6 +164,12 @@ def main() -> int:
     deep.add_argument("--layers", default="12,96")
     deep.add_argument("--widths", default="256,64")
     deep.add_argument("--budget", default="60%")
+    many_lengths = commands.add_parser("lengths")
+    many_lengths.add_argument("--layers", type=int, default=8)
+    many_lengths.add_argument("--width", type=int, default=128)
+    many_lengths.add_argument("--count", type=int, default=20)
+    many_lengths.add_argument("--budget", default="60%")
+    many_lengths.add_argument("--compile", action="store_true")
     big = commands.add_parser("llama")
     big.add_argument("--layers", type=int, default=32)
     big.add_argument("--batch", type=int, default=4)
@@ -144,6 +185,9 @@ def main() -> int:
         torch.set_num_threads(1)
         for layers, width in zip(options.layers.split(","), options.widths.split(","), strict=True):
             depth(int(layers), int(width), options.budget)
+    elif options.command == "lengths":
+        torch.set_num_threads(1)
+        lengths(options.layers, options.width, options.count, options.budget, options.compile)
     else:
         llama(options.layers, options.batch, options.sequence, options.budget, options.time_limit)
     return 0

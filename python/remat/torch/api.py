@@ -90,6 +90,7 @@ def fit(
         host_dir: where the file is that is the host on the CPU.
         cache_dir: a folder that keeps costs and plans for later processes.
         max_shapes: combinations of input shapes that keep their plans.
+        dynamic: whether shapes that vary are traced once.
         strict: code that would run without a plan is an error, not a warning.
         group: a process group that shares a plan.
         verify: compare the first step of each plan with eager mode, bit for bit.

@@ -11,7 +11,7 @@ import torch
 from torch import fx
 
 from .devices import block_bytes
-from .private import COPIES, WITH_A_STATE, OpOverload, schema, storage_id
+from .private import COPIES, WITH_A_STATE, OpOverload, _LazyGraphModule, schema, storage_id
 
 # Outputs of no more bytes, such as a loss, count as held.
 SMALL = 1024
@@ -34,7 +34,26 @@ def copied(gm: fx.GraphModule) -> fx.GraphModule:
     graph, node_of = fx.Graph(), dict[fx.Node, fx.Node]()
     results = graph.graph_copy(gm.graph, node_of)
     graph.output(results).meta = dict(output_node(gm).meta)
-    return fx.GraphModule(gm, graph)
+    return module_of(gm, graph)
+
+
+def module_of(gm: fx.GraphModule, graph: fx.Graph, final: bool = False) -> fx.GraphModule:
+    """A module with the attributes of another one, whose code is not made before it is called.
+
+    final: nobody will change it, so that deep copies are the same module.
+    """
+    made: fx.GraphModule = (_FinalModule if final else _LazyGraphModule)(gm, graph)
+    return made
+
+
+class _FinalModule(_LazyGraphModule):  # type: ignore[misc]
+    def __deepcopy__(self, memo: Any) -> Any:
+        return self
+
+
+def is_number(item: Any) -> bool:
+    """Is it a symbolic number?"""
+    return isinstance(item, (torch.SymInt, torch.SymFloat, torch.SymBool))
 
 
 def arguments(node: fx.Node) -> tuple[Any, ...]:

@@ -8,12 +8,13 @@ from __future__ import annotations
 import copy
 import functools
 import inspect
+import logging
 import os
 import sys
 import threading
 import types
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from typing import Any, NamedTuple, cast
 
@@ -58,6 +59,7 @@ from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 from torch.autograd import graph
 from torch.autograd.function import BackwardCFunction
 from torch.fx import _symbolic_trace
+from torch.fx._lazy_graph_module import _LazyGraphModule
 from torch.nn.utils import clip_grad
 from torch.utils._ordered_set import OrderedSet
 from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_modes
@@ -101,16 +103,17 @@ def inductor() -> tuple[Any, type[Exception]]:
     return compile_fx, InductorError
 
 
-def compiled_apart(run: Callable[..., Any], backend: Any) -> Callable[..., Any]:
+def compiled_apart(run: Callable[..., Any], backend: Any, dynamic: bool | None = False) -> Callable[..., Any]:
     """A function that a backend of Dynamo compiles, counted apart from all other functions of the same code.
 
+    dynamic: with symbols for sizes; None: for those that are seen to vary.
     Dynamo counts what it compiles for a code object: past a limit it would silently run eagerly. Code that is
     called after graph breaks is shared with other models, whence `isolate_recompiles` (PyTorch 2.13).
     """
     own = types.FunctionType(run.__code__.replace(), run.__globals__, run.__name__, None, run.__closure__)
     compiler: Any = torch.compile
     apart = {"isolate_recompiles": True} if "isolate_recompiles" in _parameters(compiler) else {}
-    compiled: Callable[..., Any] = compiler(own, backend=backend, dynamic=False, **apart)
+    compiled: Callable[..., Any] = compiler(own, backend=backend, dynamic=dynamic, **apart)
     return compiled
 
 
@@ -260,13 +263,41 @@ class JointTrace(NamedTuple):
     traced: tuple[Any, ...]
 
 
-def _apart(metadata: Any) -> Any:
-    """A copy of metadata of AOTAutograd, which may be written to."""
+def apart(metadata: Any, **changed: Any) -> Any:
+    """A copy of metadata of AOTAutograd, which may be written to, with these attributes changed."""
     own = copy.copy(metadata)
-    for name, value in vars(own).items():
+    for name, value in {**vars(own), **changed}.items():
+        setattr(own, name, value)
         if isinstance(value, (dict, list, set)):
             setattr(own, name, copy.copy(value))
     return own
+
+
+@contextmanager
+def unprinted() -> Iterator[None]:
+    """While it lasts, AOTAutograd does not write out the graphs that it makes, unless somebody logs them.
+    `_log_joint_graph`, `_log_fw_bw_graphs` (not in all releases).
+    """
+    nothing = {"_log_joint_graph": None, "_log_fw_bw_graphs": (None, None)}
+    thread = threading.get_ident()
+    originals: dict[str, Any] = {name: getattr(graph_compile, name, None) for name in nothing}
+    loggers = [getattr(graph_compile, name, None) for name in ("aot_joint_log", "aot_graphs_log")]
+    logged = any(logger is None or logger.isEnabledFor(logging.INFO) for logger in loggers)
+    logged = logged or "TORCH_TRACE" in os.environ
+    if logged or None in originals.values():
+        yield
+        return
+
+    def replaced(name: str) -> Any:
+        return lambda *a, **k: originals[name](*a, **k) if threading.get_ident() != thread else nothing[name]
+
+    for name in nothing:
+        setattr(graph_compile, name, replaced(name))
+    try:
+        yield
+    finally:
+        for name, original in originals.items():
+            setattr(graph_compile, name, original)
 
 
 @contextmanager
@@ -290,11 +321,11 @@ def traced_once(
         if threading.get_ident() != thread:
             return collect(function, *args, **kwargs)
         if known is not None:
-            return lambda *_: _apart(known.collected)
+            return lambda *_: apart(known.collected)
 
         def noted(*given: Any) -> Any:
             metadata = collect(function, *args, **kwargs)(*given)
-            collected[:] = [_apart(metadata)]
+            collected[:] = [apart(metadata)]
             return metadata
 
         return noted
@@ -303,12 +334,12 @@ def traced_once(
         if threading.get_ident() != thread:
             return dispatch(*args, fw_metadata=fw_metadata, **kwargs)
         if known is not None:
-            vars(fw_metadata).update(vars(_apart(known.at_the_end)))
+            vars(fw_metadata).update(vars(apart(known.at_the_end)))
             joint, *others = known.traced
             return (copied(joint), *others)
         joint, *others = dispatch(*args, fw_metadata=fw_metadata, **kwargs)
         if collected:
-            found[:] = [JointTrace(collected[0], _apart(fw_metadata), (copied(joint), *others))]
+            found[:] = [JointTrace(collected[0], apart(fw_metadata), (copied(joint), *others))]
         return (joint, *others)
 
     module.run_functionalized_fw_and_collect_metadata = told
@@ -318,6 +349,45 @@ def traced_once(
     finally:
         module.run_functionalized_fw_and_collect_metadata = collect
         graph_compile.aot_dispatch_autograd_graph = dispatch
+
+
+def expression_of(number: Any, as_made: bool = False) -> Any:
+    """What a symbolic number is in symbols. `node.expr`, `node._expr` of SymInt.
+
+    as_made: in the symbols that it was made with, though some are known to be equal since.
+    """
+    return number.node._expr if as_made else number.node.expr
+
+
+@contextmanager
+def guarded(mode: Any) -> Iterator[None]:
+    """While it lasts, what is taken for granted of symbols is noted: Dynamo ends that when it is done.
+    `frozen` of ShapeEnv.
+    """
+    env = mode.shape_env
+    frozen = env.frozen
+    env.frozen = False
+    try:
+        yield
+    finally:
+        env.frozen = frozen
+
+
+def holds_at(mode: Any, values: Mapping[Any, int]) -> bool:
+    """Is what was traced with symbols, in this mode of fake tensors, right for these values of them?
+    `guards`, `var_to_range` of ShapeEnv.
+    """
+    env = mode.shape_env
+    for symbol, value in values.items():
+        allowed = env.var_to_range.get(symbol)
+        if allowed is not None and not allowed.lower <= value <= allowed.upper:
+            return False
+    return all(guard.expr.xreplace(values) == True for guard in env.guards)  # noqa: E712
+
+
+def fake_like(mode: Any, tensor: torch.Tensor, device: torch.device) -> torch.Tensor:
+    """A fake tensor of this mode which shows the same storage as a meta tensor."""
+    return FakeTensor(mode, tensor, device)  # type: ignore[no-any-return, no-untyped-call]
 
 
 def storage_id(tensor: torch.Tensor) -> int:
@@ -548,6 +618,7 @@ __all__ = [
     "TorchDispatchMode",
     "_AutoDispatchBelowAutograd",
     "_DisableAutocast",
+    "_LazyGraphModule",
     "_VariableFunctions",
     "_disable_current_modes",
     "_dispatch_get_all_op_names",
@@ -556,6 +627,7 @@ __all__ = [
     "accumulate_hooks",
     "accumulated_leaf",
     "aot_module_simplified",
+    "apart",
     "base_of",
     "builtin",
     "compiled_apart",
@@ -563,12 +635,16 @@ __all__ = [
     "decomposition_table",
     "detect_fake_mode",
     "eager_call",
+    "expression_of",
+    "fake_like",
     "forget_kernels",
     "gathered_parameter",
     "get_compilation_metrics",
     "graph_break_reasons",
     "graph_task",
+    "guarded",
     "has_tensor_hooks",
+    "holds_at",
     "in_data_parallel",
     "inductor",
     "innermost_backend",
@@ -596,6 +672,7 @@ __all__ = [
     "tangent_output",
     "tangents_as_they_come",
     "traced_once",
+    "unprinted",
     "will_execute",
     "write_count",
 ]

@@ -52,6 +52,7 @@ class FitOptions(TypedDict, total=False):
     host_dir: str | Path | None
     cache_dir: str | Path | None
     max_shapes: int
+    dynamic: bool | None
     strict: bool
     group: Any
     margin: int | str
@@ -152,6 +153,8 @@ class Options:
         host_dir: the folder of that file; None: that of temporary files, if it is on a disk.
         cache_dir: a folder that keeps measured costs and plans for later processes.
         max_shapes: combinations of input shapes that keep their plans; past it the least recently used goes.
+        dynamic: trace once for shapes that vary, as `torch.compile` does: True from the first call on, None
+            from the second shape on, False never. Of `fit`; `torch.compile` has it as an argument.
         strict: code that would run without a plan is an error, not a warning.
         group: a process group whose ranks train the same model: rank 0 plans, the others carry out its plan.
             All ranks must meet the same shapes in the same order, since each plan is a collective call.
@@ -189,6 +192,7 @@ class Options:
     host_dir: str | Path | None = None
     cache_dir: str | Path | None = None
     max_shapes: int = 16
+    dynamic: bool | None = None
     strict: bool = False
     group: Any = None
     margin: int | str = "5%"
@@ -220,6 +224,8 @@ class Options:
             raise remat.UsageError(f"remat: max_shapes must be 1 or more, not {options.max_shapes!r}")
         if options.gap is not None:
             parse_gap(options.gap)
+        if options.dynamic not in (None, False, True):
+            raise remat.UsageError(f"remat: dynamic must be True, False or None, not {options.dynamic!r}")
         if not isinstance(options.strict, bool):
             raise remat.UsageError(f"remat: strict must be True or False, not {options.strict!r}")
         options._check_kinds()

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from typing import Any
 
 from torch import fx
 
 from ..base.nodes import copied, outputs_of
-from ..base.private import JointTrace, aot_module_simplified, tangents_as_they_come, traced_once
+from ..base.private import JointTrace, aot_module_simplified, tangents_as_they_come, traced_once, unprinted
 from ..plan.report import PlanReport
 from ..trace.tangents import TangentStrides, names_of_tangents
 from .backward import Tangents, watch_tangents
@@ -17,6 +18,30 @@ from .inductor import Partition
 from .pool import Tenant
 from .record import recordable
 from .replay import Instead
+
+
+class _TracedError(Exception):
+    """Leaves AOTAutograd where only a trace was wanted."""
+
+
+def traced_alone(gm: fx.GraphModule, args: Sequence[Any], strides: TangentStrides) -> JointTrace | None:
+    """The trace of a graph of Dynamo, which is not compiled; None if it has no gradients."""
+
+    def stop(*_: Any, **__: Any) -> Any:
+        raise _TracedError
+
+    with tangents_as_they_come(strides.of), traced_once(None, copied) as trace:
+        with suppress(_TracedError):
+            aot_module_simplified(
+                gm,
+                list(args),
+                fw_compiler=stop,
+                bw_compiler=stop,
+                inference_compiler=stop,
+                partition_fn=stop,
+                keep_inference_input_mutations=True,
+            )
+        return trace()
 
 
 def compile_in_order(
@@ -56,7 +81,7 @@ def compile_in_order(
         instead.note_results(len(outputs_of(halves[1])), num_inputs)
         return halves
 
-    with tangents_as_they_come(strides.of), traced_once(known, copied) as trace:
+    with unprinted(), tangents_as_they_come(strides.of), traced_once(known, copied) as trace:
         run: Callable[..., Any] = aot_module_simplified(
             gm,
             list(args),

@@ -21,7 +21,7 @@ import remat
 
 from ..base.devices import generator_bytes
 from ..base.errors import UnsupportedModelError
-from ..base.nodes import output_node, tensors_of
+from ..base.nodes import module_of, output_node, tensors_of
 from ..base.private import (
     SavedForBackwardsAOTOutput,
     SavedForBackwardsNoVcCheckAOTOutput,
@@ -455,9 +455,9 @@ class _Rewriter:
         if self.places is not None:
             forward, backward = ((half.graph, half.holder) for half in (self.forward, self.backward))
             check_places(forward, backward, self.saved)
-        return Halves(
-            fx.GraphModule(step.gm, self.forward.graph), fx.GraphModule(step.gm, self.backward.graph)
-        )
+        final = not self.for_compiler
+        graphs = (self.forward.graph, self.backward.graph)
+        return Halves(*(module_of(step.gm, graph, final) for graph in graphs))
 
 
 def _place_first(graph: fx.Graph, order: Sequence[fx.Node]) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import logging
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -18,6 +19,9 @@ from ..run.generators import generator_states
 from .proof import Step, copies, traced_alone
 from .session import Session
 from .untouched import Snapshot
+from .varying import SymbolsDifferError
+
+log = logging.getLogger("remat.torch")
 
 
 def compiled(model: torch.nn.Module, session: Session) -> torch.nn.Module:
@@ -39,15 +43,25 @@ def _compiled_call(call: Callable[..., Any], session: Session) -> Callable[..., 
     def run(*args: Any, **kwargs: Any) -> Any:
         return call(*args, **kwargs)
 
-    planned = compiled_apart(run, session)
+    options = session.shared.options
+    plain = compiled_apart(run, session)
+    varies = options.executor == "boxed" and options.group is None and options.dynamic is not False
+    planned = compiled_apart(run, session, options.dynamic) if varies else plain
 
     # A new shape may be traced in any call.
     @errors_stand_alone
     def traced(*args: Any, **kwargs: Any) -> Any:
         if not torch.is_grad_enabled():
             return call(*args, **kwargs)  # nothing is saved: there is nothing to plan, and much to trace
+        nonlocal planned
         before = session.graph_calls
-        results = planned(*args, **kwargs)
+        try:
+            # What ran before a graph break must not run twice.
+            results = (plain if session.unplanned.is_broken else planned)(*args, **kwargs)
+        except SymbolsDifferError as error:
+            log.info("each shape is traced for itself: %s", error)
+            planned = plain
+            results = planned(*args, **kwargs)
         if session.graph_calls == before and session.graph_calls > 0:
             session.say_no_plan()
         return results

@@ -44,12 +44,14 @@ from ..trace.kernels import eager_kernels
 from ..trace.masks import Masks
 from ..trace.origins import describe_input
 from ..trace.strides import EagerStrides
+from ..trace.symbolic import is_symbolic
 from ..trace.tangents import Strides, TangentStrides
 from .accumulation import Ends
 from .pipeline import Call, CapturedOnlyError, Planned, device_of
 from .proof import Step, traced_alone
 from .shared import Shared
 from .surroundings import Existing
+from .varying import Form, Plain, Varying, described_inputs
 
 log = logging.getLogger("remat.torch")
 
@@ -72,7 +74,7 @@ class TracedFor(NamedTuple):
     shapes: Hashable
     left_out: frozenset[int]
     cut: frozenset[int]
-    strides: Hashable
+    strides: frozenset[tuple[str, Strides]]
 
 
 @dataclass
@@ -109,10 +111,16 @@ class Region:
     def __init__(self, shared: Shared, gm: fx.GraphModule, number: int, frame: int) -> None:
         self.shared, self.gm, self.number, self.frame = shared, gm, number, frame
         self.variants: dict[Key, Variant] = {}
+        # The last one in each form that was made without symbols.
+        self._plain: dict[Form, Plain] = {}
         # What variants that differ in existing gradients, or in what becomes of the outputs, have in common.
         self._traces: dict[TracedFor, JointTrace] = {}
         self.usage = Usage.of(gm, shared.options.outputs)
-        self._masks = Masks(gm, one_plan=shared.options.group is not None)
+        one_plan = shared.options.group is not None
+        self._masks = Masks(gm, one_plan)
+        self._varying = Varying(gm, one_plan) if is_symbolic(described_inputs(gm).values()) else None
+        # The same code, compiled without symbols.
+        self._kin: Region | None = None
         # Inputs that a call overwrites, once known.
         self._overwritten: set[int] | None = None
         # What the last call returned, while it is found out what the loss depends on.
@@ -123,7 +131,7 @@ class Region:
         self._graded: frozenset[int] | None = None
         self._left: frozenset[int] = frozenset()
 
-    def inherit(self, others: Iterable[Region]) -> None:
+    def inherit(self, others: Sequence[Region]) -> None:
         """Take over what was seen of the outputs of the same code: Dynamo compiles it again for other shapes,
         and where the model's attributes change.
         """
@@ -131,7 +139,8 @@ class Region:
             if other.usage.is_like(self.usage):
                 self.usage = replace(other.usage, strides=dict(other.usage.strides))
                 self._left = other._left
-                return
+                break
+        self._kin = next((other for other in others if other._varying is None), None)
 
     def key(self, args: Sequence[Any], training: bool) -> Key:
         shapes = tuple(
@@ -139,7 +148,11 @@ class Region:
             for arg in args
             if not isinstance(arg, torch.nn.Parameter)
         )
-        return Key(shapes, training, self._existing(args, training), self._masks.left_out(args))
+        left_out = self._masks_of(shapes, args).left_out(args)
+        return Key(shapes, training, self._existing(args, training), left_out)
+
+    def _masks_of(self, shapes: Hashable, args: Sequence[Any]) -> Masks:
+        return self._masks if self._varying is None else self._varying.masks(shapes, args)
 
     def _existing(self, args: Sequence[Any], training: bool) -> Existing:
         if not training:
@@ -196,6 +209,8 @@ class Region:
         self.variants = {key: variant for key, variant in self.variants.items() if not key.training}
 
     def forget_shapes(self, shapes: Hashable) -> None:
+        if self._varying is not None:
+            self._varying.forget(shapes)
         for trace in [trace for trace in self._traces if trace.shapes == shapes]:
             del self._traces[trace]
         for key in [key for key in self.variants if key.shapes == shapes]:
@@ -379,7 +394,8 @@ class Region:
         """The variant for a key, kept unless steps are only captured."""
         use = self.usage.granted()
         use = use if key.training else replace(use, cut=frozenset())
-        variant = Variant(self._masks.graph(key.left_out), use, key.existing)
+        gm = self._masks_of(key.shapes, args).graph(key.left_out)
+        variant = Variant(gm, use, key.existing)
         calls = [Call(self.number, variant.gm, args, use, key.existing)]
         device, num_args = calls[0].device, len(args)
 
@@ -406,6 +422,8 @@ class Region:
         gm, in_order = cut_off(variant.gm, use.cut), self.shared.options.executor == "boxed"
         traced_for = TracedFor(key.shapes, key.left_out, use.cut, frozenset(self.usage.strides.items()))
         known = self._traces.get(traced_for) if key.training else None
+        if known is None and key.training and in_order:
+            known = self._told(args, traced_for)
         try:
             with (
                 progress_line() as progress,
@@ -423,6 +441,9 @@ class Region:
                     )
                     if trace is not None:
                         self._traces[traced_for] = trace
+                    if trace is not None and known is None:
+                        form = Form(key.left_out, use.cut, traced_for.strides)
+                        self._plain[form] = Plain(described_inputs(variant.gm), trace)
                 else:
                     run = compile_with_inductor(gm, args, partition)
                 variant.compiled(run)
@@ -430,6 +451,15 @@ class Region:
             return variant.compiled(lambda *args: without_keeping(self.gm, args))
         self.variants[key] = variant
         return variant
+
+    def _told(self, args: Sequence[Any], wanted: TracedFor) -> JointTrace | None:
+        """What a trace with symbols says of a trace, if there is one that can."""
+        if self._varying is None:
+            return None
+        form = Form(wanted.left_out, wanted.cut, wanted.strides)
+        known = [region._plain.get(form) for region in (self, self._kin) if region is not None]
+        plain = [each for each in known if each is not None]
+        return self._varying.trace(wanted.shapes, args, form, plain)
 
     def _note_graded(self, gradients: Sequence[Any], num_args: int) -> None:
         if len(gradients) == num_args:

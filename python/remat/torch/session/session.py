@@ -68,7 +68,7 @@ class Session:
         number = len(self.regions)
         frame, times = compiled_frame(default=-1 - number)
         region = Region(self.shared, gm, number, frame)
-        region.inherit(other for other in reversed(self.regions) if other.frame == frame)
+        region.inherit([other for other in reversed(self.regions) if other.frame == frame])
         if not self._knows_model:
             warn_at_recompile_limit(times)
         self.regions.append(region)

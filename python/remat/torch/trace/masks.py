@@ -134,6 +134,10 @@ class Masks:
             self._forms[left_out] = _without(self._gm, [self._masks[i] for i in sorted(left_out)])
         return self._forms[left_out]
 
+    def graph_like(self, gm: fx.GraphModule, left_out: frozenset[int]) -> fx.GraphModule:
+        """Another graph with nodes of these names, without these masks."""
+        return _without(gm, [self._masks[i] for i in sorted(left_out)]) if left_out else gm
+
 
 def _masks(gm: fx.GraphModule) -> list[Mask]:
     readers: dict[fx.Node, list[fx.Node]] = {}
@@ -271,19 +275,21 @@ def _only(gm: fx.GraphModule, nodes: Sequence[fx.Node]) -> fx.GraphModule:
 
 
 def _without(gm: fx.GraphModule, masks: Sequence[Mask]) -> fx.GraphModule:
-    graph, copies = fx.Graph(), dict[fx.Node, fx.Node]()
-    returned = graph.graph_copy(gm.graph, copies)
+    """masks: of this graph, or of one whose nodes have the same names."""
+    graph, copy_of = fx.Graph(), dict[fx.Node, fx.Node]()
+    returned = graph.graph_copy(gm.graph, copy_of)
     graph.output(returned).meta = dict(output_node(gm).meta)
+    copies = {node.name: copied for node, copied in copy_of.items()}
     for mask in masks:
         for attention in mask.attentions:
-            node = copies[attention]
+            node = copies[attention.name]
             node.update_kwarg("attn_mask", None)
             node.update_kwarg("is_causal", mask.causal and _value(attention.args[0]).shape[-2] > 1)
             for i, whole in enumerate(_groups(attention), start=1):
-                node.update_arg(i, copies[whole])
+                node.update_arg(i, copies[whole.name])
                 node.update_kwarg("enable_gqa", True)
     # Only what the masks were made of: elsewhere nodes that nobody reads may write to what others read.
-    unread = {copies[n] for n in ancestors(n for mask in masks for n in mask.read)}
+    unread = {copies[n.name] for n in ancestors(n for mask in masks for n in mask.read)}
     for node in reversed(list(graph.nodes)):
         if node in unread and not node.users and node.op != "placeholder":
             graph.erase_node(node)

@@ -29,6 +29,15 @@ def strides_to_trace(gradient: torch.Tensor) -> Strides | None:
     return gradient.stride()
 
 
+def laid_out_like(size: Sequence[int], strides: Strides) -> Strides:
+    """Dense strides of a tensor of any size, whose dimensions stand in memory in the same order."""
+    found, step = [1] * len(strides), 1
+    for i in sorted(range(len(strides)), key=lambda i: (strides[i], -i)):
+        found[i] = step
+        step *= max(1, size[i])
+    return tuple(found)
+
+
 def same_strides(size: Sequence[int], a: Sequence[int], b: Sequence[int]) -> bool:
     """As far as they say where an element stands."""
     return all(n < 2 or x == y for n, x, y in zip(size, a, b, strict=True))
@@ -56,8 +65,8 @@ class TangentStrides:
         """output: its description by AOTAutograd; tangent: as that would trace it."""
         seen = self._seen.get(output.expr())
         if seen is None and (shown := base_of(output)) is not None:
-            seen = self._of_base(shown.idx, tangent)
-        return seen if seen is not None and len(seen) == tangent.dim() else None
+            return self._of_base(shown.idx, tangent)
+        return laid_out_like(tangent.shape, seen) if seen is not None and len(seen) == tangent.dim() else None
 
     def _of_base(self, index: int, base: torch.Tensor) -> Strides | None:
         """Of what is returned is a view: autograd views its gradient alike."""
@@ -66,7 +75,8 @@ class TangentStrides:
         view = item.meta.get("example_value") if isinstance(item, fx.Node) else None
         if seen is None or not isinstance(view, torch.Tensor) or view.numel() != base.numel():
             return None
-        shown = {(n, s): at for n, s, at in zip(view.shape, view.stride(), seen, strict=True) if n > 1}
+        at = laid_out_like(view.shape, seen)
+        shown = {(n, s): at for n, s, at in zip(view.shape, view.stride(), at, strict=True) if n > 1}
         places = list(zip(base.shape, base.stride(), strict=True))
         if any(n > 1 and (n, s) not in shown for n, s in places):
             return None
