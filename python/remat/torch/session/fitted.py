@@ -56,8 +56,7 @@ def _compiled_call(call: Callable[..., Any], session: Session) -> Callable[..., 
         nonlocal planned
         before = session.graph_calls
         try:
-            # What ran before a graph break must not run twice.
-            results = (plain if session.unplanned.is_broken else planned)(*args, **kwargs)
+            results = planned(*args, **kwargs)
         except SymbolsDifferError as error:
             log.info("each shape is traced for itself: %s", error)
             planned = plain

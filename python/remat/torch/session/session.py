@@ -178,6 +178,11 @@ class Session:
         """Ranks that share a plan agree on what they know."""
         agree(self.shared.options.group, self.shared.flight, self.shared.surroundings)
 
+    @property
+    def sees_sizes(self) -> bool:
+        """Where a fitted model is broken into graphs, one of them could not be run again without symbols."""
+        return self._knows_model and self.unplanned.is_broken
+
     def left_alone(self, spot: Spot) -> None:
         if self.sharding is not None and IN_HOOKS in spot.reason:
             return

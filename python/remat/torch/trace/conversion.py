@@ -51,7 +51,13 @@ class Spot:
 
 
 class Watcher(Protocol):
-    """A backend that wants to know."""
+    """A backend that wants to know.
+
+    sees_sizes: sizes are numbers in what it is given from now on, though they vary.
+    """
+
+    @property
+    def sees_sizes(self) -> bool: ...
 
     def left_alone(self, spot: Spot) -> None:
         """A function that needs gradients runs as in eager mode; what it calls is converted for itself."""
@@ -113,7 +119,7 @@ class _Converter(convert_frame.CatchErrorsWrapper):
             return self._leave(frame)
         with ExitStack() as stack:
             stack.enter_context(one_at_a_time())
-            stack.enter_context(permissive_tracing(self._unlimited))
+            stack.enter_context(permissive_tracing(self._unlimited, self._tell().sees_sizes))
             breaks, attempts = len(graph_break_reasons), get_compilation_metrics()[-1:]
             loops = len(loop_breaks)
             result = super().__call__(frame, cache_entry, frame_state)

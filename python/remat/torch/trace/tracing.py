@@ -11,7 +11,7 @@ from ..base.private import IGNORED_LOGGING, _dynamo
 _NO_LIMIT = 1 << 30
 
 
-def permissive_tracing(unlimited: bool) -> AbstractContextManager[Any]:
+def permissive_tracing(unlimited: bool, static: bool = False) -> AbstractContextManager[Any]:
     """While it lasts, Dynamo traces recurrent layers, and messages that are logged once break no graph.
 
     Recurrent layers are refused because unrolling them makes large graphs; that is what a plan needs. Methods
@@ -19,6 +19,7 @@ def permissive_tracing(unlimited: bool) -> AbstractContextManager[Any]:
     have run, or will run, in a call that is not); all other logging breaks the graph and runs as ever. Hooks
     of modules that come later are noticed.
 
+    static: sizes are numbers, though they vary.
     unlimited: so are new shapes and new models, however many: the session counts them, and warns.
     """
     config: Any = _dynamo.config
@@ -30,5 +31,6 @@ def permissive_tracing(unlimited: bool) -> AbstractContextManager[Any]:
             IGNORED_LOGGING: getattr(config, IGNORED_LOGGING) | once,
             "skip_nnmodule_hook_guards": False,
             **(limits if unlimited else {}),
+            **({"automatic_dynamic_shapes": False, "assume_static_by_default": True} if static else {}),
         }
     )
