@@ -44,9 +44,8 @@ def _compiled_call(call: Callable[..., Any], session: Session) -> Callable[..., 
         return call(*args, **kwargs)
 
     options = session.shared.options
-    plain = compiled_apart(run, session)
-    varies = options.executor == "boxed" and options.group is None and options.dynamic is not False
-    planned = compiled_apart(run, session, options.dynamic) if varies else plain
+    varies = options.executor == "boxed" and options.group is None
+    planned = compiled_apart(run, session, options.dynamic if varies else False)
 
     # A new shape may be traced in any call.
     @errors_stand_alone
@@ -59,7 +58,7 @@ def _compiled_call(call: Callable[..., Any], session: Session) -> Callable[..., 
             results = planned(*args, **kwargs)
         except SymbolsDifferError as error:
             log.info("each shape is traced for itself: %s", error)
-            planned = plain
+            planned = compiled_apart(run, session)
             results = planned(*args, **kwargs)
         if session.graph_calls == before and session.graph_calls > 0:
             session.say_no_plan()
