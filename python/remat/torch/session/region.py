@@ -51,7 +51,7 @@ from .pipeline import Call, CapturedOnlyError, Planned, device_of
 from .proof import Step, traced_alone
 from .shared import Shared
 from .surroundings import Existing
-from .varying import Form, Plain, Varying, described_inputs
+from .varying import Form, Plain, SymbolsDifferError, Varying, described_inputs
 
 log = logging.getLogger("remat.torch")
 
@@ -459,7 +459,13 @@ class Region:
         form = Form(wanted.left_out, wanted.cut, wanted.strides)
         known = [region._plain.get(form) for region in (self, self._kin) if region is not None]
         plain = [each for each in known if each is not None]
-        return self._varying.trace(wanted.shapes, args, form, plain)
+        try:
+            return self._varying.trace(wanted.shapes, args, form, plain)
+        except SymbolsDifferError as error:
+            if self.shared.surroundings.model is not None:
+                raise  # `fit` compiles the model again, without symbols
+            log.info("each shape is traced for itself: %s", error)
+            return None
 
     def _note_graded(self, gradients: Sequence[Any], num_args: int) -> None:
         if len(gradients) == num_args:
