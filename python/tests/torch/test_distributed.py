@@ -53,6 +53,38 @@ def test_data_parallel_training_on_two_ranks_equals_eager_mode_with_one_plan(tmp
     assert all("infeasible" in each for each in said)
 
 
+def test_each_rank_copies_to_its_own_host(tmp_path: Path) -> None:
+    said = run_on_two_ranks(
+        """
+        from models import Encoder
+        from torch.nn.parallel import DistributedDataParallel
+
+        torch.manual_seed(0)
+        model = Encoder(depth=2)
+        x = torch.randn(8, 64, 64, generator=torch.Generator().manual_seed(rank))
+
+        def train(m):
+            m.zero_grad()
+            torch.manual_seed(5 + rank)
+            for _ in range(2):
+                m(x).backward()
+            return [p.grad.clone() for p in m.parameters()]
+
+        expected = train(DistributedDataParallel(copy.deepcopy(model)))
+        fitted = remat.torch.fit(model, x, "60%", host="25GB/s", time_limit=1, accumulate=True)
+        mine = train(DistributedDataParallel(fitted))
+        assert all(a.equal(b) for a, b in zip(expected, mine, strict=True))
+        assert fitted.remat.plan.copies
+        model.zero_grad(set_to_none=False)
+        peak = remat.torch.measure_peak(lambda: fitted(x).backward(), resident=[model, x])
+        assert peak <= fitted.remat.budget, (peak, fitted.remat.budget)
+        print("copies", len(fitted.remat.plan.copies))
+        """,
+        tmp_path,
+    )
+    assert all("copies" in each for each in said)
+
+
 SHARDED = """
     from torch import nn
     from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
