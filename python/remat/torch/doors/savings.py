@@ -38,20 +38,29 @@ class Rules:
 
     must: calls that run once. never: calls whose results cannot be saved. mutation: see `Region`.
     random: calls that draw numbers, in order. reason: why it must not run again at all, "" where it may.
+    written: by call whose result others then write to, before anything reads it, those others: saved together
+    they are worth their last result (dropout on the CPU draws its mask so).
     """
 
     must: set[_Key] = field(default_factory=set)
     never: set[_Key] = field(default_factory=set)
     random: list[_Key] = field(default_factory=list)
+    written: dict[_Key, tuple[_Key, ...]] = field(default_factory=dict)
     mutation: bool = False
     reason: str = ""
 
+    def calls_of(self, key: _Key) -> tuple[_Key, ...]:
+        """All that are saved with it, and it."""
+        return (key, *self.written.get(key, ()))
+
     def region(self, chosen: set[_Key]) -> Region:
+        keys = {each for key in chosen for each in self.calls_of(key)} | self.must
         saved: defaultdict[str, list[int]] = defaultdict(list)
-        for name, number in sorted(chosen | self.must):
+        for name, number in sorted(keys):
             saved[name].append(number)
-        again = [key for key in self.random if key not in chosen | self.must]
-        return Region(dict(saved), bool(again), self.mutation)
+        again = [key for key in self.random if key not in keys]
+        mutation = self.mutation or any(key in self.written for key in chosen)
+        return Region(dict(saved), bool(again), mutation)
 
 
 def rules_of(recorded: Recorded, random: Sequence[bool]) -> dict[str, Rules]:
@@ -61,20 +70,28 @@ def rules_of(recorded: Recorded, random: Sequence[bool]) -> dict[str, Rules]:
         _add_rules(found.setdefault(call.name, Rules()), recorded, call, random)
     for rules in found.values():
         rules.never -= rules.must
+        for key in rules.never & rules.written.keys():
+            del rules.written[key]
     return found
 
 
 def _add_rules(rules: Rules, recorded: Recorded, call: RegionCall, random: Sequence[bool]) -> None:
     own: set[int] = set()
     owner: dict[int, _Key] = {}
-    changed: defaultdict[int, list[Any]] = defaultdict(list)
+    changed: defaultdict[int, list[_Key]] = defaultdict(list)
+    functions: defaultdict[int, set[Any]] = defaultdict(set)
+    read: set[int] = set()
     again: list[_Key] = []
     for name, number, position in call.ops:
         op, key = recorded.ops[position], (name, number)
         own.update(op.made)
         owner.update(dict.fromkeys(op.made, key))
         for storage in op.written:
-            changed[storage].append(op.func)
+            changed[storage].append(key)
+            functions[storage].add(op.func)
+            if storage in read or len(op.written) > 1:
+                rules.never.add(owner.get(storage, key))
+        read.update(set(op.reads) - set(op.written))
         if random[position]:
             again.append(key)
         outside = [storage for storage in op.written if storage not in own]
@@ -89,8 +106,8 @@ def _add_rules(rules: Rules, recorded: Recorded, call: RegionCall, random: Seque
     for storage, key in owner.items():
         if storage in changed:
             if key not in rules.must:
-                rules.never.add(key)
-            elif set(changed[storage]) <= _IDEMPOTENT:
+                rules.written[key] = tuple(changed[storage])
+            elif functions[storage] <= _IDEMPOTENT:
                 rules.mutation = True
             else:
                 rules.reason = rules.reason or f"what {key[0]}, which must run once, made is changed in place"
@@ -160,7 +177,8 @@ def _of_call(
                     whole.append(away)
         gain += step.durations[again]
         if (name, number) not in rules.must | rules.never:
-            yield (name, number), step.durations[again], lives
+            runs = [call.again[key] for key in rules.calls_of((name, number)) if key in call.again]
+            yield (name, number), sum(step.durations[run] for run in runs), lives
     toll = checkpoint_toll(call) + (selective_toll(call) if rules.must else 0)
     yield None, gain + toll, whole
     if not rules.must:
@@ -219,10 +237,13 @@ def _needed(each: Candidate, rules: Rules, index: Mapping[tuple[str, _Key | None
     """The candidate that has to be saved beside: numbers that are not drawn again would shift those of all
     ops that draw after it. None where that cannot be saved.
     """
-    if each.key not in rules.random:
+    if each.key is None:
         return []
-    after = rules.random[rules.random.index(each.key) + 1 :]
+    keys = rules.calls_of(each.key)
+    drawing = [i for i, key in enumerate(rules.random) if key in keys]
+    after = [key for key in rules.random[drawing[0] :] if key not in keys] if drawing else []
     if not after:
         return []
-    found = index.get((each.block, after[0]))
-    return None if found is None else [found]
+    units = [first for first in {*rules.written, after[0]} if after[0] in rules.calls_of(first)]
+    found = [index[each.block, unit] for unit in units if (each.block, unit) in index]
+    return found[:1] or None
