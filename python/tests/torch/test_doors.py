@@ -332,3 +332,8 @@ def test_what_is_reserved_counts() -> None:
     taken = 1000 + 2 * sum(p.nbytes for p in model.parameters())
     assert report.eager_peak - plain.eager_peak == report.reserve
     assert taken <= report.reserve <= taken + 8 * len(list(model.parameters()))
+    with pytest.raises(remat.NoPlanError) as raised:
+        remat.torch.checkpoint_policy(model, x, "30%", compare=False, reserve="1MB")
+    known = raised.value.smallest_known
+    report = remat.torch.checkpoint_policy(model, x, known, compare=False, reserve="1MB").report
+    assert report.predicted_peak <= known

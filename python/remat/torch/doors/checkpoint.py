@@ -88,7 +88,7 @@ def checkpoint_policy(
         beside += optimizer_state_bytes(optimizer, next(model.parameters()).device)
     with one_at_a_time():
         trial = _Trial(model, sample_inputs, loss, outputs == "held", Costs(costs))
-        search = _Search(trial, names, time_limit or _SEARCH_S)
+        search = _Search(trial, names, time_limit or _SEARCH_S, beside)
         keep_all = search.eager.peak + _UNSEEN + beside
         limit = remat.parse_bytes(budget, keep_all_peak=keep_all) - beside
         found = search.run(limit)
@@ -157,18 +157,17 @@ class _Found:
 
 @dataclass
 class _Search:
-    """eager: the step without checkpoints; rules: by block; known: every step that was tried.
-
-    most: of what any choice saved, with its bound (ns).
+    """beside: bytes that are reserved. eager: the step without checkpoints; rules: by block; known: all steps
+    that were tried.
     """
 
     trial: _Trial
     names: Sequence[str]
     seconds: float
+    beside: int
     eager: DoorStep = field(init=False)
     rules: dict[str, Rules] = field(init=False)
     known: list[_Found] = field(default_factory=list)
-    least: int = 0
 
     def __post_init__(self) -> None:
         plain: dict[str, Region | None] = dict.fromkeys(self.names)
@@ -230,18 +229,20 @@ class _Search:
         return found
 
     def _raise_no_plan(self, budget: int) -> None:
-        least = min(found.step.peak for found in self.known) + _UNSEEN
+        """In bytes of the whole step, what is reserved included."""
+        least = min(found.step.peak for found in self.known) + _UNSEEN + self.beside
         # What is there when the backward ends is there whatever is saved.
-        floor = self.eager.memory[-1]
+        floor = self.eager.memory[-1] + self.beside
+        asked = exact_bytes(budget + self.beside)
         numbers = f"the least that was found is {exact_bytes(least)}, nothing goes below {exact_bytes(floor)}"
-        if budget < floor:
+        if budget + self.beside < floor:
             raise remat.InfeasibleError(
-                f"the budget of {exact_bytes(budget)} is impossible for this step: {numbers}",
+                f"the budget of {asked} is impossible for this step: {numbers}",
                 floor=floor,
                 smallest_known=least,
             )
         raise remat.NoPlanError(
-            f"no set of saved results within the budget of {exact_bytes(budget)} was found: {numbers}",
+            f"no set of saved results within the budget of {asked} was found: {numbers}",
             floor=floor,
             smallest_known=least,
         )
