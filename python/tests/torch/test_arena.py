@@ -380,3 +380,11 @@ def test_a_pool_fits_where_the_plan_does(seed: int, tmp_path: Path) -> None:
             for other_first, other_end, other, other_size in placed[:i]:
                 if first < other_end and other_first < end:
                     assert offset + size <= other or other + other_size <= offset
+
+
+def test_rows_of_live_bytes_are_not_those_of_an_arena() -> None:
+    model, inputs = case("mlp").build()
+    with pytest.raises(remat.UsageError, match="arena=True is for fit"):
+        remat.torch.sweep(model, inputs, arena=True, points=2)
+    with pytest.raises(remat.UsageError, match="largest_batch: arena=True"):
+        remat.torch.largest_batch(model, lambda size: torch.randn(size, 128), "1GiB", arena=True)
