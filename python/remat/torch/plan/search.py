@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections import OrderedDict
+from collections.abc import Hashable
 from dataclasses import replace
 
 import remat
@@ -20,6 +22,41 @@ _FIRST_WORK_WITH_HOST = 300
 # how long or how near: longer ones gain a hundredth of a percent of the step (docs/torch.md).
 _NEAR = 0.0025
 _SHORT_S, _SHORT_S_FOR_EACH_OP = 0.1, 0.0002
+# So is what comes as near as the long search of the same step at other sizes did, at about the same share of
+# its memory. The process's plans of that step are where the short search starts.
+_NOT_WORSE, _ABOUT = 0.001, 0.05
+_MOST_STEPS = 64
+
+
+class _Reached:
+    """How near to the fastest plan long searches came, by step and share of the memory that it takes."""
+
+    def __init__(self) -> None:
+        self._gaps: OrderedDict[Hashable, list[tuple[float, float]]] = OrderedDict()
+
+    def add(self, step: Hashable, share: float, gap: float) -> None:
+        self._gaps.setdefault(step, []).append((share, gap))
+        self._gaps.move_to_end(step)
+        while len(self._gaps) > _MOST_STEPS:
+            self._gaps.popitem(last=False)
+
+    def near(self, step: Hashable, share: float) -> float:
+        gaps = [gap for other, gap in self._gaps.get(step, ()) if abs(other - share) <= _ABOUT]
+        return max(_NEAR, gaps[-1] + _NOT_WORSE) if gaps else _NEAR
+
+
+_reached = _Reached()
+
+
+def _step_of(graph: remat.Graph, options: Options) -> Hashable:
+    """Who has the same is the same step at other sizes, as good as surely."""
+    return (
+        graph.producers.tobytes(),
+        graph.num_ops,
+        options.planner,
+        options.order,
+        repr(options.settled_host),
+    )
 
 
 def seconds_for(graph: remat.Graph) -> float:
@@ -82,13 +119,17 @@ def _search(
 ) -> remat.PlanResult:
     effort = _effort(graph, options, progress)
     host = options.settled_host
-    if options.time_limit is None and options.work_limit is None and options.gap is None:
+    by_gap = options.time_limit is None and options.work_limit is None and options.gap is None
+    step, share = _step_of(graph, options), target / max(1, graph.keep_all_peak)
+    if by_gap:
         short = min(effort["time_limit"] or 0, _SHORT_S + _SHORT_S_FOR_EACH_OP * graph.num_ops)
         briefly: Effort = {**effort, "time_limit": short}
         near = remat.plan(graph, target, options.planner, host=host, **briefly)
-        if near.plan is not None and near.gap is not None and near.gap <= _NEAR:
+        if near.plan is not None and near.gap is not None and near.gap <= _reached.near(step, share):
             return near
     result = remat.plan(graph, target, options.planner, host=host, **effort)
+    if by_gap and result.plan is not None and result.gap is not None:
+        _reached.add(step, share, result.gap)
     if result.plan is not None or result.stopped_by != "time":
         return result
     first = first_plan(graph, target, options)
