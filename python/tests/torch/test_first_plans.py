@@ -81,9 +81,8 @@ def scaled(graph: remat.Graph, by: float) -> remat.Graph:
     return remat.Graph.from_dict(described)
 
 
-def test_a_step_at_another_size_is_planned_as_near_to_the_fastest_in_a_moment(monkeypatch) -> None:
-    # Its moments bind at many places: half a second does not prove such a plan to be within 0.25 %.
-    graph = remat.generate("unet", depth=3)
+def test_a_step_at_another_size_is_planned_as_near_to_the_fastest_in_a_moment(captured, monkeypatch) -> None:
+    graph = captured.graph
     limits: list[float | None] = []
     planned = remat.plan
 
@@ -101,10 +100,10 @@ def test_a_step_at_another_size_is_planned_as_near_to_the_fastest_in_a_moment(mo
         assert found.gap is not None
         return found.gap
 
-    first = gap_at(1, 0.45)
+    first = gap_at(1, 0.5)
     assert first > 0.0025, "the test needs a step that is not proved near the fastest"
     assert len(limits) == 2
-    assert gap_at(1.25, 0.46) <= first + 0.001
+    assert gap_at(1.25, 0.5) <= first + 0.001
     assert len(limits) == 1
     # Another share of the memory is another question.
     gap_at(1.25, 0.6)
