@@ -18,6 +18,8 @@ from typing import Any, Protocol
 
 import torch
 
+from remat import RematError
+
 from ..base.private import (
     _symbolic_trace,
     convert_frame,
@@ -119,7 +121,7 @@ class _Converter(convert_frame.CatchErrorsWrapper):
             return self._leave(frame)
         with ExitStack() as stack:
             stack.enter_context(one_at_a_time())
-            stack.enter_context(permissive_tracing(self._unlimited, self._tell().sees_sizes))
+            stack.enter_context(permissive_tracing(self._unlimited, self._sees_sizes()))
             breaks, attempts = len(graph_break_reasons), get_compilation_metrics()[-1:]
             loops = len(loop_breaks)
             result = super().__call__(frame, cache_entry, frame_state)
@@ -143,6 +145,12 @@ class _Converter(convert_frame.CatchErrorsWrapper):
         if _needs_gradient(frame):
             self._tell().left_alone(spot)
         return result
+
+    def _sees_sizes(self) -> bool:
+        try:
+            return self._tell().sees_sizes
+        except RematError:  # the backend says why, in the first call
+            return False
 
     def _tell(self) -> Watcher:
         if self._watcher is None:
