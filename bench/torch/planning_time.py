@@ -108,7 +108,7 @@ def lengths(layers: int, width: int, count: int, budget: str, compiles: bool) ->
         run: Any = torch.compile(model, backend="remat", options={"budget": budget, **given})
         hf_loss(run(**first)).backward()
     else:
-        run = remat.torch.fit(model, first, budget, loss=hf_loss, **given)
+        run = remat.torch.fit(model, first, budget, loss=hf_loss, dynamic=None, **given)
     steps = []
     for number in range(count):
         inputs = tokens(4, 124 - 4 * number)

@@ -99,14 +99,14 @@ def subject(name: str, sizes: Sequence[int]) -> tuple[nn.Module, list[Any]]:
 )
 def test_steps_of_shapes_that_vary_equal_those_of_eager_mode(name: str, sizes: Sequence[int]) -> None:
     model, inputs = subject(name, sizes)
-    fitted = fit(copy.deepcopy(model), inputs[0], "90%", loss=loss_of, outputs="dropped")
+    fitted = fit(copy.deepcopy(model), inputs[0], "90%", loss=loss_of, outputs="dropped", dynamic=None)
     assert_equal_steps(model, fitted, inputs)
     assert_equal_steps(model, fitted, inputs[2:], accumulate=True)
 
 
 def test_further_shapes_are_not_traced_anew_and_keep_to_the_budget(traces: list[Any]) -> None:
     model, inputs = subject("gpt2", (48, 40, 32, 56, 44, 28))
-    fitted = fit(copy.deepcopy(model), inputs[0], "90%", loss=loss_of, outputs="dropped")
+    fitted = fit(copy.deepcopy(model), inputs[0], "90%", loss=loss_of, outputs="dropped", dynamic=None)
     for given in inputs[1:3]:
         loss_of(called(fitted, given)).backward()
     # Of each of the first two shapes, and with symbols.
@@ -143,7 +143,7 @@ def test_branches_on_sizes_are_those_of_eager_mode() -> None:
     torch.manual_seed(0)
     model = Branching()
     inputs = [(torch.randn(4, n, 16),) for n in (8, 12, 16, 40, 20, 48, 1, 33)]
-    fitted = fit(copy.deepcopy(model), inputs[0], "100%", loss=loss_of)
+    fitted = fit(copy.deepcopy(model), inputs[0], "100%", loss=loss_of, dynamic=None)
     assert_equal_steps(model, fitted, inputs)
 
 
@@ -169,7 +169,7 @@ def test_a_trace_with_symbols_that_is_another_one_is_not_used(
     with caplog.at_level(logging.INFO, logger="remat.torch"):
         other = copy.deepcopy(model)
         if fits:
-            planned: Any = fit(other, inputs[0], "100%", loss=loss_of)
+            planned: Any = fit(other, inputs[0], "100%", loss=loss_of, dynamic=None)
         else:
             planned = Compiled(other, {"budget": "100%", "time_limit": 1.0})
         assert_equal_steps(model, planned, inputs)
@@ -185,3 +185,20 @@ def test_torch_compile_traces_shapes_that_vary_once_too(traces: list[Any]) -> No
     counted = len(traces)
     assert_equal_steps(model, compiled, [subject("bert", (36,))[1][0]])
     assert len(traces) == counted
+
+
+def test_arguments_may_show_a_part_of_a_storage() -> None:
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(8, 32), nn.Tanh(), nn.Linear(32, 8))
+    rows = [torch.randn(2, length, 8)[1] for length in (24, 40, 32, 16)]
+
+    def loss(out):
+        return out.square().mean()
+
+    fitted = fit(copy.deepcopy(model), rows[0], "100%", loss=loss, dynamic=None)
+    for x in rows:
+        for each in (model, fitted):
+            each.zero_grad(set_to_none=True)
+            loss(each(x)).backward()
+        for mine, theirs in zip(fitted.parameters(), model.parameters(), strict=True):
+            assert mine.grad.equal(theirs.grad)

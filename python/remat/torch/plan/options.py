@@ -153,8 +153,8 @@ class Options:
         host_dir: the folder of that file; None: that of temporary files, if it is on a disk.
         cache_dir: a folder that keeps measured costs and plans for later processes.
         max_shapes: combinations of input shapes that keep their plans; past it the least recently used goes.
-        dynamic: trace once for shapes that vary, as `torch.compile` does: True from the first call on, None
-            from the second shape on, False never. Of `fit`; `torch.compile` has it as an argument.
+        dynamic: trace once for shapes that vary: True from the first call on, None from the third shape on,
+            False never. Of `fit`; `torch.compile` has it as an argument.
         strict: code that would run without a plan is an error, not a warning.
         group: a process group whose ranks train the same model: rank 0 plans, the others carry out its plan.
             All ranks must meet the same shapes in the same order, since each plan is a collective call.
@@ -192,7 +192,7 @@ class Options:
     host_dir: str | Path | None = None
     cache_dir: str | Path | None = None
     max_shapes: int = 16
-    dynamic: bool | None = None
+    dynamic: bool | None = False
     strict: bool = False
     group: Any = None
     margin: int | str = "5%"

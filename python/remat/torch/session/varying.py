@@ -118,7 +118,10 @@ class Varying:
     def _difference(self, found: SymbolicTrace, plain: Plain) -> str | None:
         names = [name for name in self._described if name in plain.described]
         sizes = Sizes.of([self._described[n] for n in names], [plain.described[n] for n in names])
-        told = None if sizes is None else found.at_sizes(sizes)
+        try:
+            told = None if sizes is None else found.at_sizes(sizes)
+        except UnsupportedModelError as error:
+            return str(error)
         if told is None:
             return "it does not hold for the sizes before"
         return differ(told.traced[0], plain.trace.traced[0])

@@ -56,7 +56,10 @@ class Sizes:
         symbols = [(expression_of(a, as_made=True), b) for a, b in pairs if is_number(a)]
         values = {symbol: b for symbol, b in symbols if getattr(symbol, "is_symbol", False)}
         sizes = cls(values)
-        return sizes if all(sizes.at(a) == b for a, b in pairs) else None
+        try:
+            return sizes if all(sizes.at(a) == b for a, b in pairs) else None
+        except UnsupportedModelError:
+            return None
 
     def at(self, number: Any) -> Any:
         """A number, or what a symbolic one comes to."""
@@ -65,6 +68,9 @@ class Sizes:
         expression = expression_of(number)
         if expression not in self._known:
             kind = {torch.SymInt: int, torch.SymFloat: float, torch.SymBool: bool}[type(number)]
+            if unknown := getattr(expression, "free_symbols", set()) - self.values.keys():
+                # Of a storage that an argument shows a part of, for one.
+                raise UnsupportedModelError(f"{expression} depends on {unknown}, which no argument shows")
             self._known[expression] = (
                 kind(expression.xreplace(self.values))
                 if hasattr(expression, "xreplace")
@@ -174,7 +180,10 @@ class SymbolicTrace:
     def at(self, args: Sequence[Any]) -> JointTrace | None:
         """The trace for a call; None where it does not hold for its sizes."""
         sizes = Sizes.of(self.described, args)
-        return None if sizes is None else self.at_sizes(sizes)
+        try:
+            return None if sizes is None else self.at_sizes(sizes)
+        except UnsupportedModelError:
+            return None
 
     def at_sizes(self, sizes: Sizes) -> JointTrace | None:
         mode: Any = detect_fake_mode(self.described)
