@@ -68,7 +68,8 @@ class Sizes:
         expression = expression_of(number)
         if expression not in self._known:
             kind = {torch.SymInt: int, torch.SymFloat: float, torch.SymBool: bool}[type(number)]
-            if unknown := getattr(expression, "free_symbols", set()) - self.values.keys():
+            unknown: set[Any] = getattr(expression, "free_symbols", set()) - self.values.keys()
+            if unknown:
                 # Of a storage that an argument shows a part of, for one.
                 raise UnsupportedModelError(f"{expression} depends on {unknown}, which no argument shows")
             self._known[expression] = (
