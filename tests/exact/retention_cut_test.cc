@@ -52,9 +52,9 @@ Bytes need(const Graph& g, OpId at) {
   return sum;
 }
 
-/// The least extra duration over all sets of reruns that fit, or nothing.
-std::optional<Duration> best_by_hand(const Graph& g, OpId at, Bytes budget) {
-  std::optional<Duration> best;
+/// All sets of reruns that the graph allows.
+template <class See>
+void see_reruns(const Graph& g, OpId at, See&& see) {
   for (unsigned set = 0; set < 1U << at.index(); ++set) {
     IndexVector<OpId, bool> rerun(g.num_ops(), false);
     bool allowed = true;
@@ -62,10 +62,17 @@ std::optional<Duration> best_by_hand(const Graph& g, OpId at, Bytes budget) {
       rerun[op] = (set >> op.index() & 1) != 0;
       allowed &= !rerun[op] || g.recomputable[op];
     }
-    if (!allowed) continue;
+    if (allowed) see(rerun);
+  }
+}
+
+/// The least extra duration over all sets of reruns that fit, or nothing.
+std::optional<Duration> best_by_hand(const Graph& g, OpId at, Bytes budget) {
+  std::optional<Duration> best;
+  see_reruns(g, at, [&](const IndexVector<OpId, bool>& rerun) {
     const Cost cost = cost_of(g, at, rerun);
     if (need(g, at) + cost.held <= budget && (!best || cost.extra < *best)) best = cost.extra;
-  }
+  });
   return best;
 }
 
@@ -126,14 +133,7 @@ TEST(Retention, PlansRunAgainWhatTheChoiceDropsAndFitAtItsMoment) {
 /// The least sum of reruns and fetches over all sets of both that fit, or nothing.
 std::optional<Duration> best_with_fetches(const Graph& g, OpId at, Bytes budget, const FetchPrices& prices) {
   std::optional<Duration> best;
-  for (unsigned set = 0; set < 1U << at.index(); ++set) {
-    IndexVector<OpId, bool> rerun(g.num_ops(), false);
-    bool allowed = true;
-    for (OpId op : IdRange<OpId>(OpId(0), at)) {
-      rerun[op] = (set >> op.index() & 1) != 0;
-      allowed &= !rerun[op] || g.recomputable[op];
-    }
-    if (!allowed) continue;
+  see_reruns(g, at, [&](const IndexVector<OpId, bool>& rerun) {
     const Cost kept = cost_of(g, at, rerun);
     // What fetching each value alone would save.
     std::vector<std::pair<Bytes, Duration>> fetchable;
@@ -156,7 +156,7 @@ std::optional<Duration> best_with_fetches(const Graph& g, OpId at, Bytes budget,
       }
       if (need(g, at) + cost.held <= budget && (!best || cost.extra < *best)) best = cost.extra;
     }
-  }
+  });
   return best;
 }
 

@@ -166,6 +166,18 @@ TEST(Offload, JointChoicesAreScriptsOfValidPlans) {
   EXPECT_GT(reruns, 20);
 }
 
+TEST(Offload, PricesOfAHostOutOfReachAddUpToWhatAGraphMayHold) {
+  Graph graph = testing::training_chain(200, std::int64_t{1} << 50, 10);
+  graph.time_unit = "us";
+  const Host host{.out = 1, .in = 1, .budget = std::nullopt};
+  Wide sum = 0;
+  for (std::int64_t price : offload::ChannelPrices(graph, host).fetch_prices()) {
+    if (price < kMaxCount) sum += price;
+  }
+  EXPECT_GT(sum, Wide(1) << 50);
+  EXPECT_LT(sum, Wide(1) << 57);
+}
+
 TEST(Offload, PricesRiseWhereStepsWaitForCopiesAndFallElsewhere) {
   Graph graph = testing::training_chain(12, 1000, 10);
   graph.time_unit = "us";

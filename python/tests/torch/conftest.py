@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+from typing import Any
 
 import pytest
 
@@ -43,3 +44,19 @@ def fresh_compiler():
     forget_measured()
     yield
     torch._dynamo.reset()
+
+
+@pytest.fixture
+def traces(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
+    """A line for each joint graph that AOTAutograd traces."""
+    from remat.torch.base.private import graph_compile
+
+    found: list[Any] = []
+    traced = graph_compile.aot_dispatch_autograd_graph
+
+    def counted(*args: Any, **kwargs: Any) -> Any:
+        found.append(args)
+        return traced(*args, **kwargs)
+
+    monkeypatch.setattr(graph_compile, "aot_dispatch_autograd_graph", counted)
+    return found

@@ -5,25 +5,9 @@ from __future__ import annotations
 import copy
 from typing import Any
 
-import pytest
 import torch
-from remat.torch.base.private import graph_compile
 from torch import nn
 from training import fit
-
-
-@pytest.fixture
-def traces(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
-    """A line for each joint graph that AOTAutograd traces."""
-    found: list[Any] = []
-    traced = graph_compile.aot_dispatch_autograd_graph
-
-    def counted(*args: Any, **kwargs: Any) -> Any:
-        found.append(args)
-        return traced(*args, **kwargs)
-
-    monkeypatch.setattr(graph_compile, "aot_dispatch_autograd_graph", counted)
-    return found
 
 
 def test_steps_with_and_without_existing_gradients_are_traced_once(traces: list[Any]) -> None:

@@ -10,24 +10,9 @@ from typing import Any
 import pytest
 import remat.torch
 import torch
-from remat.torch.base.private import graph_compile
 from remat_models.zoo import animal
 from torch import nn
 from training import fit
-
-
-@pytest.fixture
-def traces(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
-    """A line for each joint graph that AOTAutograd traces."""
-    found: list[Any] = []
-    traced = graph_compile.aot_dispatch_autograd_graph
-
-    def counted(*args: Any, **kwargs: Any) -> Any:
-        found.append(args)
-        return traced(*args, **kwargs)
-
-    monkeypatch.setattr(graph_compile, "aot_dispatch_autograd_graph", counted)
-    return found
 
 
 def loss_of(outputs: Any) -> torch.Tensor:

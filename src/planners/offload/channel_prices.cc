@@ -44,11 +44,12 @@ ChannelPrices::ChannelPrices(const Graph& graph, const Host& host)
 }
 
 FetchPrices ChannelPrices::fetch_prices() const {
-  constexpr double kMost = 0x1p50;
+  // However slow the host is, many instances of every value add up to less than a graph may hold.
+  const double most = 0x1p56 / real(std::ssize(values_) + 1);
   FetchPrices prices(graph_->num_values(), kMaxCount);
   for (ValueId v : values_) {
     const double price = out_[graph_->producer[v]] * out_time_[v] + in_[wanted_[v]] * in_time_[v];
-    prices[v] = 1 + static_cast<std::int64_t>(std::min(kMost, price * factor_[v]));
+    prices[v] = 1 + static_cast<std::int64_t>(std::min(most, price * factor_[v]));
   }
   return prices;
 }

@@ -12,7 +12,6 @@
 
 #include "base/numbers.h"
 #include "bounds/host.h"
-#include "exact/offload_moment.h"
 #include "exact/retention_cut.h"
 #include "plan/copies.h"
 #include "planners/offload/channel_prices.h"
@@ -22,7 +21,6 @@
 #include "planners/offload/timetable.h"
 #include "planners/offload/worth_copying.h"
 #include "planning/incumbent.h"
-#include "polish/polish.h"
 #include "remat/random.h"
 
 namespace remat::offload {
