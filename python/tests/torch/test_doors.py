@@ -8,9 +8,11 @@ import copy
 import inspect
 import itertools
 import json
+import random
 import subprocess
 import sys
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +20,10 @@ import pytest
 import remat
 import remat.torch
 import torch
+from remat.torch.cost import source
+from remat.torch.cost.cost import Cost
 from remat.torch.cost.source import Costs
+from remat.torch.doors import tolls
 from remat.torch.doors.checkpoint import _UNSEEN, _Trial
 from remat.torch.doors.regions import Region
 from torch import nn
@@ -126,6 +131,28 @@ def regions_of(saved: tuple[tuple[str, int], ...]) -> Region:
     return Region(save)
 
 
+@pytest.fixture
+def drawn_costs(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Durations and tolls of another machine each time."""
+    seed, measure = request.param, source.measure_ops
+
+    def drawn(nodes: Any, progress: Any = None) -> dict[str, Cost]:
+        return {
+            key: replace(cost, duration=random.Random(f"{seed} {key}").choice([700, 9_000, 110_000]))
+            for key, cost in measure(nodes, progress).items()
+        }
+
+    numbers = random.Random(seed)
+    toll = tolls.Toll(numbers.randint(0, 30_000), numbers.randint(0, 20_000))
+    monkeypatch.setattr(source, "measure_ops", drawn)
+    monkeypatch.setattr(tolls, "measured_toll", lambda: toll)
+    source.forget_measured()
+    yield
+    source.forget_measured()
+
+
+@pytest.mark.parametrize("drawn_costs", range(6), indirect=True)
+@pytest.mark.usefixtures("drawn_costs")
 def test_no_set_of_saved_results_is_faster() -> None:
     """Against all sets of one block, and the block left alone."""
     x, model = batch(256), made(layers=1, dropout=0.0)

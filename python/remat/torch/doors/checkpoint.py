@@ -210,7 +210,7 @@ class _Search:
         fitting = [base.step.duration] if base.step.peak <= budget else []
         target = budget
         for _ in range(_ROUNDS):
-            choice = choose(base.step, self.rules, target, _CHOICE_S, skipped)
+            choice = choose(base.step, self.eager, self.rules, target, _CHOICE_S, skipped)
             found = self._try(choice.regions)
             off = budget - found.step.peak
             if off >= 0:

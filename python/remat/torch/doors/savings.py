@@ -9,6 +9,7 @@ rests on the sums.
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -142,31 +143,66 @@ class Candidate:
     lives: list[tuple[int, int, int]] = field(default_factory=list)
 
 
-def candidates(step: DoorStep, rules: Mapping[str, Rules]) -> list[Candidate]:
-    """Of a step in which all regions run again."""
+def candidates(step: DoorStep, rules: Mapping[str, Rules], eager: DoorStep) -> list[Candidate]:
+    """Of a step in which all regions run again. eager: the same without checkpoints."""
     found: dict[tuple[str, _Key | None], Candidate] = {}
-    for call in step.recorded.calls:
+    until = _Backward(step, eager)
+    for call, plain in zip(step.recorded.calls, eager.recorded.calls, strict=True):
         if rules[call.name].reason:
             continue
-        for key, gain, lives in _of_call(step, call, rules[call.name]):
+        for key, gain, lives in _of_call(step, call, rules[call.name], plain, until):
             candidate = found.setdefault((call.name, key), Candidate(call.name, key))
             candidate.gain += gain
             candidate.lives += lives
     return [each for each in found.values() if each.gain > 0 or each.key == _SELECTIVE]
 
 
+class _Backward:
+    """The ops of two recordings' backwards beside each other. Autograd lets go of what it saved itself when
+    the whole function is through, of what a checkpoint hands it already at the last reader.
+    """
+
+    def __init__(self, step: DoorStep, eager: DoorStep) -> None:
+        self.step, self.eager = step, eager
+        self.ours, self.theirs = _backward_ops(step.recorded), _backward_ops(eager.recorded)
+        ours, theirs = step.recorded.ops, eager.recorded.ops
+        self.alike = [ours[i].func for i in self.ours] == [theirs[i].func for i in self.theirs]
+
+    def gone(self, storage: int) -> int:
+        """The first step of ours at which a storage of the other recording would not be there any more; 0
+        where that is not to be told.
+        """
+        last = self.eager.recorded.last[storage]
+        if last is None:
+            return self.step.graph.num_ops
+        through = bisect_right(self.theirs, last)
+        return self.step.at[self.ours[through - 1]] + 1 if self.alike and through > 0 else 0
+
+
+def _backward_ops(recorded: Recorded) -> list[int]:
+    """Without those that regions run again, and without views."""
+    again = {i for call in recorded.calls for i in range(call.again_begin, call.again_end)}
+    return [i for i, op in enumerate(recorded.ops) if op.backward and i not in again and not op.is_view]
+
+
 def _of_call(
-    step: DoorStep, call: RegionCall, rules: Rules
+    step: DoorStep, call: RegionCall, rules: Rules, plain: RegionCall, until: _Backward
 ) -> Iterator[tuple[_Key | None, int, list[tuple[int, int, int]]]]:
     recorded = step.recorded
     whole: list[tuple[int, int, int]] = []
     gain = 0
     end = call.again_end
+    unchecked = {(name, number): position for name, number, position in plain.ops}
     for name, number, position in call.ops:
         again = call.again.get((name, number))
         if again is None:
             continue
         made = zip(recorded.ops[position].made, recorded.ops[again].made, strict=False)
+        held = until.eager.recorded.ops[unchecked[name, number]].made if (name, number) in unchecked else ()
+        for storage, second in zip(held, recorded.ops[again].made, strict=False):
+            longer = (step.gone(second), until.gone(storage), step.size(second))
+            if longer[0] < longer[1]:
+                whole.append(longer)
         lives = []
         for first, second in made:
             last = recorded.last.get(second)
@@ -195,13 +231,18 @@ class Choice:
 
 
 def choose(
-    step: DoorStep, rules: Mapping[str, Rules], budget: int, seconds: float, skipped: set[str]
+    step: DoorStep,
+    eager: DoorStep,
+    rules: Mapping[str, Rules],
+    budget: int,
+    seconds: float,
+    skipped: set[str],
 ) -> Choice:
     """The set of saved results that leaves the least to recompute while the step stays within the budget.
 
-    step: with all regions but the skipped ones running again.
+    step: with all regions but the skipped ones running again; eager: without checkpoints.
     """
-    items = candidates(step, rules)
+    items = candidates(step, rules, eager)
     index = {(each.block, each.key): i for i, each in enumerate(items)}
     wholes = {each.block: i for i, each in enumerate(items) if each.key is None}
     asked: list[tuple[int, list[tuple[int, int, int]], list[int], list[int]]] = []
