@@ -10,7 +10,7 @@
 ops, and on planning (the reading of the folder included), and the processor time of the whole process.
 
 `depth`: GPT-2 of `transformers`, batch 4, 128 tokens, one size after another in this process: seconds of the
-whole `fit` and of its phases (the rest is Dynamo), and its processor time.
+whole `fit` and of its phases, and its processor time.
 
 `lengths`: GPT-2, batch 4, one sequence length after another: seconds and processor time of the first step of
 each (of `fit` that of 128 tokens comes before), and of all; the median of the lengths from the third on.
@@ -88,7 +88,7 @@ def depth(layers: int, width: int, budget: str) -> None:
     fitted = remat.torch.fit(model, inputs, budget, loss=hf_loss, outputs="dropped", accumulate=False)
     wall, cpu = time.perf_counter() - start, time.process_time() - cpu
     (part,) = fitted.remat.parts
-    phases = ", ".join(f"{name} {seconds:.1f}" for name, seconds in part.seconds.items())
+    phases = ", ".join(f"{name} {seconds:.1f}" for name, seconds in fitted.remat.seconds.items())
     print(
         f"{layers:3} layers of {width}: {part.ops} ops, {part.distinct_ops} distinct, fit {wall:.1f} s "
         f"({phases}), processor {cpu:.1f} s, overhead {part.overhead:.2%}",

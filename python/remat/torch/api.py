@@ -10,6 +10,7 @@ from torch.utils._pytree import tree_leaves
 
 import remat
 
+from .base.account import account
 from .base.errors import errors_stand_alone
 from .base.progress import progress_line
 from .base.turns import one_at_a_time
@@ -113,7 +114,7 @@ def fit(
             "fit: the model's tensors have no memory (meta or fake): it can be captured or swept, not run"
         )
     asked = Options.from_mapping({"budget": budget, **options})
-    with one_at_a_time(), progress_line() as progress:
+    with account() as spent, one_at_a_time(), progress_line() as progress:
         progress.tracing()
         session = Session(asked, model)
         if asked.verify and session.sharding is not None:
@@ -131,6 +132,7 @@ def fit(
         if asked.verify:
             preparation.prove()
         progress.came_to(session.shared.report.largest().came_to())
+        session.shared.report.took(spent.seconds())
     return cast(FittedModel, fitted)
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -78,6 +78,7 @@ class PlanReport:
         host_peak: bytes on the host at most.
         traffic: what the copies really came to, over all calls so far.
         memory: by position in the plan, what it is predicted to need; the most is `predicted_peak`.
+        seconds: what making it took: "capture" (tracing included), "profile", "plan", "code".
     """
 
     name: str
@@ -139,6 +140,10 @@ class PlanReport:
         if calls:
             lines.append(f"stalled_measured = {self.traffic.stalled / calls:.4g} s a call of {calls}")
         return lines
+
+    def took(self, seconds: Mapping[str, float]) -> None:
+        """Making the plan took so many seconds, by phase."""
+        self.seconds = dict(seconds)
 
     def exceed(self, excess: int) -> None:
         """A step was measured that needs so many bytes more than predicted."""
@@ -220,9 +225,17 @@ class PlanReport:
 class ModelReport:
     """All that was planned for a model: one part per graph (more than one after a graph break or for several
     shapes).
+
+    Attributes:
+        seconds: wall clock of `fit` by phase, all of it (docs/torch.md says what is in which).
     """
 
     parts: list[PlanReport] = field(default_factory=list)
+    seconds: dict[str, float] = field(default_factory=dict)
+
+    def took(self, seconds: Mapping[str, float]) -> None:
+        """`fit` took so many seconds, by phase."""
+        self.seconds = dict(seconds)
 
     def add(self, part: PlanReport) -> None:
         self.parts.append(part)
@@ -297,7 +310,11 @@ class ModelReport:
         return "".join(part._repr_html_() for part in self.parts) or "nothing planned yet"
 
     def __str__(self) -> str:
-        return "\n\n".join(str(part) for part in self.parts) or "nothing planned yet"
+        lines = [str(part) for part in self.parts] or ["nothing planned yet"]
+        if self.seconds:
+            phases = ", ".join(f"{name} {value:.2f}" for name, value in self.seconds.items())
+            lines.append(f"fit = {sum(self.seconds.values()):.2f} s: {phases}")
+        return "\n\n".join(lines)
 
     # PyTorch leaves out compiled calls where it copies a module: the copy has no plan, and must not show one.
     def __deepcopy__(self, memo: dict[int, Any]) -> None:

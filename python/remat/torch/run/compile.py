@@ -8,6 +8,7 @@ from typing import Any
 
 from torch import fx
 
+from ..base.account import phase
 from ..base.nodes import copied, outputs_of
 from ..base.private import JointTrace, aot_module_simplified, tangents_as_they_come, traced_once, unprinted
 from ..plan.report import PlanReport
@@ -70,10 +71,12 @@ def compile_in_order(
 
     # Up to PyTorch 2.12 these functions outlive the first forward: they must not hold its arguments.
     def compile_forward(half: fx.GraphModule, _: Sequence[Any]) -> Callable[[list[Any]], Any]:
-        return write_out(half, plan, tenant)
+        with phase("code"):
+            return write_out(half, plan, tenant)
 
     def compile_backward(half: fx.GraphModule, _: Sequence[Any]) -> Callable[[list[Any]], Any]:
-        return watch_tangents(write_out(half, plan, tenant), half, tangents, instead.take)
+        with phase("code"):
+            return watch_tangents(write_out(half, plan, tenant), half, tangents, instead.take)
 
     def split(joint: fx.GraphModule, _: Any, *, num_fwd_outputs: int, **__: Any) -> Any:
         tangents.note_names(names_of_tangents(joint))

@@ -11,6 +11,7 @@ import torch
 
 import remat
 
+from ..base.account import phase
 from ..base.ends import when_gone
 from ..base.errors import errors_stand_alone
 from ..base.private import COMPILED_CALL, compiled_apart, eager_call
@@ -54,12 +55,13 @@ def _compiled_call(call: Callable[..., Any], session: Session) -> Callable[..., 
             return call(*args, **kwargs)  # nothing is saved: there is nothing to plan, and much to trace
         nonlocal planned
         before = session.graph_calls
-        try:
-            results = planned(*args, **kwargs)
-        except SymbolsDifferError as error:
-            log.info("each shape is traced for itself: %s", error)
-            planned = compiled_apart(run, session)
-            results = planned(*args, **kwargs)
+        with phase("dynamo"):
+            try:
+                results = planned(*args, **kwargs)
+            except SymbolsDifferError as error:
+                log.info("each shape is traced for itself: %s", error)
+                planned = compiled_apart(run, session)
+                results = planned(*args, **kwargs)
         if session.graph_calls == before and session.graph_calls > 0:
             session.say_no_plan()
         return results

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import logging
-import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +13,7 @@ from torch import fx
 
 import remat
 
+from ..base.account import phase
 from ..base.devices import runtime_of
 from ..base.errors import UnsupportedModelError
 from ..base.nodes import copied
@@ -49,7 +49,6 @@ class Call:
 
     number: which graph of the model it is. use: what is taken for granted of its outputs.
     existing: gradients that the step will add to.
-    start: when it began, by `time.perf_counter`.
     """
 
     number: int
@@ -57,7 +56,6 @@ class Call:
     args: Sequence[Any]
     use: OutputUse
     existing: Existing
-    start: float = field(default_factory=time.perf_counter)
 
     @property
     def device(self) -> torch.device:
@@ -82,11 +80,10 @@ def device_of(args: Sequence[Any]) -> torch.device:
 
 @dataclass(frozen=True)
 class Captured:
-    """A step that was captured at a call, in so many seconds."""
+    """A step that was captured at a call."""
 
     step: StepGraph
     call: Call
-    seconds: float
 
 
 @dataclass(frozen=True)
@@ -181,48 +178,49 @@ class Pipeline:
         step = capture_step(joint, num_forward_outputs, (call.gm, call.args), circumstances, run_alone)
         if options.host is not None:
             step.allow_copies(copyable_values(step, call.device))
-        return Captured(step, call, time.perf_counter() - call.start)
+        return Captured(step, call)
 
     def cost(self, captured: Captured, progress: ProgressLine) -> Costed:
-        measured = self.costs.fill(captured.step, progress.profiling)
-        return Costed(remat.Graph.from_dict(captured.step.to_dict()), measured)
+        with phase("profile"):
+            measured = self.costs.fill(captured.step, progress.profiling)
+            return Costed(remat.Graph.from_dict(captured.step.to_dict()), measured)
 
     def plan(self, captured: Captured) -> tuple[Planned, Halves]:
         """From costs on. Raises what `plan_step` raises."""
         step, call = captured.step, captured.call
-        start = time.perf_counter()
         with progress_line() as progress:
             costed = self.cost(captured, progress)
-            profiled = time.perf_counter()
-            # What libraries take for themselves when they are first used is there by now ("auto").
-            options = self._settled(call)
-            part, others = self._parts_together(captured, costed.graph)
-            allocator = runtime_of(call.device).caching_allocator()
-            may_place = self._placeable(captured, part.copies == 1 and not others)
-            problem = Problem(step, part, options, others, allocator, may_place)
-            report = plan_step(problem, self.cache, progress)
-            plan = report.plan
-            simulated = remat.simulate(report.graph, plan.steps, plan.copies)
-            overwrites = {position for position, _, _ in simulated.overwrites}
-            copies = self._copies(report, call.device)
-            places = Places.of(report.arena, may_place)
-            halves = rewrite(step, plan.steps, overwrites, self.for_compiler, copies, places)
+            with phase("plan"):
+                # What libraries take for themselves when they are first used is there by now ("auto").
+                options = self._settled(call)
+                part, others = self._parts_together(captured, costed.graph)
+                allocator = runtime_of(call.device).caching_allocator()
+                may_place = self._placeable(captured, part.copies == 1 and not others)
+                problem = Problem(step, part, options, others, allocator, may_place)
+                report = plan_step(problem, self.cache, progress)
             report = replace(
                 report,
                 rise=report.rise + self.surroundings.rise(call.args, bool(call.existing.stepped)),
                 distinct_ops=costed.measured,
                 existing_gradients=call.existing.bytes,
-                seconds={
-                    "capture": captured.seconds,
-                    "profile": profiled - start,
-                    "plan": time.perf_counter() - profiled,
-                },
             )
+            with phase("code"):
+                halves = self._halves(step, report, may_place, call.device)
             progress.came_to(report.came_to())
+        plan = report.plan
         held = part.held_bytes(plan.steps, plan.copies) - step.tangent_bytes
         tenant = self._tenant(report)
         planned = Planned(report, held, step.tangent_bytes, step.output_bytes(), step.is_random, tenant)
         return planned, halves
+
+    def _halves(
+        self, step: StepGraph, report: PlanReport, may_place: Placeable | None, device: torch.device
+    ) -> Halves:
+        plan = report.plan
+        simulated = remat.simulate(report.graph, plan.steps, plan.copies)
+        overwrites = {position for position, _, _ in simulated.overwrites}
+        copies, places = self._copies(report, device), Places.of(report.arena, may_place)
+        return rewrite(step, plan.steps, overwrites, self.for_compiler, copies, places)
 
     def _placeable(self, captured: Captured, is_alone: bool) -> Placeable | None:
         """What may lie in the pool of a step, if it is to have one."""

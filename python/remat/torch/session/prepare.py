@@ -12,6 +12,7 @@ from torch.utils._pytree import tree_leaves, tree_map
 
 import remat
 
+from ..base.account import phase
 from ..base.allocator import trace_allocations
 from ..base.devices import runtime_of
 from ..base.errors import UnsupportedModelError
@@ -131,7 +132,7 @@ class Preparation:
 
     def prove(self) -> None:
         """Compare a step with the same in eager mode. Raises VerificationError."""
-        with self._untouched():
+        with phase("verify"), self._untouched():
             self._forward()
 
     def _untouched(self) -> AbstractContextManager[Snapshot]:
@@ -151,7 +152,7 @@ class Preparation:
         device = self._device()
         if device.type != "meta":
             runtime_of(device).taken_by_libraries()  # after the model's first products nobody can tell
-        with self._untouched():
+        with phase("loss"), self._untouched():
             with self.session.probing():
                 outputs = call_with(self.fitted, self.sample_inputs)
             self.session.note_loss(*_measured_loss(self.loss, outputs, self.sample_inputs))

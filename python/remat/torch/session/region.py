@@ -15,6 +15,7 @@ from weakref import WeakSet
 import torch
 from torch import fx
 
+from ..base.account import account, phase, since
 from ..base.errors import UnsupportedModelError
 from ..base.nodes import SMALL, outputs_of
 from ..base.private import (
@@ -54,6 +55,9 @@ from .surroundings import Existing
 from .varying import Form, Plain, SymbolsDifferError, Varying, described_inputs
 
 log = logging.getLogger("remat.torch")
+
+# Of making a plan, in sequence.
+PHASES = ("capture", "profile", "plan", "code")
 
 # Planning anew is worth it for this share of the peak.
 _WORTH_PLANNING = 0.001
@@ -180,10 +184,15 @@ class Region:
         return self._train(variant, args) if key.training else self._run(variant.run, args)
 
     def _made(self, args: Sequence[Any], key: Key) -> Variant:
-        variant = self._compile(args, key)
+        with account() as spent, phase("capture"):
+            before = spent.seconds()
+            variant = self._compile(args, key)
+            if variant.planned is not None:
+                self._announce(variant.planned.report, since(before, spent.seconds()))
         # A known model is compared as a whole.
         if self.shared.options.verify and self.shared.surroundings.model is None:
-            self._prove(variant, args)
+            with phase("verify"):
+                self._prove(variant, args)
         return variant
 
     def probe(self, args: Sequence[Any]) -> Any:
@@ -407,7 +416,6 @@ class Region:
                 adding = self._adding(call.args) if self.shared.pipeline.captures_both else None
                 planned, halves = self.shared.pipeline(joint, num_forward_outputs, call, adding)
             variant.accept(planned)
-            self._announce(planned.report)
             return halves.forward, halves.backward
 
         def plan() -> PlanReport | None:
@@ -445,7 +453,8 @@ class Region:
                         form = Form(key.left_out, use.cut, traced_for.strides)
                         self._plain[form] = Plain(described_inputs(variant.gm), trace)
                 else:
-                    run = compile_with_inductor(gm, args, partition)
+                    with phase("code"):
+                        run = compile_with_inductor(gm, args, partition)
                 variant.compiled(run)
         except CapturedOnlyError:
             return variant.compiled(lambda *args: without_keeping(self.gm, args))
@@ -471,7 +480,8 @@ class Region:
         if len(gradients) == num_args:
             self._graded = frozenset(i for i, gradient in enumerate(gradients) if gradient is not None)
 
-    def _announce(self, report: PlanReport) -> None:
+    def _announce(self, report: PlanReport, seconds: dict[str, float]) -> None:
+        report.took({name: seconds.get(name, 0.0) for name in PHASES})
         self.shared.note_plan(report)
         log.info("%s", report.summary())
 

@@ -13,6 +13,7 @@ from torch import fx
 
 import remat
 
+from ..base.account import phase
 from ..base.allocator import bytes_left
 from ..base.errors import errors_stand_alone
 from ..base.private import _dynamo, graph_task, packs_saved_tensors
@@ -67,15 +68,17 @@ class Session:
     def __call__(self, gm: fx.GraphModule, example_inputs: Sequence[Any]) -> Callable[..., Any]:
         number = len(self.regions)
         frame, times = compiled_frame(default=-1 - number)
-        region = Region(self.shared, gm, number, frame)
-        region.inherit([other for other in reversed(self.regions) if other.frame == frame])
+        with phase("capture"):
+            region = Region(self.shared, gm, number, frame)
+            region.inherit([other for other in reversed(self.regions) if other.frame == frame])
         if not self._knows_model:
             warn_at_recompile_limit(times)
         self.regions.append(region)
 
         @errors_stand_alone
         def run(*args: Any) -> Any:
-            return self._call(region, args)
+            with phase("calls"):
+                return self._call(region, args)
 
         disable: Any = _dynamo.disable
         return disable(run, reason="remat runs its own graphs")
