@@ -20,6 +20,7 @@ void add_convert(CLI::App& app, Action& action);
 void add_layout(CLI::App& app, Action& action);
 void add_sweep(CLI::App& app, Action& action);
 void add_largest(CLI::App& app, Action& action);
+void add_pipeline(CLI::App& app, Action& action);
 void add_generate(CLI::App& app, Action& action);
 void add_planners(CLI::App& app, Action& action);
 void add_report(CLI::App& app, Action& action);

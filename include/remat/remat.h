@@ -17,6 +17,7 @@
 #include "remat/layout_io.h"
 #include "remat/left_behind.h"
 #include "remat/limits.h"
+#include "remat/pipeline.h"
 #include "remat/plan.h"
 #include "remat/planner.h"
 #include "remat/quantity.h"

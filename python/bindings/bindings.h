@@ -124,5 +124,6 @@ void bind_devices(nb::module_& m);
 void bind_allocator(nb::module_& m);
 void bind_hiremate(nb::module_& m);
 void bind_selection(nb::module_& m);
+void bind_pipeline(nb::module_& m);
 
 }  // namespace remat::python

@@ -1,0 +1,158 @@
+// remat._core.plan_pipeline: cuts of a training step into stages, and what each recomputes.
+#include "remat/pipeline.h"
+
+#include "bindings.h"
+#include "effort.h"
+#include "planner_thread.h"
+
+namespace remat::python {
+namespace {
+
+/// `remat.PipelineStage`.
+struct BoundStage {
+  PipelineStage stage;
+  std::vector<std::string> names;
+  std::vector<BlockPolicy> policies;
+};
+
+/// `remat.PipelineResult`.
+struct BoundPipeline {
+  PipelineResult result;
+  std::vector<BoundStage> stages;
+};
+
+BoundPipeline plan(const std::vector<std::pair<Graph*, int>>& graphs, int stages, int microbatches,
+                   std::int64_t budget, const std::string& schedule, int chunks, const std::string& door,
+                   bool whole_layers, const std::vector<std::string>& data, int state, const Effort& effort) {
+  std::vector<PipelinePart> parts;
+  for (const auto& [graph, count] : graphs) parts.push_back({graph, count});
+  const PipelineOptions options{
+      stages,       microbatches, Bytes(budget), parse_schedule(schedule), chunks, parse_pipeline_door(door),
+      whole_layers, state,        data};
+  BoundPipeline bound;
+  PlannerThread thread;
+  effort.apply(thread.limits());
+  thread.run([&] { bound.result = plan_pipeline(parts, options, thread.limits()); }, nb::none());
+  if (!bound.result.plan) return bound;
+  for (const PipelineStage& stage : bound.result.plan->stages) {
+    BoundStage made{stage, {}, policies_of(bound.result, parts, stage)};
+    for (const BlockPolicy& policy : made.policies) made.names.push_back(policy.name);
+    bound.stages.push_back(std::move(made));
+  }
+  return bound;
+}
+
+/// (name, runs again, [(kind of op, calls whose results are saved)]) for each block.
+nb::list policies(const BoundStage& bound) {
+  nb::list rows;
+  for (const BlockPolicy& policy : bound.policies) {
+    nb::dict saved;
+    for (const auto& [kind, calls] : policy.saved)
+      saved[nb::str(kind.c_str(), kind.size())] = nb::cast(calls);
+    rows.append(nb::make_tuple(policy.name, policy.runs_again, saved));
+  }
+  return rows;
+}
+
+template <class Get>
+auto of_plan(Get get) {
+  return [get](const BoundPipeline& b) -> std::optional<decltype(get(*b.result.plan))> {
+    if (!b.result.plan) return std::nullopt;
+    return get(*b.result.plan);
+  };
+}
+
+nb::dict beside(const BoundPipeline& bound) {
+  const PipelineResult& r = bound.result;
+  nb::dict rows;
+  for (const auto& [name, plan] :
+       {std::pair("uniform_own", &r.uniform_own), std::pair("uniform_same", &r.uniform_same),
+        std::pair("uniform_full", &r.uniform_full)}) {
+    rows[name] = *plan ? nb::object(nb::int_((*plan)->duration.count())) : nb::none();
+  }
+  return rows;
+}
+
+void bind_stage(nb::module_& m) {
+  nb::class_<BoundStage>(m, "PipelineStage", "What one device of a pipeline holds, or one of its chunks.")
+      .def_prop_ro("device", [](const BoundStage& b) { return b.stage.device; })
+      .def_prop_ro("chunk", [](const BoundStage& b) { return b.stage.chunk; })
+      .def_prop_ro(
+          "blocks", [](const BoundStage& b) { return std::pair(b.stage.first, b.stage.last); },
+          "The first block, and the one after the last.")
+      .def_prop_ro(
+          "names", [](const BoundStage& b) { return b.names; }, "Of the blocks: their modules.")
+      .def_prop_ro(
+          "in_flight", [](const BoundStage& b) { return b.stage.in_flight; }, "Micro-batches, at most.")
+      .def_prop_ro(
+          "held", [](const BoundStage& b) { return b.stage.held.count(); },
+          "Bytes of parameters, gradients and optimizer state.")
+      .def_prop_ro(
+          "saved", [](const BoundStage& b) { return b.stage.saved.count(); },
+          "Bytes that one micro-batch keeps from its forward half to its backward half.")
+      .def_prop_ro(
+          "peak", [](const BoundStage& b) { return b.stage.peak.count(); },
+          "Bytes of the device, by the reference simulator.")
+      .def_prop_ro(
+          "forward", [](const BoundStage& b) { return b.stage.forward.count(); }, "Time of one micro-batch.")
+      .def_prop_ro(
+          "backward", [](const BoundStage& b) { return b.stage.backward.count(); },
+          "Without what runs again.")
+      .def_prop_ro(
+          "recomputed", [](const BoundStage& b) { return b.stage.recomputed.count(); },
+          "Time of what runs again.")
+      .def_prop_ro(
+          "policies", policies, nb::sig("def policies(self) -> list[tuple[str, bool, dict[str, list[int]]]]"),
+          "For each block its module, whether anything runs again, and by kind of op the calls whose "
+          "results are saved.");
+}
+
+}  // namespace
+
+void bind_pipeline(nb::module_& m) {
+  bind_stage(m);
+  nb::class_<BoundPipeline>(m, "PipelineResult", "Cuts of a training step into stages.")
+      .def_prop_ro(
+          "status", [](const BoundPipeline& b) { return std::string(to_string(b.result.status)); },
+          "\"optimal\": no cuts and choices make the slowest stage faster; as in PlanResult.")
+      .def_prop_ro(
+          "stages", [](const BoundPipeline& b) { return b.stages; },
+          "By virtual stage; empty where there is no plan.")
+      .def_prop_ro("slowest", of_plan([](const PipelinePlan& p) { return p.slowest.count(); }),
+                   "Time of the slowest device for one micro-batch.")
+      .def_prop_ro("duration", of_plan([](const PipelinePlan& p) { return p.duration.count(); }),
+                   "Of the step, without the optimizer.")
+      .def_prop_ro("bubble", of_plan([](const PipelinePlan& p) { return p.bubble; }),
+                   "Share of the devices' time in which they wait.")
+      .def_prop_ro(
+          "beside", beside, nb::sig("def beside(self) -> dict[str, int | None]"),
+          "Durations of uniform cuts: \"uniform_own\" choices of each stage, \"uniform_same\" for all, "
+          "\"uniform_full\" recomputation; None where that does not fit.")
+      .def_prop_ro(
+          "least_budget", [](const BoundPipeline& b) { return count_of(b.result.least_budget); },
+          "The least that has a plan, where this budget has none.")
+      .def_prop_ro(
+          "reason", [](const BoundPipeline& b) { return b.result.reason; }, "Why there is no plan.")
+      .def_prop_ro("seconds", [](const BoundPipeline& b) { return b.result.seconds; })
+      .def("__repr__", [](const BoundPipeline& b) {
+        return nb::str("<remat.PipelineResult: {} stages, {}>")
+            .format(b.stages.size(), std::string(to_string(b.result.status)));
+      });
+  m.def("plan_pipeline", plan, nb::arg("graphs"), nb::arg("stages"), nb::arg("microbatches"),
+        nb::arg("budget"), nb::arg("schedule"), nb::arg("chunks"), nb::arg("door"), nb::arg("whole_layers"),
+        nb::arg("data"), nb::arg("state"), nb::arg("effort"), "See remat.pipeline.");
+  m.def(
+      "pipeline_turns",
+      [](const std::string& schedule, int devices, int chunks, int microbatches) {
+        std::vector<std::vector<std::tuple<int, int, bool>>> rows;
+        for (const auto& row : schedule_turns(parse_schedule(schedule), devices, chunks, microbatches)) {
+          rows.emplace_back();
+          for (const Turn& turn : row) rows.back().emplace_back(turn.microbatch, turn.chunk, turn.backward);
+        }
+        return rows;
+      },
+      nb::arg("schedule"), nb::arg("devices"), nb::arg("chunks"), nb::arg("microbatches"),
+      "Of each device, (micro-batch, chunk, backward) in sequence.");
+}
+
+}  // namespace remat::python

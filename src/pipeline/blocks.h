@@ -1,0 +1,37 @@
+// A training step as a chain of blocks: where one value passes forward and one gradient back.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "remat/graph.h"
+
+namespace remat::pipeline {
+
+/// Ops between two cuts. Of `received` (the value that passes its first cut) and `sent` (its last), and of
+/// their gradients, those at the ends of a graph are none.
+struct Block {
+  const Graph* graph = nullptr;
+  int source = 0;  ///< which graph, or which copy of one
+  std::string name;
+  std::vector<OpId> forward, backward;
+  ValueId received, sent;                    ///< forward
+  ValueId gradient_received, gradient_sent;  ///< backward
+  std::vector<ValueId> data;                 ///< graph inputs that come with each micro-batch, ascending
+  std::vector<ValueId> held;  ///< other graph inputs: parameters and optimizer state, ascending
+  Bytes gradients;            ///< of parameters
+};
+
+struct CutOptions {
+  bool whole_layers = true;
+  std::vector<std::string> data = {};  ///< names of graph inputs
+};
+
+/// A cut lies before forward op t and backward op r where no forward value but one made before t is read by
+/// forward ops from t on, no other is read by the backward ops before r, none made from t on by those from r
+/// on, and one gradient passes r. Gradients of parameters do not count, nor do partial ones that an op adds
+/// up (tied weights). Whole layers: only where the module up to its first number changes, if any has one.
+/// Throws InputError for a graph without a backward half.
+std::vector<Block> cut_into_blocks(const Graph& graph, const CutOptions& options);
+
+}  // namespace remat::pipeline
