@@ -68,8 +68,8 @@ int run_command(int argc, const char* const* argv) {
       "so far\nare printed.");
   Action action;
   for (const auto add :
-       {add_plan, add_info, add_check, add_compare, add_sweep, add_largest, add_pipeline, add_report, add_layout,
-        add_convert, add_generate, add_planners, add_partition, add_bench, add_replay})
+       {add_plan, add_info, add_check, add_compare, add_sweep, add_largest, add_pipeline, add_report,
+        add_layout, add_convert, add_generate, add_planners, add_partition, add_bench, add_replay})
     add(app, action);
   try {
     app.parse(argc, argv);

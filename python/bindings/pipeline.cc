@@ -3,6 +3,7 @@
 
 #include "bindings.h"
 #include "effort.h"
+#include "errors.h"
 #include "planner_thread.h"
 
 namespace remat::python {
@@ -32,7 +33,9 @@ BoundPipeline plan(const std::vector<std::pair<Graph*, int>>& graphs, int stages
   BoundPipeline bound;
   PlannerThread thread;
   effort.apply(thread.limits());
-  thread.run([&] { bound.result = plan_pipeline(parts, options, thread.limits()); }, nb::none());
+  with_fault<GraphFault>([&] {
+    thread.run([&] { bound.result = plan_pipeline(parts, options, thread.limits()); }, nb::none());
+  });
   if (!bound.result.plan) return bound;
   for (const PipelineStage& stage : bound.result.plan->stages) {
     BoundStage made{stage, {}, policies_of(bound.result, parts, stage)};

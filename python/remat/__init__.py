@@ -6,6 +6,7 @@ the only part that imports torch.
 - to plan: `plan`, `sweep`, `planners`; they return `PlanResult`, `SweepResult`, `PlannerInfo`
 - graphs: `Graph`, `Op`, `load_graph`; devices for rooflines: `devices`, `parse_device`, `Device`
 - plans: `Plan`, `load_plan`, `check`, `simulate`; memory beside the device's that they copy to: `Host`
+- pipelines: `pipeline`, which returns a `PipelineResult` of `PipelineStage`; `checkpoint_file`
 - one arena for all buffers of a plan: `layout`, `check_layout`, `load_layout`, `Layout`, `LayoutBuffer`,
   `LayoutResult`; for buffers of anybody's own: `layout_buffers`
 - what plans and requests take of a CUDA device: `simulate_allocator`, which returns `AllocatorPeaks`, and
@@ -31,6 +32,8 @@ from remat._core import (
     LayoutBuffer as LayoutBuffer,
     LayoutResult as LayoutResult,
     Op as Op,
+    PipelineResult as PipelineResult,
+    PipelineStage as PipelineStage,
     Plan as Plan,
     PlannerInfo as PlannerInfo,
     PlanResult as PlanResult,
@@ -60,6 +63,7 @@ from remat.errors import (
     RematError as RematError,
     UsageError as UsageError,
 )
+from remat.pipelines import checkpoint_file as checkpoint_file, pipeline as pipeline
 from remat.planning import (
     layout as layout,
     layout_buffers as layout_buffers,

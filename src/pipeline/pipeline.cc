@@ -1,7 +1,6 @@
 #include "remat/pipeline.h"
 
 #include <algorithm>
-#include <functional>
 #include <limits>
 #include <map>
 #include <set>
@@ -246,25 +245,34 @@ class Planner {
     return found;
   }
 
-  std::int64_t device_time(const std::vector<Range>& cuts, int d) {
-    const auto [ranges, stages] = of_device(cuts, d);
-    Duration base;
-    for (const Range& range : ranges) base += base_time(range);
-    const auto found = device_choices(ranges, stages, options_.budget, own());
-    return found ? (base + found->extra).count() : kNever;
+  /// Of a whole step by the best choices of each device, and on how many devices nothing fits.
+  std::pair<int, std::int64_t> step_time(const std::vector<Range>& cuts) {
+    std::vector<Duration> forward(cuts.size()), backward(cuts.size());
+    int without = 0;
+    for (int d = 0; d < devices(); ++d) {
+      const auto [ranges, stages] = of_device(cuts, d);
+      const auto found = device_choices(ranges, stages, options_.budget, own());
+      if (!found) {
+        ++without;
+        continue;
+      }
+      std::size_t next = 0;
+      for (std::size_t i = 0; i < ranges.size(); ++i) {
+        for (int b = ranges[i].first; b < ranges[i].last; ++b) {
+          forward[at(stages[i])] += curve(b).forward;
+          backward[at(stages[i])] += curve(b).backward + curve(b).choices[at(found->choices[next++])].extra;
+        }
+      }
+    }
+    if (without > 0) return {without, kNever};
+    return {0, time_schedule(turns_, forward, backward).duration.count()};
   }
 
-  /// Interleaved: from uniform cuts, one cut at a time moves by a block as long as that makes the slowest
-  /// devices faster, or fewer of them do not fit.
+  /// Interleaved: from uniform cuts, one cut at a time moves by a block as long as the step gets faster, or
+  /// fewer devices are without a plan.
   std::optional<std::vector<Range>> searched_cuts() {
     std::vector<Range> cuts = uniform_cuts();
-    const auto times = [&](const std::vector<Range>& of) {
-      std::vector<std::int64_t> all;
-      for (int d = 0; d < devices(); ++d) all.push_back(device_time(of, d));
-      std::ranges::sort(all, std::greater());
-      return all;
-    };
-    auto best = times(cuts);
+    auto best = step_time(cuts);
     for (bool moved = true; moved && !limits_.reached();) {
       moved = false;
       for (std::size_t s = 0; s + 1 < cuts.size(); ++s) {
@@ -273,15 +281,15 @@ class Planner {
           next[s].last += by;
           next[s + 1].first += by;
           if (next[s].first >= next[s].last || next[s + 1].first >= next[s + 1].last) continue;
-          auto found = times(next);
+          const auto found = step_time(next);
           if (found >= best) continue;
-          best = std::move(found);
+          best = found;
           cuts = std::move(next);
           moved = true;
         }
       }
     }
-    if (best.front() == kNever) return std::nullopt;
+    if (best.first > 0) return std::nullopt;
     return cuts;
   }
 
