@@ -45,6 +45,7 @@ struct LayoutOptions {
   bool dominance = true;  ///< no gap is left that a buffer still to be placed would fill
   bool symmetry = true;   ///< stacked buffers with equal lives only in one sequence
   bool crossing = true;   ///< where one set of buffers follows another, sums of sizes must meet
+  bool ejection = true;   ///< ejection chains lower what is found; off: the search alone
 };
 
 /// A lower bound on the arena, with the name of the argument that proves it.

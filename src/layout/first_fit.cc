@@ -137,23 +137,6 @@ std::vector<std::int32_t> long_lives(const Packing& packing) {
   return lives;
 }
 
-/// The sequence with items that end above `height` half way nearer to its front.
-Sequence with_earlier(const Packing& packing, const Packed& packed, const Sequence& sequence,
-                      std::int64_t height) {
-  std::vector<std::pair<std::size_t, std::int32_t>> keyed;  // twice the place, item
-  keyed.reserve(sequence.size());
-  for (std::size_t k = 0; k < sequence.size(); ++k) {
-    const std::int32_t i = sequence[k];
-    const bool is_too_high = packed.offsets[at(i)] + packing.items[at(i)].size > height;
-    keyed.emplace_back(is_too_high ? k : 2 * k + 1, i);
-  }
-  std::stable_sort(keyed.begin(), keyed.end(),
-                   [](const auto& a, const auto& b) { return a.first < b.first; });
-  Sequence earlier;
-  for (const auto& [place, i] : keyed) earlier.push_back(i);
-  return earlier;
-}
-
 }  // namespace
 
 Packed first_fit(const Packing& packing, std::span<const std::int32_t> sequence) {
@@ -215,30 +198,6 @@ Packed best_fit(const Packing& packing, std::int64_t goal, Limits& limits) {
   if (n > kMostQuadratic) return best;
   for (int kind = 0; kind < kKinds; ++kind) {
     if (done(first_fit(packing, sequence_of_kind(packing, kind)), n * n / 64)) return best;
-  }
-  return best;
-}
-
-Packed squeaky_fit(const Packing& packing, std::int64_t goal, int rounds, Limits& limits) {
-  const auto n = narrow<std::int64_t>(packing.items.size());
-  Packed best;
-  Sequence sequence;
-  const auto keep = [&](Packed packed) {
-    const bool is_better = best.offsets.empty() || packed.height < best.height;
-    if (is_better) best = std::move(packed);
-    return is_better;
-  };
-  for (int kind = 0; kind < kKinds; ++kind) {
-    Sequence next = sequence_of_kind(packing, kind);
-    if (keep(first_fit(packing, next))) sequence = std::move(next);
-    if (limits.spend(n * n / 64)) return best;
-  }
-  for (int round = 0; round < rounds && best.height > goal; ++round) {
-    Packed packed = first_fit(packing, sequence);
-    sequence =
-        with_earlier(packing, packed, sequence, std::max(goal, std::min(best.height, packed.height) - 1));
-    keep(std::move(packed));
-    if (limits.spend(n * n / 64)) break;
   }
   return best;
 }

@@ -33,10 +33,6 @@ Packed sweep_fit(const Packing& packing, const Sweep& sweep);
 /// are tried. At least one is tried.
 Packed best_fit(const Packing& packing, std::int64_t goal, Limits& limits);
 
-/// Squeaky wheel (Joslin and Clements 1999): first fit again and again, what stuck out comes earlier each
-/// time. Until `goal`, `rounds` or `limits` is reached. O(n^2) a round.
-Packed squeaky_fit(const Packing& packing, std::int64_t goal, int rounds, Limits& limits);
-
 /// No quadratic method for more items.
 inline constexpr std::int64_t kMostQuadratic = 20'000;
 

@@ -7,6 +7,7 @@
 #include <stdexcept>
 
 #include "base/numbers.h"
+#include "layout/ejection.h"
 #include "layout/first_fit.h"
 #include "layout/search.h"
 #include "layout/sections.h"
@@ -24,6 +25,7 @@ struct PartState {
   std::int64_t grain = 1;  ///< heights of packings that nothing can be moved down in are multiples of it
   bool is_searchable = true;
   int rounds = 0;
+  std::optional<EjectionSearch> ejection;
   std::optional<CapacitySearch> search;  ///< at the goal, for as long as that stands
 };
 
@@ -73,7 +75,8 @@ class Layouter {
   void start();
   void improve();
   void improve(PartState& part);
-  void squeak(PartState& part);
+  void eject(PartState& part, std::int64_t units);
+  void report() const;
   Answer attempt(PartState& part, CapacitySearch& search, std::int64_t nodes);
   void write(LayoutResult& result) const;
   PartState* next_part();
@@ -130,39 +133,48 @@ void Layouter::start() {
   }
 }
 
+void Layouter::report() const {
+  Progress progress{"layout", limits_->seconds(), Bytes(height() * problem_->alignment), std::nullopt};
+  progress.within_budget = !capacity_ || height() <= *capacity_;
+  limits_->report(progress);
+}
+
 Answer Layouter::attempt(PartState& state, CapacitySearch& search, std::int64_t nodes) {
   const std::int64_t before = search.nodes();
   const Answer answer = search.run(nodes, *limits_);
   nodes_ += search.nodes() - before;
   if (answer == Answer::kFits) {
     state.packed = {search.offsets(), layout::height(state.part.packing, search.offsets())};
-    Progress progress{"layout", limits_->seconds(), Bytes(height() * problem_->alignment), std::nullopt};
-    progress.within_budget = !capacity_ || height() <= *capacity_;
-    limits_->report(progress);
+    report();
   } else if (answer == Answer::kImpossible) {
     state.bound = std::max(state.bound, (search.capacity() / state.grain + 1) * state.grain);
   }
   return answer;
 }
 
-void Layouter::squeak(PartState& state) {
-  constexpr int kRounds = 300;
-  constexpr double kShare = 0.4;
+void Layouter::eject(PartState& state, std::int64_t units) {
+  // As many as fit into a few hundred MB, and are looked through in a second.
+  constexpr std::int64_t kMostPairs = 20'000'000;
   const Packing& packing = state.part.packing;
-  if (narrow<std::int64_t>(packing.items.size()) > kMostQuadratic) return;
-  Limits share(*limits_, kShare);
-  Packed packed = squeaky_fit(packing, goal(), kRounds, share);
-  if (packed.height < state.packed.height) state.packed = std::move(packed);
+  if (!state.ejection) {
+    if (narrow<std::int64_t>(packing.items.size()) > kMostQuadratic) return;
+    if (EjectionSearch::pairs(packing) > kMostPairs) return;
+    state.ejection.emplace(packing, options_->seed);
+  }
+  const std::int64_t before = state.packed.height;
+  state.ejection->lower(state.packed, goal(), units, *limits_);
+  if (state.packed.height < before) report();
 }
 
-/// One round: the goal itself, then heights between it and what is known, halving what lies between. Without
-/// a capacity any lower height is worth something, so early rounds are short: one run.
+/// One round: the search at the goal itself; ejection chains from what is known towards it; without a
+/// capacity the search at heights between them, halving what lies between. Early rounds are short: one run.
 void Layouter::improve(PartState& state) {
   const Packing& packing = state.part.packing;
   const auto items = narrow<std::int64_t>(packing.items.size());
-  const std::int64_t first_nodes = capacity_ ? std::max<std::int64_t>(20'000, 4 * items)
-                                             : std::max<std::int64_t>(1'000, items + items / 8);
-  const std::int64_t nodes = first_nodes << std::min(state.rounds++, 30);
+  constexpr std::int64_t kEjectionUnits = 100;  // an item; about as much as the search
+  constexpr std::int64_t kNear = 30;
+  const int doublings = std::min(state.rounds++, 30);
+  const std::int64_t nodes = std::max<std::int64_t>(1'000, items + items / 8) << doublings;
   std::int64_t low = goal();
   if (!state.search || state.search->capacity() != low) {
     state.search.emplace(packing, low, *options_);
@@ -171,8 +183,10 @@ void Layouter::improve(PartState& state) {
     state.search.reset();
     return;
   }
+  // Where a capacity is far off, chains do not get there.
+  const bool is_far = capacity_ && (state.packed.height - goal()) > goal() / kNear;
+  if (options_->ejection && (!is_far || doublings == 0)) eject(state, (kEjectionUnits * items) << doublings);
   if (capacity_) return;
-  if (state.rounds == 1 && options_->first_fit) squeak(state);
   LayoutOptions options = *options_;
   while (state.packed.height - low > std::max(state.grain, low / 1000) && !limits_->reached()) {
     options.seed += narrow<std::uint64_t>(state.rounds);

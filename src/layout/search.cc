@@ -11,8 +11,9 @@
 // 2000); most restarts follow one of the fullest packings so far where they can (solution-guided search, Beck
 // 2007).
 //
-// Squeaky wheel over first fit (`squeaky_fit`) is 15-27 % above the capacity on minimalloc's problems after
-// 20,000 rounds, where this needs 0 %, but helps plans whose live peak is out of reach.
+// Squeaky wheel over first fit (Joslin and Clements 1999) is 15-27 % above the capacity on minimalloc's
+// problems after 20,000 rounds, where this needs 0 %; on plans whose live peak is out of reach ejection
+// chains (`EjectionSearch`) are better.
 //
 // Tried and lost: one machine bounds over the lows of a section (8 % of the dead ends, for a sort at each
 // node); choosing always the lowest valley (10 times the nodes).

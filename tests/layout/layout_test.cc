@@ -93,7 +93,8 @@ class LayoutSwitches : public ::testing::TestWithParam<int> {
             .sections = is_on(1),
             .dominance = is_on(2),
             .symmetry = is_on(3),
-            .crossing = is_on(4)};
+            .crossing = is_on(4),
+            .ejection = is_on(5)};
   }
 };
 
@@ -197,7 +198,7 @@ TEST_P(LayoutSwitches, LeaveTheProofThatALivePeakIsOutOfReach) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(All, LayoutSwitches, ::testing::Range(0, 32));
+INSTANTIATE_TEST_SUITE_P(All, LayoutSwitches, ::testing::Range(0, 64));
 
 /// Buffers that are hard to lay out: a full strip cut into pieces, as minimalloc's problems are.
 LayoutProblem cut_strip(Random& random, int moments, std::int64_t height) {
@@ -216,6 +217,46 @@ LayoutProblem cut_strip(Random& random, int moments, std::int64_t height) {
     }
   }
   return problem;
+}
+
+/// Buffers that fill a piece of memory for some time without a gap: cut out of it at random.
+LayoutProblem cut_up(Random& random, std::int64_t bytes, std::int64_t steps, int cuts) {
+  LayoutProblem problem;
+  problem.buffers.push_back({0, steps, Bytes(bytes)});
+  for (int cut = 0; cut < cuts; ++cut) {
+    Buffer& whole = problem.buffers[BufferId(random.below(std::ssize(problem.buffers.raw())))];
+    Buffer rest = whole;
+    if (random.chance(0.5) && whole.size > Bytes(1)) {
+      whole.size = Bytes(random.between(1, whole.size.count() - 1));
+      rest.size -= whole.size;
+    } else if (whole.end - whole.first > 1) {
+      whole.end = rest.first = random.between(whole.first + 1, whole.end - 1);
+    } else {
+      continue;
+    }
+    problem.buffers.push_back(rest);
+  }
+  return problem;
+}
+
+TEST(Layout, IsLowerByEjectionChainsWhereNothingMayBeLost) {
+  Random random(23);
+  std::int64_t with = 0, without = 0;
+  for (int round = 0; round < 6; ++round) {
+    const LayoutProblem problem = cut_up(random, 10'000, 200, 700);
+    ASSERT_EQ(live_peak(problem), Bytes(10'000));
+    for (const bool is_on : {false, true}) {
+      LayoutOptions options;
+      options.ejection = is_on;
+      Limits limits;
+      limits.set_work(500'000);
+      const LayoutResult result = make_layout(problem, options, limits);
+      ASSERT_FALSE(validate_layout(problem, result.offsets.raw(), result.arena));
+      EXPECT_LT(limits.work(), 510'000);
+      (is_on ? with : without) += result.arena.count();
+    }
+  }
+  EXPECT_LT(with, without - 1'000) << "of 60,000";
 }
 
 TEST(Layout, IsTheSameForTheSameSeedAndWorkLimitAndDoesNotStopLate) {

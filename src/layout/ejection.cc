@@ -1,0 +1,189 @@
+// Tried and lost: other weights (none, sizes, sizes by penalties); the largest, the heaviest or the last item
+// first instead of any; accepting by temperature instead of penalties (simulated annealing, 1 to 2 points
+// worse on `random_layered_n500`); going on from a failure instead of the best layout.
+#include "layout/ejection.h"
+
+#include <algorithm>
+#include <numeric>
+
+#include "base/numbers.h"
+
+namespace remat::layout {
+namespace {
+
+constexpr std::int64_t kStays = std::int64_t{1} << 50;  ///< outweighs everything else
+constexpr std::int64_t kLargestArea = 100'000;
+constexpr std::int64_t kFirstEffort = 30;  ///< units an item
+constexpr std::int64_t kFirstPart = 2, kLastPart = 64;
+
+/// see(i, j) for each pair that lives at the same time.
+template <class See>
+void each_pair(const Packing& packing, See&& see) {
+  std::vector<std::int32_t> by_start(packing.items.size()), living;
+  std::iota(by_start.begin(), by_start.end(), 0);
+  std::stable_sort(by_start.begin(), by_start.end(), [&](std::int32_t a, std::int32_t b) {
+    return packing.items[at(a)].first < packing.items[at(b)].first;
+  });
+  for (std::int32_t i : by_start) {
+    const std::int32_t now = packing.items[at(i)].first;
+    std::erase_if(living, [&](std::int32_t j) { return packing.items[at(j)].end <= now; });
+    for (std::int32_t j : living) see(i, j);
+    living.push_back(i);
+  }
+}
+
+}  // namespace
+
+std::int64_t EjectionSearch::pairs(const Packing& packing) {
+  // What lives when an item begins was there before, or begins with it and comes earlier.
+  std::vector<std::int64_t> change(packing.load.size() + 1, 0), begin(packing.load.size(), 0);
+  for (const Item& item : packing.items) {
+    ++change[at(item.first)];
+    --change[at(item.end)];
+    ++begin[at(item.first)];
+  }
+  std::int64_t living = 0, sum = 0;
+  for (std::size_t s = 0; s < begin.size(); ++s) {
+    living += change[s];
+    sum += begin[s] * (living - begin[s]) + begin[s] * (begin[s] - 1) / 2;
+  }
+  return sum;
+}
+
+EjectionSearch::EjectionSearch(const Packing& packing, std::uint64_t seed)
+    : packing_(&packing), random_(seed) {
+  const std::size_t n = packing.items.size();
+  row_.assign(n + 1, 0);
+  each_pair(packing, [&](std::int32_t i, std::int32_t j) {
+    ++row_[at(i) + 1];
+    ++row_[at(j) + 1];
+  });
+  for (std::size_t i = 0; i < n; ++i) row_[i + 1] += row_[i];
+  std::vector<std::size_t> next(row_.begin(), row_.end() - 1);
+  beside_.resize(row_.back());
+  each_pair(packing, [&](std::int32_t i, std::int32_t j) {
+    beside_[next[at(i)]++] = j;
+    beside_[next[at(j)]++] = i;
+  });
+  const auto area = [](const Item& item) { return Wide{item.size} * (item.end - item.first); };
+  Wide most = 1;
+  for (const Item& item : packing.items) most = std::max(most, area(item));
+  for (const Item& item : packing.items) {
+    // Not area * kLargestArea, which may be above 2^127.
+    const int shift = most >> 100 > 0 ? 27 : 0;
+    area_.push_back(1 + capped((area(item) >> shift) * kLargestArea / (most >> shift)));
+  }
+  penalty_.assign(n, 1);
+  stays_.assign(n, 0);
+  effort_ = kFirstEffort * narrow<std::int64_t>(n);
+}
+
+std::int64_t EjectionSearch::weight(std::int32_t i) const {
+  return penalty_[at(i)] * area_[at(i)] + (stays_[at(i)] > step_ ? kStays : 0);
+}
+
+/// The offset at which what is in the way weighs least; the lowest one where nothing is.
+std::int64_t EjectionSearch::cheapest_place(std::int32_t i, std::int64_t capacity) {
+  const std::int64_t size = packing_->items[at(i)].size, highest = capacity - size;
+  events_.assign({{0, 0}, {highest, 0}});
+  std::int64_t sum = 0;
+  for (std::size_t k = row_[at(i)]; k < row_[at(i) + 1]; ++k) {
+    const std::int32_t j = beside_[k];
+    if (offset_[at(j)] < 0) continue;
+    if (offset_[at(j)] < size) {
+      sum += weight(j);
+    } else {
+      events_.push_back({offset_[at(j)] - size, weight(j)});
+    }
+    if (end(j) <= highest) events_.push_back({end(j), -weight(j)});
+  }
+  work_ += narrow<std::int64_t>(row_[at(i) + 1] - row_[at(i)]) / 4;
+  work_ += 3 * narrow<std::int64_t>(events_.size());
+  std::sort(events_.begin(), events_.end(),
+            [](const Event& a, const Event& b) { return a.at != b.at ? a.at < b.at : a.change < b.change; });
+  std::int64_t best = -1, least = 0, equal = 0;
+  for (auto event = events_.begin(); event != events_.end() && event->at <= highest;) {
+    const std::int64_t here = event->at;
+    for (; event != events_.end() && event->at == here && event->change <= 0; ++event) sum += event->change;
+    if (best < 0 || sum < least) {
+      best = here;
+      least = sum;
+      equal = 1;
+      if (sum == 0) break;
+    } else if (sum == least && random_.below(++equal) == 0) {
+      best = here;
+    }
+    // From just above here on.
+    for (; event != events_.end() && event->at == here; ++event) sum += event->change;
+  }
+  return best;
+}
+
+void EjectionSearch::put(std::int32_t i, std::int64_t offset) {
+  constexpr std::int64_t kLeastStay = 10;
+  offset_[at(i)] = offset;
+  bool was_free = true;
+  for (std::size_t k = row_[at(i)]; k < row_[at(i) + 1]; ++k) {
+    const std::int32_t j = beside_[k];
+    if (offset_[at(j)] < 0 || offset_[at(j)] >= end(i) || end(j) <= offset) continue;
+    offset_[at(j)] = -1;
+    out_.push_back(j);
+    was_free = false;
+  }
+  if (was_free) return;
+  ++penalty_[at(i)];
+  stays_[at(i)] = step_ + 1 + random_.below(kLeastStay + narrow<std::int64_t>(out_.size()));
+}
+
+void EjectionSearch::take_out_above(std::int64_t capacity) {
+  out_.clear();
+  for (std::size_t i = 0; i < offset_.size(); ++i) {
+    if (offset_[i] + packing_->items[i].size <= capacity) continue;
+    offset_[i] = -1;
+    out_.push_back(narrow<std::int32_t>(i));
+  }
+}
+
+/// Whether all that is out found a place below the capacity.
+bool EjectionSearch::settle(std::int64_t capacity, std::int64_t units, Limits& limits) {
+  for (std::int64_t spent = 0; !out_.empty();) {
+    ++step_;
+    std::swap(out_[at(random_.below(narrow<std::int64_t>(out_.size())))], out_.back());
+    const std::int32_t i = out_.back();
+    out_.pop_back();
+    const std::int64_t before = work_;
+    put(i, cheapest_place(i, capacity));
+    const std::int64_t step_units = (work_ - before) / 32 + 1;
+    spent += step_units;
+    if (limits.spend(step_units) || spent > units) break;
+  }
+  return out_.empty();
+}
+
+void EjectionSearch::lower(Packed& packed, std::int64_t goal, std::int64_t units, Limits& limits) {
+  const std::int64_t first_work = limits.work();
+  std::vector<std::int32_t> upward(packing_->items.size());
+  while (packed.height > goal && !limits.reached()) {
+    const std::int64_t left = units - (limits.work() - first_work);
+    if (left <= 0) return;
+    const std::int64_t capacity = packed.height - std::max<std::int64_t>(1, (packed.height - goal) / part_);
+    offset_ = packed.offsets;
+    take_out_above(capacity);
+    if (settle(capacity, std::min(left, effort_), limits)) {
+      // All that can fall, falls.
+      std::iota(upward.begin(), upward.end(), 0);
+      std::stable_sort(upward.begin(), upward.end(),
+                       [&](std::int32_t a, std::int32_t b) { return offset_[at(a)] < offset_[at(b)]; });
+      packed = first_fit(*packing_, upward);
+      limits.spend(narrow<std::int64_t>(upward.size() * upward.size() / 64));
+      part_ = std::max<std::int64_t>(1, part_ / 2);
+    } else if (part_ < kLastPart) {
+      part_ *= 2;
+    } else {
+      part_ = kFirstPart;
+      effort_ *= 2;
+    }
+  }
+}
+
+}  // namespace remat::layout
