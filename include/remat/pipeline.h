@@ -134,8 +134,8 @@ struct PipelineResult {
   std::vector<PipelineBlock> blocks;
   std::vector<BlockCurve> curves;
   std::optional<PipelinePlan> plan;
-  /// Beside it, where they fit: as many blocks of the commonest kind in each stage, with all that recompute
-  /// everything; with the one choice for all that is fastest; with choices of their own.
+  /// Beside it, where they fit: as many blocks of the commonest structure in each stage, with all that
+  /// recompute everything; with the one choice for all that is fastest; with choices of their own.
   std::optional<PipelinePlan> uniform_full, uniform_same, uniform_own;
   std::optional<Bytes> least_budget;  ///< that has a plan, where `budget` has none
   std::string reason;                 ///< one line that says why there is none

@@ -1,12 +1,14 @@
 #include "pipeline/choices.h"
 
 #include <algorithm>
+#include <functional>
 #include <set>
 #include <tuple>
 
 #include "base/numbers.h"
 #include "exact/retention_cut.h"
 #include "graph/need.h"
+#include "remat/largest.h"
 
 namespace remat::pipeline {
 namespace {
@@ -212,18 +214,23 @@ BlockCurve make_curve(const Block& block, PipelineDoor door, int state, Limits& 
   return curve;
 }
 
-std::vector<int> alike(const std::vector<Block>& blocks, int state) {
-  std::vector<int> number;
-  std::vector<Graph> kinds;
+Kinds kinds_of(const std::vector<Block>& blocks, int state) {
+  Kinds kinds;
+  std::vector<Graph> seen, structures;
+  const auto number = [](std::vector<Graph>& known, const Graph& graph, auto&& same) {
+    const auto found = std::ranges::find_if(known, [&](const Graph& other) { return same(graph, other); });
+    const int at = narrow<int>(found - known.begin());
+    if (found == known.end()) known.push_back(graph);
+    return at;
+  };
   for (const Block& block : blocks) {
     const BlockChoice all = keep_all(block);
     const Placed placed{&block, &all};
-    Graph graph = build_part(std::span(&placed, 1), turns_in_flight(1), state, false).graph;
-    const auto same = std::ranges::find(kinds, graph);
-    number.push_back(narrow<int>(same - kinds.begin()));
-    if (same == kinds.end()) kinds.push_back(std::move(graph));
+    const Graph graph = build_part(std::span(&placed, 1), turns_in_flight(1), state, false).graph;
+    kinds.kind.push_back(number(seen, graph, std::equal_to<Graph>()));
+    kinds.structure.push_back(number(structures, graph, same_structure));
   }
-  return number;
+  return kinds;
 }
 
 }  // namespace remat::pipeline

@@ -15,7 +15,10 @@ inline constexpr int kMostChoices = 64;
 /// and in time.
 BlockCurve make_curve(const Block& block, PipelineDoor door, int state, Limits& limits);
 
-/// Blocks with the same number are alike in everything but names.
-std::vector<int> alike(const std::vector<Block>& blocks, int state);
+/// Blocks with the same number of each are alike in everything but names, or but names and amounts.
+struct Kinds {
+  std::vector<int> kind, structure;
+};
+Kinds kinds_of(const std::vector<Block>& blocks, int state);
 
 }  // namespace remat::pipeline

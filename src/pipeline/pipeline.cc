@@ -1,6 +1,7 @@
 #include "remat/pipeline.h"
 
 #include <algorithm>
+#include <cstdlib>
 #include <limits>
 #include <map>
 #include <set>
@@ -38,12 +39,13 @@ class Planner {
       throw UsageError(std::to_string(stages) + " stages need as many blocks, found " +
                        std::to_string(blocks_.size()));
     }
-    std::vector<int> kinds = alike(blocks_, options.state_per_gradient);
+    const Kinds kinds = kinds_of(blocks_, options.state_per_gradient);
     for (int b : indices(blocks_)) {
-      const int kind = kinds[at(b)];
+      const int kind = kinds.kind[at(b)];
       if (kind == narrow<int>(result_.curves.size())) {
         result_.curves.push_back(
             make_curve(blocks_[at(b)], options.door, options.state_per_gradient, limits));
+        structure_.push_back(kinds.structure[at(b)]);
       }
       const Block& block = blocks_[at(b)];
       result_.blocks.push_back({block.name, graphs_[at(b)], kind, block.forward, block.backward});
@@ -66,12 +68,19 @@ class Planner {
   }
 
  private:
-  /// Which choices of the blocks of a device count.
+  /// Which choices of the blocks of a device count: all, or of those with one structure the one that saves
+  /// nearest to so much.
   struct Rule {
-    int kind = -1;    ///< only blocks alike that
-    int choice = -1;  ///< must have this one
+    int structure = -1;
+    std::int64_t saved = 0;
   };
   static Rule own() { return {}; }
+
+  int choice_by(const Rule& rule, int kind) const {
+    const auto& choices = result_.curves[at(kind)].choices;
+    const auto off = [&](const BlockChoice& choice) { return std::abs(choice.saved.count() - rule.saved); };
+    return narrow<int>(std::ranges::min_element(choices, {}, off) - choices.begin());
+  }
 
   void add_graph(const Graph& graph, int number) {
     std::vector<std::string> data;
@@ -101,6 +110,12 @@ class Planner {
     return held_by(placed, options_.state_per_gradient);
   }
 
+  Bytes held_once(const Range& range) {
+    const auto [known, is_new] = held_.try_emplace({range.first, range.last});
+    if (is_new) known->second = held(std::span(&range, 1));
+    return known->second;
+  }
+
   Duration base_time(const Range& range) const {
     Duration sum;
     for (int b = range.first; b < range.last; ++b) sum += curve(b).forward + curve(b).backward;
@@ -111,32 +126,29 @@ class Planner {
   std::optional<StageChoices> device_choices(std::span<const Range> ranges, std::span<const int> stages,
                                              Bytes budget, const Rule& rule) {
     std::vector<StageBlock> asked;
-    std::vector<BlockCurve> narrowed;
-    narrowed.reserve(result_.curves.size());
-    if (rule.kind >= 0) {
-      for (int k : indices(result_.curves)) {
-        narrowed.push_back(result_.curves[at(k)]);
-        if (k == rule.kind) narrowed.back().choices = {result_.curves[at(k)].choices[at(rule.choice)]};
-      }
-    }
-    Key key{{}, held(ranges).count(), budget.count(), rule.kind, rule.choice};
+    std::vector<int> asked_kinds;
+    const auto is_ruled = [&](int k) { return rule.structure >= 0 && structure_[at(k)] == rule.structure; };
+    std::map<int, BlockCurve> narrowed;
+    const Bytes taken = ranges.size() == 1 ? held_once(ranges.front()) : held(ranges);
+    Key key{{}, taken.count(), budget.count(), rule.structure, rule.saved};
     for (std::size_t i = 0; i < ranges.size(); ++i) {
       const int in_flight = in_flight_[at(stages[i])];
       for (int b = ranges[i].first; b < ranges[i].last; ++b) {
         const int kind = result_.blocks[at(b)].curve;
-        asked.push_back({rule.kind >= 0 ? &narrowed[at(kind)] : &result_.curves[at(kind)], in_flight});
+        const BlockCurve& all = result_.curves[at(kind)];
+        if (is_ruled(kind)) narrowed[kind].choices = {all.choices[at(choice_by(rule, kind))]};
+        asked.push_back({is_ruled(kind) ? &narrowed[kind] : &all, in_flight});
+        asked_kinds.push_back(kind);
         std::get<0>(key).push_back(kind);
       }
       std::get<0>(key).push_back(-in_flight);
     }
     const auto known = known_.find(key);
     if (known != known_.end()) return known->second;
-    auto found = choose(asked, budget - held(ranges), ranges.size() == 1, limits_);
+    auto found = choose(asked, budget - taken, ranges.size() == 1, limits_);
     if (found && !found->proved) proved_ = false;
-    if (found && rule.kind >= 0) {
-      for (std::size_t i = 0; i < asked.size(); ++i) {
-        if (asked[i].curve == &narrowed[at(rule.kind)]) found->choices[i] = rule.choice;
-      }
+    for (std::size_t i = 0; found && i < asked.size(); ++i) {
+      if (is_ruled(asked_kinds[i])) found->choices[i] = choice_by(rule, asked_kinds[i]);
     }
     return known_[key] = found;
   }
@@ -212,14 +224,14 @@ class Planner {
     return ranges;
   }
 
-  /// The commonest kind of block shared out evenly over the virtual stages; what comes before and after goes
-  /// to the first and the last.
+  /// The commonest structure of blocks shared out evenly over the virtual stages; what comes before and after
+  /// goes to the first and the last.
   std::vector<Range> uniform_cuts() const {
     const int stages = devices() * options_.chunks, blocks = narrow<int>(blocks_.size());
-    const int kind = commonest();
+    const int structure = commonest();
     int begin = 0, end = blocks;
-    while (result_.blocks[at(begin)].curve != kind) ++begin;
-    while (result_.blocks[at(end) - 1].curve != kind) --end;
+    while (structure_of(begin) != structure) ++begin;
+    while (structure_of(end - 1) != structure) --end;
     if (end - begin < stages) begin = 0, end = blocks;
     std::vector<Range> ranges;
     for (int s = 0; s < stages; ++s) {
@@ -229,9 +241,11 @@ class Planner {
     return ranges;
   }
 
+  int structure_of(int block) const { return structure_[at(result_.blocks[at(block)].curve)]; }
+
   int commonest() const {
-    std::vector<int> count(result_.curves.size());
-    for (const PipelineBlock& block : result_.blocks) ++count[at(block.curve)];
+    std::vector<int> count(blocks_.size());
+    for (int b : indices(blocks_)) ++count[at(structure_of(b))];
     return narrow<int>(std::ranges::max_element(count) - count.begin());
   }
 
@@ -370,12 +384,14 @@ class Planner {
 
   void beside() {
     const std::vector<Range> cuts = uniform_cuts();
-    const int kind = commonest();
-    const int choices = narrow<int>(result_.curves[at(kind)].choices.size());
-    result_.uniform_full = planned(cuts, {kind, choices - 1});
+    const int structure = commonest();
+    result_.uniform_full = planned(cuts, {structure, 0});
     result_.uniform_own = planned(cuts, own());
-    for (int choice = 0; choice < choices && !limits_.reached(); ++choice) {
-      auto plan = planned(cuts, {kind, choice});
+    int first = 0;
+    while (structure_of(first) != structure) ++first;
+    for (const BlockChoice& choice : curve(first).choices) {
+      if (limits_.reached()) break;
+      auto plan = planned(cuts, {structure, choice.saved.count()});
       const auto& best = result_.uniform_same;
       if (plan && (!best || plan->duration < best->duration)) result_.uniform_same = std::move(plan);
     }
@@ -433,16 +449,18 @@ class Planner {
     return Bytes(some);
   }
 
-  using Key = std::tuple<std::vector<int>, std::int64_t, std::int64_t, int, int>;
+  using Key = std::tuple<std::vector<int>, std::int64_t, std::int64_t, int, std::int64_t>;
 
   const PipelineOptions& options_;
   Limits& limits_;
   std::vector<std::vector<Turn>> turns_;
   std::vector<int> in_flight_;  ///< by virtual stage
   std::vector<Block> blocks_;
-  std::vector<int> graphs_;  ///< by block
+  std::vector<int> graphs_;     ///< by block
+  std::vector<int> structure_;  ///< by curve
   int sources_ = 0;
   std::map<Key, std::optional<StageChoices>> known_;
+  std::map<std::pair<int, int>, Bytes> held_;  ///< by range
   bool proved_ = true;
   PipelineResult result_;
 };

@@ -27,7 +27,7 @@ class Chooser {
   std::optional<StageChoices> run() {
     if (!relax()) return std::nullopt;
     // Above the relaxation by no more than one step of the hull, mostly.
-    for (std::int64_t slack = std::max<std::int64_t>(1, step_);; slack = std::max(slack * 4, slack + 1)) {
+    for (std::int64_t slack = std::max<std::int64_t>(1, step_ / 8);; slack = std::max(slack * 4, slack + 1)) {
       const bool all = slack >= most_time_;
       threshold_ = rate_.sum(all ? most_time_ : slack, 0) + least_;
       auto found = search(all);

@@ -68,8 +68,26 @@ TEST(PipelineBlocks, OfAModelAreItsLayersAndItsTwoEnds) {
       EXPECT_EQ(blocks[b].gradient_received, blocks[b + 1].gradient_sent);
       EXPECT_TRUE(blocks[b].sent && blocks[b].gradient_received);
     }
-    const auto kinds = pipeline::alike(blocks, 0);
-    EXPECT_EQ(kinds, (std::vector<int>{0, 1, 1, 1, 1, 2}));
+    EXPECT_EQ(pipeline::kinds_of(blocks, 0).kind, (std::vector<int>{0, 1, 1, 1, 1, 2}));
+  }
+}
+
+TEST(PipelineBlocks, OfOneStructureMayTakeTheirOwnTimes) {
+  Graph graph = gpt(4);
+  for (OpId op : graph.ops()) graph.duration[op] += Duration(op.index());
+  const auto kinds = pipeline::kinds_of(pipeline::cut_into_blocks(graph, {}), 0);
+  EXPECT_EQ(kinds.kind, (std::vector<int>{0, 1, 2, 3, 4, 5}));
+  EXPECT_EQ(kinds.structure, (std::vector<int>{0, 1, 1, 1, 1, 2}));
+  const PipelineResult found = planned(graph, options_of(2, 4, 1 << 30));
+  ASSERT_TRUE(found.plan && found.uniform_full);
+  EXPECT_EQ(found.uniform_full->stages[0].last, 3);
+  for (const PipelineStage& stage : found.uniform_full->stages) {
+    for (int b = std::max(1, stage.first); b < std::min(5, stage.last); ++b) {
+      const auto& curve =
+          found.curves[static_cast<std::size_t>(found.blocks[static_cast<std::size_t>(b)].curve)];
+      EXPECT_EQ(stage.choices[static_cast<std::size_t>(b - stage.first)] + 1,
+                static_cast<int>(curve.choices.size()));
+    }
   }
 }
 
