@@ -226,6 +226,7 @@ class Cutter {
     }
     const auto most = std::ranges::max_element(names, {}, [](const auto& entry) { return entry.second; });
     if (most != names.end()) block.name = most->first;
+    block.is_module = !has_layers() || (names.size() == 1 && !layer_of(block.name).empty());
     block.held.assign(held.begin(), held.end());
     block.data.assign(data.begin(), data.end());
   }

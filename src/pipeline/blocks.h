@@ -20,6 +20,7 @@ struct Block {
   std::vector<ValueId> data;                 ///< graph inputs that come with each micro-batch, ascending
   std::vector<ValueId> held;  ///< other graph inputs: parameters and optimizer state, ascending
   Bytes gradients;            ///< of parameters
+  bool is_module = true;      ///< all its forward ops are of one numbered module, if the graph has any
 };
 
 struct CutOptions {

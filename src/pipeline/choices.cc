@@ -130,14 +130,11 @@ class Knapsack {
   std::vector<int> frontier_{0};
 };
 
-/// Runs again from the first op to the last whose results the backward half lacks.
-BlockChoice checkpointed(const Block& block, const Alone& alone, const std::vector<int>& saved) {
+/// The last forward op that is not saved and whose results the backward half reads; -1 where there is none.
+template <class IsSaved>
+int last_lacked(const Block& block, IsSaved is_saved) {
   const Graph& graph = *block.graph;
-  BlockChoice choice = alone.base();
-  choice.as_a_whole = true;
-  choice.saved_ops = saved;
   const std::set<OpId> backward(block.backward.begin(), block.backward.end());
-  const auto is_saved = [&](int k) { return std::ranges::binary_search(saved, k); };
   const auto lacks = [&](int k) {
     return !is_saved(k) && std::ranges::any_of(graph.outputs[block.forward[at(k)]], [&](ValueId v) {
       return std::ranges::any_of(graph.readers[v], [&](OpId r) { return backward.contains(r); });
@@ -145,6 +142,16 @@ BlockChoice checkpointed(const Block& block, const Alone& alone, const std::vect
   };
   int last = narrow<int>(block.forward.size()) - 1;
   while (last >= 0 && !lacks(last)) --last;
+  return last;
+}
+
+/// Runs again from the first op to the last whose results the backward half lacks.
+BlockChoice checkpointed(const Block& block, const Alone& alone, const std::vector<int>& saved) {
+  BlockChoice choice = alone.base();
+  choice.as_a_whole = true;
+  choice.saved_ops = saved;
+  const auto is_saved = [&](int k) { return std::ranges::binary_search(saved, k); };
+  const int last = last_lacked(block, is_saved);
   std::vector<int> again;
   for (int k = 0; k <= last; ++k) {
     if (!is_saved(k)) again.push_back(k);
@@ -155,10 +162,13 @@ BlockChoice checkpointed(const Block& block, const Alone& alone, const std::vect
 
 void add_checkpointed(const Block& block, const Alone& alone, std::vector<BlockChoice>& choices) {
   choices.push_back(alone.measured(alone.base()));
+  if (!block.is_module) return;
   const Graph& graph = *block.graph;
   std::vector<int> always;
   Knapsack knapsack;
-  for (int k : indices(block.forward)) {
+  // What comes after the last op that the backward half reads from never runs again.
+  const int end = last_lacked(block, [](int) { return false; }) + 1;
+  for (int k = 0; k < end; ++k) {
     const OpId op = block.forward[at(k)];
     if (!graph.recomputable[op]) {
       always.push_back(k);

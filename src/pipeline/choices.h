@@ -11,7 +11,8 @@ inline constexpr int kMostChoices = 64;
 
 /// kSaved: the lower hull of time over bytes saved, a minimum cut each at the moment between the halves.
 /// kCheckpoint: sets of ops whose times and bytes add up, a knapsack whose frontier is whole unless it is cut
-/// to kMostChoices; and the block left alone. Of choices, none is beaten in bytes saved, in the highest step
+/// to kMostChoices; and the block left alone, which is all that a
+/// block that is no module can do. Of choices, none is beaten in bytes saved, in the highest step
 /// and in time.
 BlockCurve make_curve(const Block& block, PipelineDoor door, int state, Limits& limits);
 
