@@ -45,6 +45,23 @@ def test_runs_are_repeated_until_the_least_three_agree(durations, expected, runs
     assert run.count == runs
 
 
+def test_two_runs_of_a_very_long_op_are_enough_if_they_agree() -> None:
+    ms = 1000 * US
+    for before, runs, expected in (
+        ([200, 205], 0, 200),
+        ([205, 200], 0, 200),
+        ([300, 200], 1, 200),
+        ([99, 98], 1, 99),
+    ):
+        run = Runs(201 * ms)
+        assert Stopwatch().time(run, [ms * b for b in before]) == expected * ms
+        assert run.count == runs
+    # What other processes take part in runs as often everywhere.
+    run = Runs(200 * ms)
+    Stopwatch().time(run, [200 * ms, 200 * ms], repeats=False)
+    assert run.count == 3
+
+
 def test_short_ops_are_not_repeated_for_a_microsecond() -> None:
     run = Runs(1 * US, 3 * US, 2 * US)
     assert Stopwatch().time(run) == 2 * US

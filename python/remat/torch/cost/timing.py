@@ -2,7 +2,7 @@
 
 What else a machine does only ever adds time, so the least runs are the ones to believe. One alone could be
 lucky, so three have to be close to each other, and their median counts. On an idle machine that is the median
-of the first three.
+of the first three. Of very long ops, which take most of the time, two are enough; the lesser counts.
 """
 
 from __future__ import annotations
@@ -16,6 +16,8 @@ log = logging.getLogger("remat.torch")
 _AGREEING = 3
 # In nanoseconds: what else comes with the runs before those that are timed is little beside so long an op.
 _LONG_NS = 20_000_000
+# Of so long an op those two are enough, if they agree.
+_VERY_LONG_NS = 100_000_000
 _MOST_RUNS = 9
 # As a fraction of the least, or in nanoseconds: short ops move by more, and matter less.
 _CLOSE, _CLOSE_NS = 0.1, 3_000
@@ -28,7 +30,7 @@ _WORTH_SAYING = 0.1
 @dataclass(frozen=True)
 class Timing:
     """Of one op. duration: in ns. spread: from the least run to the one in the middle, as a fraction of the
-    least. agreed: three runs did.
+    least. agreed: as many runs as are needed did.
     """
 
     duration: int
@@ -51,15 +53,16 @@ class Stopwatch:
         repeats: not for what other processes take part in, who would have to run it as often.
         """
         times = list(before) if repeats and before and min(before) >= _LONG_NS else []
-        first = [run() for _ in range(_AGREEING - len(times))]
+        agreeing = len(times) if times and min(times) >= _VERY_LONG_NS else _AGREEING
+        first = [run() for _ in range(agreeing - len(times))]
         self._first_ns += sum(first)
         times += first
-        while repeats and not _agree(times) and len(times) < _MOST_RUNS and self._may_repeat():
+        while repeats and not _agree(times, agreeing) and len(times) < _MOST_RUNS and self._may_repeat():
             times.append(run())
             self._repeated_ns += times[-1]
-        least = sorted(times)[:_AGREEING]
+        least = sorted(times)[:agreeing]
         spread = (sorted(times)[len(times) // 2] - least[0]) / max(1, least[0])
-        timing = Timing(least[_AGREEING // 2], spread, _agree(times))
+        timing = Timing(least[(agreeing - 1) // 2], spread, _agree(times, agreeing))
         self.timings.append(timing)
         return timing.duration
 
@@ -84,6 +87,6 @@ class Stopwatch:
         )
 
 
-def _agree(times: Sequence[int]) -> bool:
-    least = sorted(times)[:_AGREEING]
+def _agree(times: Sequence[int], agreeing: int) -> bool:
+    least = sorted(times)[:agreeing]
     return least[-1] - least[0] <= max(_CLOSE_NS, _CLOSE * least[0])

@@ -107,6 +107,29 @@ class Gradient:
     strides: Strides | None
 
 
+def unfilled(gm: fx.GraphModule) -> Any:
+    """Tensors like the results of a graph of Dynamo, without their values; None where that is all that is
+    known of them, or sizes are no numbers.
+    """
+    returned: Any = output_node(gm).args[0]
+    values = [item.meta.get("example_value") if isinstance(item, fx.Node) else item for item in returned]
+    found: list[Any] = []
+    for value in values:
+        if not isinstance(value, torch.Tensor):
+            found.append(value)
+            continue
+        if value.layout is not torch.strided or not all(
+            type(n) is int for n in (*value.shape, *value.stride())
+        ):
+            return None
+        found.append(
+            torch.empty_strided(tuple(value.shape), value.stride(), dtype=value.dtype, device=value.device)
+        )
+    if any(isinstance(value, (torch.SymInt, torch.SymFloat, torch.SymBool)) for value in found):
+        return None
+    return type(returned)(found)
+
+
 def cut_off(gm: fx.GraphModule, outputs: frozenset[int]) -> fx.GraphModule:
     """The graph with these outputs detached, so that its backward has no gradient for them."""
     if not outputs:

@@ -42,6 +42,8 @@ def compiled(model: torch.nn.Module, session: Session) -> torch.nn.Module:
 def _compiled_call(call: Callable[..., Any], session: Session) -> Callable[..., Any]:
     # A frame of our own: Dynamo does not look into calls of PyTorch's own modules (nn.Sequential) otherwise.
     def run(*args: Any, **kwargs: Any) -> Any:
+        if not torch.compiler.is_compiling():
+            session.note_uncompiled()
         return call(*args, **kwargs)
 
     options = session.shared.options

@@ -73,8 +73,9 @@ class Preparation:
                 raise_nothing_planned(self.model, self.session.unplanned.where())
             if self.session.shared.options.executor == "inductor":
                 return  # what its halves hand over is its own affair; the first step is measured whole
-            self.session.count_unplanned(self._forward, self._device())
-            snapshot.restore()
+            if not self.session.is_whole([*self.model.parameters(), *tree_leaves(self.sample_inputs)]):
+                self.session.count_unplanned(self._forward, self._device())
+                snapshot.restore()
             self.session.agree()
             if self.session.shared.flight.stale:
                 self._plan_steps(snapshot)

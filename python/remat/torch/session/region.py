@@ -37,7 +37,7 @@ from ..run.backward import Tangents, Watch
 from ..run.compile import compile_in_order
 from ..run.generators import generator_states
 from ..run.inductor import FirstStep, compile_with_inductor
-from ..run.outputs import Gradient, Usage, cut_off
+from ..run.outputs import Gradient, Usage, cut_off, unfilled
 from ..run.pool import Tenant
 from ..run.replay import Instead, Replay
 from ..trace.fake import without_keeping
@@ -175,12 +175,16 @@ class Region:
         """Of the autograd graphs that its calls made, as far as they are alive."""
         return list(self._contexts)
 
-    def __call__(self, args: Sequence[Any], key: Key) -> Any:
+    def __call__(self, args: Sequence[Any], key: Key, runs: bool = True) -> Any:
+        """runs: otherwise a planned call only makes tensors like its results: nobody looks at the values."""
         variant = self.variants.get(key)
         if variant is None:
             with one_at_a_time():
                 # Another thread may have been here.
                 variant = self.variants.get(key) or self._made(args, key)
+        results = None if runs or variant.planned is None else unfilled(variant.gm)
+        if results is not None:
+            return results
         return self._train(variant, args) if key.training else self._run(variant.run, args)
 
     def _made(self, args: Sequence[Any], key: Key) -> Variant:

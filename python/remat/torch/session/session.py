@@ -15,6 +15,7 @@ import remat
 
 from ..base.account import phase
 from ..base.allocator import bytes_left
+from ..base.devices import runtime_of
 from ..base.errors import errors_stand_alone
 from ..base.private import _dynamo, graph_task, packs_saved_tensors
 from ..base.units import format_bytes
@@ -23,6 +24,7 @@ from ..plan.ranks import of_all_ranks
 from ..run.outputs import Gradient
 from ..trace.conversion import Spot, watch_conversions
 from .flight import InFlight
+from .pipeline import device_of
 from .region import Region
 from .shapes import ShapeTable, compiled_frame, warn_at_recompile_limit
 from .sharding import IN_HOOKS, Sharding
@@ -63,6 +65,7 @@ class Session:
         self._knows_model = model is not None
         self._shapes = ShapeTable(options.max_shapes)
         self._probing = False
+        self._is_compiled = model is not None
         self.unplanned = Unplanned(options.strict, counted=model is not None)
 
     def __call__(self, gm: fx.GraphModule, example_inputs: Sequence[Any]) -> Callable[..., Any]:
@@ -95,7 +98,22 @@ class Session:
                 if not region.knows(key):
                     self._look_before(args)
             self._shapes.use(region.frame, key.shapes, self._forget_shapes)
-        return region(args, key)
+        return region(args, key, runs=not (self.shared.is_preparing and self.is_whole(args)))
+
+    def note_uncompiled(self) -> None:
+        """The model's own call runs as it is written; parts of it may be compiled."""
+        self._is_compiled = False
+
+    def is_whole(self, args: Sequence[Any]) -> bool:
+        """Is the model one graph, with no code beside it? Then `fit` need not run it to see what else it does
+        (but for what other ranks take part in, and where the device itself counts memory).
+
+        args: of a call, whose device is the model's.
+        """
+        one = self._is_compiled and len(self.regions) == 1 and self.unplanned.is_empty
+        alone = self.sharding is None and self.shared.options.group is None
+        counted = runtime_of(device_of(args)).counts_memory
+        return one and alone and not counted and self.shared.options.executor == "boxed"
 
     def _start_call(self, region: Region) -> None:
         """Plan all anew, once nothing is in flight, if more is than was planned for."""

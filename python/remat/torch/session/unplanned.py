@@ -68,6 +68,11 @@ class Unplanned:
     def is_broken(self) -> bool:
         return bool(self._breaks)
 
+    @property
+    def is_empty(self) -> bool:
+        """Was nothing left alone, and nothing broken?"""
+        return not self._breaks and not self._left
+
     def say(self, about: str, text: str) -> None:
         """A warning, once for each matter; with strict=True an error, every time."""
         if self.strict:
