@@ -29,7 +29,8 @@ FOREIGN = {
     "convert_frame.catch_errors_wrapper", "_symbolic_trace.is_fx_symbolic_tracing",
     "graph_compile.aot_dispatch_autograd_graph", "meta.memory_format", "env.frozen",
     "graph_compile.collect_bw_donated_buffer_idxs", "module.run_functionalized_fw_and_collect_metadata",
-    "symbolic_convert.format_loop_skip_frame_message", "dynamo_utils._get_dynamo_config_for_logging",
+    "symbolic_convert.format_loop_skip_frame_message", "symbolic_convert.get_funcname",
+    "dynamo_utils._get_dynamo_config_for_logging",
 }  # fmt: skip
 
 FOLDER = Path(remat.torch.__file__).parent

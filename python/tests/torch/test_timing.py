@@ -47,13 +47,13 @@ def test_runs_are_repeated_until_the_least_three_agree(durations, expected, runs
 
 def test_two_runs_of_a_very_long_op_are_enough_if_they_agree() -> None:
     ms = 1000 * US
-    for before, runs, expected in (
-        ([200, 205], 0, 200),
-        ([205, 200], 0, 200),
-        ([300, 200], 1, 200),
-        ([99, 98], 1, 99),
+    for before, then, runs, expected in (
+        ([200, 205], 201, 0, 200),
+        ([205, 200], 201, 0, 200),
+        ([300, 200], 201, 1, 200),
+        ([99, 97], 98, 1, 98),
     ):
-        run = Runs(201 * ms)
+        run = Runs(then * ms)
         assert Stopwatch().time(run, [ms * b for b in before]) == expected * ms
         assert run.count == runs
     # What other processes take part in runs as often everywhere.

@@ -38,7 +38,7 @@ from torch._C._profiler import (
     _ExtraFields_Allocation as AllocationFields,
 )
 from torch._decomp import decomposition_table
-from torch._dynamo import convert_frame, symbolic_convert, utils as dynamo_utils
+from torch._dynamo import convert_frame, output_graph, symbolic_convert, utils as dynamo_utils
 from torch._dynamo.utils import get_compilation_metrics, graph_break_reasons
 from torch._functorch import aot_autograd, config as functorch_config, partitioners
 from torch._functorch._aot_autograd import descriptors, graph_compile
@@ -63,6 +63,8 @@ from torch.fx._lazy_graph_module import _LazyGraphModule
 from torch.nn.utils import clip_grad
 from torch.utils._ordered_set import OrderedSet
 from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_modes
+
+from .garbage import collected_later
 
 rng_prims: Any = torch._prims.rng_prims
 _partitioners: Any = partitioners
@@ -324,7 +326,8 @@ def traced_once(
             return lambda *_: apart(known.collected)
 
         def noted(*given: Any) -> Any:
-            metadata = collect(function, *args, **kwargs)(*given)
+            with collected_later():
+                metadata = collect(function, *args, **kwargs)(*given)
             collected[:] = [apart(metadata)]
             return metadata
 
@@ -337,7 +340,8 @@ def traced_once(
             vars(fw_metadata).update(vars(apart(known.at_the_end)))
             joint, *others = known.traced
             return (copied(joint), *others)
-        joint, *others = dispatch(*args, fw_metadata=fw_metadata, **kwargs)
+        with collected_later():
+            joint, *others = dispatch(*args, fw_metadata=fw_metadata, **kwargs)
         if collected:
             found[:] = [JointTrace(collected[0], apart(fw_metadata), (copied(joint), *others))]
         return (joint, *others)
@@ -349,6 +353,24 @@ def traced_once(
     finally:
         module.run_functionalized_fw_and_collect_metadata = collect
         graph_compile.aot_dispatch_autograd_graph = dispatch
+
+
+@contextmanager
+def without_names() -> Iterator[None]:
+    """While it lasts, Dynamo looks up no names of functions for messages that nobody logs: it reads every
+    source file for that, token by token. `get_funcname`, `trace_call_log`, `trace_source_log`.
+    """
+    logs: list[Any] = [getattr(output_graph, "trace_call_log", None)]
+    logs.append(getattr(symbolic_convert, "trace_source_log", None))
+    original: Any = getattr(symbolic_convert, "get_funcname", None)
+    if original is None or any(log is None or log.isEnabledFor(logging.DEBUG) for log in logs):
+        yield
+        return
+    symbolic_convert.get_funcname = lambda *_: None
+    try:
+        yield
+    finally:
+        symbolic_convert.get_funcname = original
 
 
 def expression_of(number: Any, as_made: bool = False) -> Any:
@@ -674,6 +696,7 @@ __all__ = [
     "traced_once",
     "unprinted",
     "will_execute",
+    "without_names",
     "write_count",
 ]
 

@@ -20,6 +20,7 @@ import torch
 
 from remat import RematError
 
+from ..base.garbage import collected_later
 from ..base.private import (
     _symbolic_trace,
     convert_frame,
@@ -28,6 +29,7 @@ from ..base.private import (
     innermost_backend,
     loop_breaks,
     prepare_dynamo,
+    without_names,
 )
 from ..base.turns import is_turn_of_another, one_at_a_time
 from .tracing import permissive_tracing
@@ -121,6 +123,8 @@ class _Converter(convert_frame.CatchErrorsWrapper):
             return self._leave(frame)
         with ExitStack() as stack:
             stack.enter_context(one_at_a_time())
+            stack.enter_context(collected_later())
+            stack.enter_context(without_names())
             stack.enter_context(permissive_tracing(self._unlimited, self._sees_sizes()))
             breaks, attempts = len(graph_break_reasons), get_compilation_metrics()[-1:]
             loops = len(loop_breaks)
