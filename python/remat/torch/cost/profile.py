@@ -66,6 +66,12 @@ def measure_ops(nodes: Mapping[str, fx.Node], progress: Progress | None = None) 
     return found
 
 
+def measure_workspaces(nodes: Mapping[str, fx.Node]) -> dict[str, Cost]:
+    """The same without durations, which are 0."""
+    with undisturbed():
+        return {key: measure_op(node) for key, node in nodes.items()}
+
+
 def _made_storages(result: Any) -> tuple[int, ...]:
     sizes: dict[int, int] = {}
     for tensor in tensors_of(result):
@@ -181,11 +187,14 @@ def run_alone(node: fx.Node) -> Any:
         return _call_alone(node)[0]()
 
 
-def measure_op(node: fx.Node, stopwatch: Stopwatch) -> Cost:
-    """Time of runs after a first one, and the exact workspace of that first one."""
+def measure_op(node: fx.Node, stopwatch: Stopwatch | None = None) -> Cost:
+    """Time of runs after a first one, and the exact workspace of that first one; without a stopwatch no
+    time.
+    """
     run, device = _call_alone(node)
     # Collectives run as often on every rank.
-    timing = partial(stopwatch.time, repeats=may_run_twice(node))
+    repeats = may_run_twice(node)
+    timing = _untimed if stopwatch is None else partial(stopwatch.time, repeats=repeats)
     runtime = runtime_of(device)
 
     def measure() -> Cost:
@@ -209,6 +218,10 @@ def measure_op(node: fx.Node, stopwatch: Stopwatch) -> Cost:
         raise UnsupportedModelError(
             f"{node.name} ({node.target}) could not be measured alone: {error}"
         ) from error
+
+
+def _untimed(*_: Any) -> int:
+    return 0
 
 
 def _stand_in(val: Any) -> Any:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Protocol
 
 from torch import fx
@@ -12,10 +12,11 @@ from torch import fx
 import remat
 
 from ..base.step import StepGraph
+from .alike import Alike
 from .cost import Cost, Progress, signature
 from .environment import environment
 from .files import read_costs
-from .profile import measure_ops
+from .profile import measure_ops, measure_workspaces
 from .roofline import roofline
 
 
@@ -63,11 +64,14 @@ class Costs:
     store: CostStore | None = None
     workspaces: bool = False
     known: dict[str, Cost] | None = None
+    _alike: Alike = field(default_factory=Alike)
 
-    def fill(self, step: StepGraph, progress: Progress | None = None) -> int:
+    def fill(self, step: StepGraph, progress: Progress | None = None, varies: bool = False) -> int:
         """Fill in duration and workspace of every op; returns how many distinct ops were measured.
 
         progress: called with (measured so far, to measure).
+        varies: other sizes of the step were measured; where that tells durations at these, only workspaces
+        are measured.
         """
         nodes = {i: op.node for i, op in enumerate(step.ops) if op.node is not None}
         signatures = {i: signature(node) for i, node in nodes.items()}
@@ -78,13 +82,30 @@ class Costs:
             if key not in self.known:
                 missing.setdefault(key, nodes[index])
         measured = 0
+        told = self._told(signatures, nodes, missing) if varies and self.source == "measured" else {}
+        self.known.update(told)
+        missing = {key: node for key, node in missing.items() if key not in told}
         if missing:
             found, measured = self._find(missing, progress)
             self.known.update(found)
+            self._alike.add(signatures, nodes, found)
         for index, key in signatures.items():
             cost = self.known[key]
             step.set_cost(index, cost.duration, cost.workspace, cost.outputs)
         return measured
+
+    def _told(
+        self, signatures: Mapping[int, str], nodes: Mapping[int, fx.Node], missing: Mapping[str, fx.Node]
+    ) -> dict[str, Cost]:
+        """The costs of ops whose durations are known from other sizes."""
+        durations: dict[str, int] = {}
+        for index, key in signatures.items():
+            if key in missing and key not in durations:
+                duration = self._alike.duration(index, key, nodes[index])
+                if duration is not None:
+                    durations[key] = duration
+        found = measure_workspaces({key: missing[key] for key in durations})
+        return {key: replace(cost, duration=durations[key]) for key, cost in found.items()}
 
     def of(self, step: StepGraph) -> dict[str, Cost]:
         """The costs of the distinct ops of a step that was filled in."""

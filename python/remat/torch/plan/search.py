@@ -46,9 +46,10 @@ class _Reached:
         while len(self._gaps) > _MOST_STEPS:
             self._gaps.popitem(last=False)
 
-    def near(self, step: Hashable, share: float) -> float:
+    def near(self, step: Hashable, share: float) -> float | None:
+        """What is as near as that; None where the step was not searched for long at about this share."""
         gaps = [gap for other, gap in self._gaps.get(step, ()) if abs(other - share) <= _ABOUT]
-        return max(_NEAR, gaps[-1] + _NOT_WORSE) if gaps else _NEAR
+        return max(_NEAR, gaps[-1] + _NOT_WORSE) if gaps else None
 
 
 _reached = _Reached()
@@ -121,15 +122,20 @@ def _effort(graph: remat.Graph, options: Options, progress: ProgressLine | None)
 
 
 def _briefly(
-    graph: remat.Graph, target: int, options: Options, effort: Effort, near: float
+    graph: remat.Graph, target: int, options: Options, effort: Effort, reached: float | None
 ) -> remat.PlanResult | None:
-    """What short searches come to, if it is as near as that, or nearly; what they took is off the limit."""
-    limit = effort["time_limit"] or 0.0
+    """What short searches come to, if it is near, or nearly; what they took is off the limit.
+
+    reached: ends as soon as it is as near as that.
+    """
+    limit, near = effort["time_limit"] or 0.0, _NEAR if reached is None else reached
     for seconds, for_each_op, enough in (
         (_SHORT_S, _SHORT_S_FOR_EACH_OP, near),
         (_LONGER_S, _LONGER_S_FOR_EACH_OP, max(near, _RATHER_NEAR)),
     ):
         share: Effort = {**effort, "time_limit": min(limit, seconds + for_each_op * graph.num_ops)}
+        if reached is not None:
+            share["gap"] = f"{100 * reached:.6f}%"
         if options.planner == "auto":
             share["options"] = _NO_PROOF
         result = remat.plan(graph, target, options.planner, host=options.settled_host, **share)
@@ -152,7 +158,7 @@ def _search(
         near = _reached.near(step, share)
         brief = _briefly(graph, target, options, effort, near)
         if brief is not None:
-            if brief.gap is not None and brief.gap > near:
+            if brief.gap is not None and brief.gap > (_NEAR if near is None else near):
                 _reached.add(step, share, brief.gap)
             return brief
     result = remat.plan(graph, target, options.planner, host=host, **effort)

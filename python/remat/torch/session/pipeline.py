@@ -49,6 +49,7 @@ class Call:
 
     number: which graph of the model it is. use: what is taken for granted of its outputs.
     existing: gradients that the step will add to.
+    varies: is it traced with symbols for sizes?
     """
 
     number: int
@@ -56,6 +57,7 @@ class Call:
     args: Sequence[Any]
     use: OutputUse
     existing: Existing
+    varies: bool = False
 
     @property
     def device(self) -> torch.device:
@@ -182,7 +184,7 @@ class Pipeline:
 
     def cost(self, captured: Captured, progress: ProgressLine) -> Costed:
         with phase("profile"):
-            measured = self.costs.fill(captured.step, progress.profiling)
+            measured = self.costs.fill(captured.step, progress.profiling, captured.call.varies)
             return Costed(remat.Graph.from_dict(captured.step.to_dict()), measured)
 
     def plan(self, captured: Captured) -> tuple[Planned, Halves]:

@@ -416,7 +416,7 @@ class Region:
         def partition(joint: fx.GraphModule, num_forward_outputs: int) -> Any:
             self._note_graded(outputs_of(joint)[num_forward_outputs:], num_args)
             with _disable_current_modes():
-                call = calls.pop()
+                call = replace(calls.pop(), varies=varies)
                 adding = self._adding(call.args) if self.shared.pipeline.captures_both else None
                 planned, halves = self.shared.pipeline(joint, num_forward_outputs, call, adding)
             variant.accept(planned)
@@ -434,8 +434,10 @@ class Region:
         gm, in_order = cut_off(variant.gm, use.cut), self.shared.options.executor == "boxed"
         traced_for = TracedFor(key.shapes, key.left_out, use.cut, frozenset(self.usage.strides.items()))
         known = self._traces.get(traced_for) if key.training else None
+        varies = False
         if known is None and key.training and in_order:
             known = self._told(args, traced_for)
+            varies = known is not None
         try:
             with (
                 progress_line() as progress,

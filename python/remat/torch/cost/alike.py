@@ -1,0 +1,62 @@
+"""Durations of ops at further sizes, from those that were measured at other ones."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+
+from torch import fx
+
+from .cost import Cost
+from .roofline import byte_count, flop_count
+
+_NUMBER = re.compile(r"\d+")
+# Of a core, roughly: only how one op's time moves with its sizes depends on them. What a call costs at least.
+_FLOPS_PER_S, _BYTES_PER_S, _CALL_S = 5e10, 1e10, 2e-6
+# Sizes farther from all that were measured are measured themselves: another kernel may be in charge there.
+_FARTHEST = 1.5
+_LEAST_KNOWN = 2
+
+
+def _amount(node: fx.Node) -> float:
+    return _CALL_S + flop_count(node) / _FLOPS_PER_S + byte_count(node) / _BYTES_PER_S
+
+
+class Alike:
+    """Durations of the ops of a step by their amount of work, measured at two sizes or more.
+
+    An op of another size is the same one if it stands at the same position, and all that makes ops the same
+    (`signature`) but the numbers is equal.
+    """
+
+    def __init__(self) -> None:
+        self._known: dict[tuple[int, str], dict[float, int]] = {}
+
+    def add(
+        self, signatures: Mapping[int, str], nodes: Mapping[int, fx.Node], costs: Mapping[str, Cost]
+    ) -> None:
+        """Costs by signature, as they were measured; signatures and nodes by position."""
+        for position, key in signatures.items():
+            if key in costs:
+                known = self._known.setdefault(_kind(position, key), {})
+                known[_amount(nodes[position])] = costs[key].duration
+
+    def duration(self, position: int, key: str, node: fx.Node) -> int | None:
+        """In ns, along a line between the nearest two sizes, or in proportion beyond them; None where that
+        is uncertain.
+        """
+        known = self._known.get(_kind(position, key), {})
+        amount = _amount(node)
+        below = max((each for each in known if each <= amount), default=None)
+        above = min((each for each in known if each >= amount), default=None)
+        near = [each for each in (below, above) if each is not None]
+        if len(known) < _LEAST_KNOWN or all(max(amount / n, n / amount) > _FARTHEST for n in near):
+            return None
+        if below is None or above is None or below == above:
+            return max(1, round(known[near[0]] * amount / near[0]))
+        share = (amount - below) / (above - below)
+        return max(1, round((1 - share) * known[below] + share * known[above]))
+
+
+def _kind(position: int, key: str) -> tuple[int, str]:
+    return position, _NUMBER.sub("#", key)
