@@ -21,15 +21,19 @@ double minus_log(double u) {
   return -(series + exponent * 0.69314718055994531);
 }
 
+double exponential(double x) {
+  // By squaring of a short series.
+  x /= 64;
+  double e = 1 + x * (1 + x / 2 * (1 + x / 3 * (1 + x / 4)));
+  for (int i = 0; i < 6; ++i) e *= e;
+  return e;
+}
+
 double geometric(double from, double to, double fraction) {
-  // e^x by squaring of a short series; x = fraction * ln(to / from).
   const double ratio = to / from;
   double log_ratio = -minus_log(ratio < 1 ? ratio : 1 / ratio);
   if (ratio >= 1) log_ratio = -log_ratio;
-  double x = log_ratio * fraction / 64;
-  double e = 1 + x * (1 + x / 2 * (1 + x / 3 * (1 + x / 4)));
-  for (int i = 0; i < 6; ++i) e *= e;
-  return from * e;
+  return from * exponential(log_ratio * fraction);
 }
 
 }  // namespace remat

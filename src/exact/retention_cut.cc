@@ -31,8 +31,12 @@ Price price_of(std::int64_t cost, std::int64_t bytes, const Moment& moment) {
 /// Follows the hull of (held, cost) to the room.
 class Hull {
  public:
-  Hull(Moment& moment, Bytes room, std::int64_t most_ticks)
-      : moment_(moment), room_(room), most_ticks_(most_ticks), beyond_(moment.keep_all()) {}
+  Hull(Moment& moment, Bytes room, std::int64_t most_ticks, int most_secants = 60)
+      : moment_(moment),
+        room_(room),
+        most_ticks_(most_ticks),
+        most_secants_(most_secants),
+        beyond_(moment.keep_all()) {}
 
   /// False where the ticks ran out before a choice fitted.
   bool run() {
@@ -49,7 +53,6 @@ class Hull {
 
  private:
   static constexpr int kMostRaises = 40;
-  static constexpr int kMostSecants = 60;
 
   /// One minimum cut; false where nothing new comes of it.
   bool look(Price price) {
@@ -85,7 +88,7 @@ class Hull {
   }
 
   void close_in() {
-    for (int i = 0; i < kMostSecants; ++i) {
+    for (int i = 0; i < most_secants_; ++i) {
       const std::int64_t more = within_->cost - beyond_->cost;
       const Bytes less = beyond_->retention.held - within_->retention.held;
       if (more <= 0 || less <= Bytes() || !look(price_of(more, less.count(), moment_))) return;
@@ -95,6 +98,7 @@ class Hull {
   Moment& moment_;
   Bytes room_;
   std::int64_t most_ticks_;
+  int most_secants_;
   std::int64_t bound_ = 0;
   std::optional<Moment::Choice> within_, beyond_;
 };
@@ -117,6 +121,19 @@ RetentionResult solve_retention(const Graph& graph, OpId at, Bytes budget, Order
     if (finer.run() && finer.within()->retention.extra < result.choice->extra)
       result.choice = finer.within()->retention;
   }
+  result.ticks = moment.ticks();
+  return result;
+}
+
+RetentionResult quick_retention(const Graph& graph, OpId at, Bytes budget, std::int64_t most_ticks,
+                                Limits* limits, const FetchPrices* fetch) {
+  constexpr int kFewSecants = 3;
+  RetentionResult result;
+  Moment moment(graph, at, OrderMode::kFixed, fetch);
+  moment.stop_with(limits);
+  moment.skew();
+  Hull hull(moment, budget - need_of(graph, at), most_ticks, kFewSecants);
+  if (hull.run()) result.choice = hull.within()->retention;
   result.ticks = moment.ticks();
   return result;
 }
@@ -170,10 +187,6 @@ Script script_of(const Graph& graph, const Retention& choice) {
   return script;
 }
 
-Plan plan_of(const Graph& graph, const Retention& choice) {
-  Plan plan;
-  for (const Item& item : script_of(graph, choice)) plan.steps.push_back(item.op);
-  return plan;
-}
+Plan plan_of(const Graph& graph, const Retention& choice) { return steps_of(script_of(graph, choice)); }
 
 }  // namespace remat

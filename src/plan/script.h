@@ -26,4 +26,10 @@ inline Script script_of(const Plan& plan) {
   return script;
 }
 
+/// Its ops in sequence, fetches left out.
+Plan steps_of(const Script& script);
+
+/// Without reruns and fetches that nobody reads, cascades included, and fetches that the graph forbids.
+Script without_unread(const Graph& graph, const Script& script);
+
 }  // namespace remat

@@ -5,32 +5,13 @@
 #include <tuple>
 
 #include "base/numbers.h"
+#include "plan/script.h"
 #include "polish/range_max.h"
 
 namespace remat::polish {
 
 Plan without_unread_steps(const Graph& graph, const Plan& plan) {
-  IndexVector<OpId, StepId> first(graph.num_ops());
-  for (StepId step : plan.steps.ids()) {
-    if (!first[plan.steps[step]]) first[plan.steps[step]] = step;
-  }
-  std::vector<bool> read(graph.num_values(), false);
-  const auto flag = [&](ValueId v) { return read[at(v)]; };
-  for (ValueId v : graph.graph_outputs) flag(v) = true;
-  std::vector<OpId> kept;
-  for (StepId step(std::ssize(plan.steps) - 1); step; step = step.prev()) {
-    const OpId op = plan.steps[step];
-    const auto outputs = graph.outputs[op];
-    if (first[op] != step &&
-        std::none_of(outputs.begin(), outputs.end(), [&](ValueId v) { return flag(v); })) {
-      continue;
-    }
-    for (ValueId v : outputs) flag(v) = false;
-    for (ValueId v : graph.inputs[op]) flag(v) = true;
-    kept.push_back(op);
-  }
-  std::reverse(kept.begin(), kept.end());
-  return {IndexVector<StepId, OpId>(std::move(kept))};
+  return steps_of(without_unread(graph, script_of(plan)));
 }
 
 namespace {

@@ -16,6 +16,7 @@
 #include "planners/evict/evict.h"
 #include "planners/greedy/greedy.h"
 #include "planners/keep_all/keep_all.h"
+#include "planners/lns/lns.h"
 #include "planners/retention/retention.h"
 #include "planners/rotor/rotor.h"
 #include "planners/search/search.h"
@@ -35,6 +36,7 @@ std::span<const PlannerInfo> planners() {
       greedy::info(),
       tw_remat::info(),
       evict::info(),
+      lns::info(),
       search::info(),
       // There for comparison.
       dtr::info(),

@@ -31,11 +31,11 @@ Graph training(const std::string& model, std::int64_t depth) {
 }
 
 PlanResult plan(const Graph& graph, std::int64_t percent, std::int64_t work,
-                OrderMode order = OrderMode::kFixed) {
+                OrderMode order = OrderMode::kFixed, const PlanOptions& options = {}) {
   const Bytes peak = simulate(graph, keep_all_plan(graph)).peak;
   Limits limits;
   limits.set_work(work);
-  return make_plan({&graph, Bytes(peak.count() / 100 * percent), order}, "auto", {}, limits);
+  return make_plan({&graph, Bytes(peak.count() / 100 * percent), order}, "auto", options, limits);
 }
 
 TEST(Auto, CallsNothingElseWhereKeepAllFits) {
@@ -48,25 +48,32 @@ TEST(Auto, CallsNothingElseWhereKeepAllFits) {
 TEST(Auto, SearchesThenProvesOnSmallGraphsInFixedOrder) {
   const Graph graph = random_layered({.ops = 60, .seed = 3});
   EXPECT_EQ(schedule(plan(graph, 80, 300'000)),
-            (Names{"keep_all", "retention", "search", "prove_optimal", "search"}));
+            (Names{"keep_all", "retention", "lns", "search", "prove_optimal", "search"}));
   // The stage model knows the fixed order only.
-  EXPECT_EQ(schedule(plan(graph, 80, 300'000, OrderMode::kFree)), (Names{"keep_all", "retention", "search"}));
+  EXPECT_EQ(schedule(plan(graph, 80, 300'000, OrderMode::kFree)),
+            (Names{"keep_all", "retention", "lns", "search"}));
 }
 
 TEST(Auto, SearchesFromTheRetentionPlanOnTrainingSteps) {
   const Names near_the_bound{"keep_all", "retention", "search"};
   EXPECT_EQ(schedule(plan(training("gpt", 12), 60, 300'000)), near_the_bound);
-  EXPECT_EQ(schedule(plan(training("resnet", -1), 40, 300'000)), near_the_bound);
+  EXPECT_EQ(schedule(plan(training("resnet", -1), 60, 300'000)), near_the_bound);
   EXPECT_EQ(schedule(plan(training("unet", 4), 60, 300'000)),
             (Names{"keep_all", "retention", "search", "prove_optimal", "search"}));
 }
 
 TEST(Auto, TriesAllThatIsCheapWhereNoPlanIsAtHand) {
   EXPECT_EQ(schedule(plan(testing::training_chain(200), 10, 300'000)),
-            (Names{"keep_all", "retention", "rotor", "search"}));
+            (Names{"keep_all", "retention", "lns", "rotor", "search"}));
   // No chain of stages, so that rotor is not asked.
-  EXPECT_EQ(schedule(plan(random_layered({.ops = 300}), 70, 100'000)),
+  const PlanOptions no_cuts{.set = {{"lns_ops", "0"}}};
+  EXPECT_EQ(schedule(plan(random_layered({.ops = 300}), 70, 100'000, OrderMode::kFixed, no_cuts)),
             (Names{"keep_all", "retention", "greedy", "tw_remat", "evict", "search"}));
+}
+
+TEST(Auto, CutsAgainWhereSeveralMomentsBind) {
+  const Names far_from_the_bound{"keep_all", "retention", "lns", "rotor", "search", "lns", "search"};
+  EXPECT_EQ(schedule(plan(training("unet", 4), 30, 2'000'000)), far_from_the_bound);
 }
 
 TEST(Auto, SearchesAtOnceForTheLeastPeak) {

@@ -4,11 +4,11 @@
 #include <algorithm>
 
 #include "base/numbers.h"
+#include "exact/relief.h"
 #include "helpers/copies_oracle.h"
 #include "helpers/graphs.h"
 #include "planners/offload/channel_prices.h"
 #include "planners/offload/fetch_graph.h"
-#include "planners/offload/joint.h"
 #include "planners/offload/moves.h"
 #include "planners/offload/timetable.h"
 #include "planners/offload/worth_copying.h"
@@ -70,7 +70,7 @@ void see_scripts(const Graph& graph, std::uint64_t seed, int count, See&& see) {
   Script script = script_of(keep_all_plan(graph));
   for (int i = 0; i < count; ++i) {
     moves.start_from(script, StepId(random.below(graph.ops().size())));
-    script = offload::without_unread(graph, moves.changed(i % 2 == 0));
+    script = without_unread(graph, moves.changed(i % 2 == 0));
     see(script);
   }
 }
@@ -118,15 +118,25 @@ TEST(Offload, TimesAndMeasuresAScriptAsTheReferenceSimulatorDoes) {
   EXPECT_GE(exact, scripts * 9 / 10);
 }
 
+/// Of a walk from keep-all.
+Script joint_choice(const Graph& graph, Bytes budget, const FetchPrices& prices) {
+  Script last;
+  Limits none;
+  relieve(graph, script_of(keep_all_plan(graph)), budget, &prices, none, Effort::kFull,
+          [&](const Script& script, Bytes) {
+            last = script;
+            return true;
+          });
+  return last;
+}
+
 TEST(Offload, ChoosesJointlyByThePricesOfCopies) {
   Graph graph = testing::training_chain(12, 1000, 10);
   graph.time_unit = "us";
   const Bytes budget(simulate(graph, keep_all_plan(graph)).peak.count() * 6 / 10);
-  Limits none;
   const auto count = [&](std::int64_t price) {
     int fetches = 0, items = 0;
-    for (const Item& item :
-         offload::joint_choice(graph, budget, FetchPrices(graph.num_values(), price), none)) {
+    for (const Item& item : joint_choice(graph, budget, FetchPrices(graph.num_values(), price))) {
       fetches += !item.op;
       ++items;
     }
@@ -153,8 +163,7 @@ TEST(Offload, JointChoicesAreScriptsOfValidPlans) {
     for (ValueId v : graph.values()) {
       if (!graph.is_graph_input(v) && graph.copyable[v]) prices[v] = 1 + random.below(10);
     }
-    Limits none;
-    const Script script = offload::joint_choice(graph, budget, prices, none);
+    const Script script = joint_choice(graph, budget, prices);
     offload::Timetable timetable(graph, budget, host);
     timetable.evaluate(script);
     const auto violation = validate(graph, timetable.plan(), OrderMode::kFixed, std::nullopt, &host);
@@ -225,7 +234,7 @@ TEST(Offload, AScriptComesBackFromTheGraphOfItsFetches) {
     const offload::FetchGraph around(graph, fetched, host, 0.1);
     const Plan plan = around.plan_of(script);
     ASSERT_FALSE(validate(around.graph(), plan, OrderMode::kFixed));
-    const Script back = offload::without_unread(graph, around.script_of(plan));
+    const Script back = without_unread(graph, around.script_of(plan));
     // What is made again and may be fetched is fetched right away: the same steps and no fewer fetches.
     std::vector<OpId> ops, back_ops;
     for (const Item& item : script) {

@@ -119,7 +119,7 @@ class Run {
       if (schedule.rest_on_host[at(i)]) send(view.halves[at(i)].rest);
     }
     const Plan steps = rotor::plan_of(graph_, view, schedule.actions);
-    buy_back(offload::without_unread(graph_, offload::script_of(graph_, steps, on_host)));
+    buy_back(without_unread(graph_, offload::script_of(graph_, steps, on_host)));
     return timetable_.plan();
   }
 
@@ -141,7 +141,7 @@ class Run {
         if (item.op == op && std::exchange(has_run, true)) continue;
         once.push_back(item);
       }
-      once = offload::without_unread(graph_, once);
+      once = without_unread(graph_, once);
       const Simulation changed = timetable_.evaluate(once);
       if (changed.peak > std::max(problem_.budget, cost.peak) || changed.duration >= cost.duration) continue;
       script = std::move(once);

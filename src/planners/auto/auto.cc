@@ -22,6 +22,10 @@ Options read_options(const PlanOptions& given) {
       .number("chain_gap", o.chain_gap, 0, 1e9)
       .number("chain", o.chain, kLeast, 1)
       .number("first_chain", o.first_chain, kLeast, 1)
+      .number("lns_gap", o.lns_gap, 0, 1e9)
+      .number("lns", o.lns, kLeast, 1)
+      .number("search_before_lns", o.search_before_lns, kLeast, 1)
+      .integer("lns_ops", o.lns_ops, 0, std::int64_t{1} << 31)
       .number("greedy", o.greedy, kLeast, 1)
       .number("tree_gap", o.tree_gap, 0, 1e9)
       .number("tree", o.tree, kLeast, 1)
@@ -31,6 +35,7 @@ Options read_options(const PlanOptions& given) {
       .number("short_search_before_proof", o.short_search_before_proof, kLeast, 1)
       .number("search_before_proof", o.search_before_proof, kLeast, 1)
       .number("proof", o.proof, kLeast, 1)
+      .number("proof_gap", o.proof_gap, 0, 1e9)
       .number("bound_seconds", o.bound_seconds, 0, 1e9)
       .number("search_before_bound", o.search_before_bound, kLeast, 1)
       .integer("large_ops", o.large_ops, 0, std::int64_t{1} << 31)
@@ -70,6 +75,7 @@ class Schedule {
  private:
   void first_plans() {
     plan_with("retention", num_ops() < own_.large_ops ? own_.retention : own_.large_retention);
+    by_cuts();
     // Chains at low budgets; the search from these plans costs more the larger the graph is.
     if (!has_plan(best_)) {
       plan_with("rotor", own_.first_chain, {{"first", "on"}});
@@ -83,6 +89,15 @@ class Schedule {
     if (!has_plan(best_)) plan_with("evict", own_.evict);
   }
 
+  /// Where several moments bind and retention, which sees one at a time, is not near the bound.
+  bool wants_cuts() const {
+    const bool is_near = has_plan(best_) && gap(best_) <= own_.lns_gap;
+    return !is_near && num_ops() <= own_.lns_ops;
+  }
+  void by_cuts() {
+    if (wants_cuts()) plan_with("lns", own_.lns);
+  }
+
   void search_and_prove() {
     if (problem_.order != OrderMode::kFixed) return;
     const auto seconds = limits_.seconds_left();
@@ -90,8 +105,14 @@ class Schedule {
       // Of a long limit the search of a small graph needs little.
       const bool is_long = seconds.value_or(own_.long_seconds) >= own_.long_seconds;
       search(is_long ? own_.search_before_proof : own_.short_search_before_proof);
-      prove(own_.proof);
+      if (gap(best_) <= own_.proof_gap) {
+        prove(own_.proof);
+      } else {
+        by_cuts();
+      }
     } else if (seconds.value_or(0) >= own_.bound_seconds) {
+      if (wants_cuts()) search(own_.search_before_lns);
+      by_cuts();
       search(own_.search_before_bound);
       bound();
     }

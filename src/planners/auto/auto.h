@@ -11,10 +11,14 @@ namespace remat::automatic {
 /// measured to be worth stands in docs/planners/auto.md; bench/quality/settings.py measures it again.
 struct Options {
   double retention = 0.2;
-  double large_retention = 0.6;  ///< of large graphs, where all others take far longer
-  double chain_gap = 0.01;       ///< rotor also where there is a plan this far above the bound
-  double chain = 0.2;            ///< rotor then, all its views
-  double first_chain = 0.5;      ///< rotor without a plan, until its first one
+  double large_retention = 0.6;    ///< of large graphs, where all others take far longer
+  double chain_gap = 0.01;         ///< rotor also where there is a plan this far above the bound
+  double chain = 0.2;              ///< rotor then, all its views
+  double first_chain = 0.5;        ///< rotor without a plan, until its first one
+  double lns_gap = 0.001;          ///< lns where the plan at hand is this far above the bound
+  double lns = 0.5;                ///< of what is left, twice
+  double search_before_lns = 0.3;  ///< where there is time for both again
+  std::int64_t lns_ops = 20'000;   ///< larger graphs: a single try takes too long
   double greedy = 0.05;
   double tree_gap = 0.3;  ///< tw_remat also where there is a plan this far above the bound
   double tree = 0.6;
@@ -24,6 +28,7 @@ struct Options {
   double short_search_before_proof = 0.5;  ///< where the integer program may not end in time
   double search_before_proof = 0.06;
   double proof = 0.85;
+  double proof_gap = 0.05;   ///< a plan further above the bound is not proved optimal in the time there is
   double bound_seconds = 4;  ///< with less time left the larger models of the bound are not begun
   double search_before_bound = 0.92;
   std::int64_t large_ops = 4000;        ///< larger graphs: the search makes no plans of its own to begin from

@@ -2,9 +2,9 @@
 
 #include <algorithm>
 #include <array>
-#include <cmath>
 
 #include "base/numbers.h"
+#include "base/portable_math.h"
 
 namespace remat::offload {
 
@@ -63,8 +63,8 @@ void ChannelPrices::learn(const std::vector<Timetable::Stall>& stalls, double pa
     for (OpId op : IdRange<OpId>(stall.first, stall.last.next())) change[op] = std::max(change[op], up);
   }
   for (OpId op : graph_->ops()) {
-    out_[op] = std::clamp(out_[op] * std::exp(pace * out[op]), kLeast, kMost);
-    in_[op] = std::clamp(in_[op] * std::exp(pace * in[op]), kLeast, kMost);
+    out_[op] = std::clamp(out_[op] * exponential(pace * out[op]), kLeast, kMost);
+    in_[op] = std::clamp(in_[op] * exponential(pace * in[op]), kLeast, kMost);
   }
 }
 
@@ -76,7 +76,7 @@ void ChannelPrices::shake(Random& random) {
   const std::int64_t ops = std::ssize(graph_->ops());
   if (random.chance(kChannel)) {
     IndexVector<OpId, double>& channel = random.chance(0.5) ? out_ : in_;
-    const double factor = std::exp(kSpread * (2 * random.unit() - 1));
+    const double factor = exponential(kSpread * (2 * random.unit() - 1));
     const std::int64_t first = random.below(ops), last = first + random.below(1 + ops / 2);
     for (OpId op : IdRange<OpId>(OpId(first), OpId(std::min(ops, last + 1)))) channel[op] *= factor;
     return;

@@ -11,12 +11,13 @@
 #include <utility>
 
 #include "base/numbers.h"
+#include "base/portable_math.h"
 #include "bounds/host.h"
+#include "exact/relief.h"
 #include "exact/retention_cut.h"
 #include "plan/copies.h"
 #include "planners/offload/channel_prices.h"
 #include "planners/offload/fetch_graph.h"
-#include "planners/offload/joint.h"
 #include "planners/offload/moves.h"
 #include "planners/offload/timetable.h"
 #include "planners/offload/worth_copying.h"
@@ -199,7 +200,13 @@ class Offload {
   /// The timetable is that of what is chosen at the prices.
   void try_prices(const ChannelPrices& prices, Bytes room, Limits& limits) {
     ++joint_choices_;
-    Candidate found = evaluated(joint_choice(graph_, room, prices.fetch_prices(), limits));
+    Script choice = script_of(keep_all_plan(graph_));
+    const FetchPrices per_fetch = prices.fetch_prices();
+    relieve(graph_, choice, room, &per_fetch, limits, Effort::kFull, [&](const Script& script, Bytes) {
+      choice = script;
+      return true;
+    });
+    Candidate found = evaluated(choice);
     if (const double worth = energy(found); worth <= least_energy_) {
       least_energy_ = worth;
       prices_ = prices;
@@ -323,7 +330,7 @@ class Offload {
       }
       Candidate next = evaluated(moves_.changed(over(current) > Bytes()));
       const double left = 1 - real(i % kRound) / real(kRound);
-      const double allowed = -warm * left * left * std::log(std::max(kLeast, random_.unit()));
+      const double allowed = warm * left * left * minus_log(std::max(kLeast, random_.unit()));
       if (energy(next) > energy(current) + allowed) continue;
       current = std::move(next);
       moves_.start_from(current.script, current.cost.peak_step);

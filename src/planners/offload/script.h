@@ -1,4 +1,4 @@
-// Scripts made and mended.
+// Scripts made of plans and of what is fetched.
 #pragma once
 
 #include "plan/script.h"
@@ -8,9 +8,6 @@ namespace remat::offload {
 /// The steps, and each chosen value fetched across the longest gap, in time, between two uses of one
 /// instance.
 Script script_of(const Graph& graph, const Plan& steps, const IndexVector<ValueId, bool>& chosen);
-
-/// Without reruns and fetches that nobody reads, cascades included, and fetches that the graph forbids.
-Script without_unread(const Graph& graph, const Script& script);
 
 /// The values that are fetched.
 IndexVector<ValueId, bool> fetched_values(const Graph& graph, const Script& script);

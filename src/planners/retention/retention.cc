@@ -5,8 +5,8 @@
 #include <optional>
 #include <utility>
 
+#include "exact/relief.h"
 #include "exact/retention_cut.h"
-#include "exact/unrolled.h"
 #include "planning/incumbent.h"
 #include "planning/options.h"
 #include "polish/polish.h"
@@ -15,7 +15,6 @@ namespace remat::retention {
 namespace {
 
 constexpr int kMostMoments = 64;
-constexpr int kMostWithoutGain = 6;
 constexpr std::int64_t kMostTicks = 400'000'000;
 constexpr std::int64_t kTicksPerUnit = 50;
 
@@ -79,37 +78,14 @@ std::vector<Plan> first_moment_plans(const Graph& graph, Bytes budget, Limits& l
   return plans;
 }
 
-/// The plan with the best choice at its dearest step, or the plan itself.
-Plan relieved(const Graph& graph, const Plan& plan, StepId dearest, Bytes budget, Limits& limits) {
-  const std::optional<Unrolled> steps = unrolled(graph, script_of(plan));
-  if (!steps) return plan;
-  const RetentionResult found =
-      solve_retention(steps->graph, OpId(dearest.index()), budget, OrderMode::kFixed, kMostTicks, &limits);
-  limits.spend(1 + found.ticks / kTicksPerUnit);
-  if (!found.choice) return plan;
-  Plan next;
-  for (OpId step : plan_of(steps->graph, *found.choice).steps)
-    next.steps.push_back(plan.steps[StepId(step.index())]);
-  return polish::without_unread_steps(graph, next);
-}
-
 /// Goes on from the plan moment by moment, and adds the plans on the way.
-void relieve(const Graph& graph, Plan plan, Bytes budget, Limits& limits, std::vector<Plan>& plans) {
-  Bytes least;
-  int without_gain = 0;
-  for (int moment = 0; moment < kMostMoments && !limits.reached(); ++moment) {
-    const Simulation cost = simulate(graph, plan);
-    if (cost.peak <= budget) break;
-    // The next moment may be dearer than the one that was relieved, but not for ever.
-    const bool gained = moment == 0 || cost.peak.count() < least.count() - least.count() / 100;
-    if (gained) least = cost.peak;
-    without_gain = gained ? 0 : without_gain + 1;
-    if (without_gain > kMostWithoutGain) break;
-    Plan next = relieved(graph, plan, cost.peak_step, budget, limits);
-    if (next == plan) break;
-    plan = std::move(next);
-    plans.push_back(plan);
-  }
+void add_relieved(const Graph& graph, const Plan& plan, Bytes budget, Limits& limits,
+                  std::vector<Plan>& plans) {
+  bool is_first = true;
+  relieve(graph, script_of(plan), budget, nullptr, limits, Effort::kFull, [&](const Script& script, Bytes) {
+    if (!std::exchange(is_first, false)) plans.push_back(steps_of(script));
+    return true;
+  });
 }
 
 PlanResult run(const Problem& problem, const PlanOptions& given, Limits& limits) {
@@ -136,10 +112,10 @@ std::vector<Plan> candidate_plans(const Graph& graph, Bytes budget, Limits& limi
   std::vector<Plan> plans = first_moment_plans(graph, budget, limits);
   if (plans.empty()) return plans;
   const Plan first = plans.front();
-  relieve(graph, Plan(plans.back()), budget, limits, plans);
+  add_relieved(graph, Plan(plans.back()), budget, limits, plans);
   // Where the first moment is not all, either way may come to the better plan.
   Limits part(limits, 0.5);
-  if (plans.size() > 1) relieve(graph, first, budget, part, plans);
+  if (plans.size() > 1) add_relieved(graph, first, budget, part, plans);
   return plans;
 }
 

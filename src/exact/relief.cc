@@ -1,0 +1,52 @@
+#include "exact/relief.h"
+
+#include <optional>
+#include <utility>
+
+#include "base/numbers.h"
+#include "exact/unrolled.h"
+
+namespace remat {
+namespace {
+
+constexpr int kMostMoments = 64;
+constexpr int kMostWithoutGain = 6;
+constexpr std::int64_t kMostTicks = 400'000'000;
+constexpr std::int64_t kTicksPerUnit = 50;
+
+}  // namespace
+
+void relieve(const Graph& graph, Script script, Bytes budget, const FetchPrices* prices, Limits& limits,
+             Effort effort, const SeenScript& seen) {
+  Bytes least;
+  int without_gain = 0;
+  if (limits.reached()) return;
+  for (int moment = 0;; ++moment) {
+    const std::optional<Unrolled> all = unrolled(graph, script, prices);
+    if (!all) return;
+    const Simulation cost = simulate(all->graph, keep_all_plan(all->graph));
+    if (!seen(script, cost.peak) || cost.peak <= budget) return;
+    if (moment == kMostMoments || limits.reached()) return;
+    // The next moment may be dearer than the one that was relieved, but not for ever.
+    const bool gained = moment == 0 || cost.peak.count() < least.count() - least.count() / 100;
+    if (gained) least = cost.peak;
+    without_gain = gained ? 0 : without_gain + 1;
+    if (without_gain > kMostWithoutGain) return;
+    const OpId dearest(cost.peak_step.index());
+    const FetchPrices* fetch = prices ? &all->prices : nullptr;
+    const RetentionResult found =
+        effort == Effort::kQuick
+            ? quick_retention(all->graph, dearest, budget, kMostTicks, &limits, fetch)
+            : solve_retention(all->graph, dearest, budget, OrderMode::kFixed, kMostTicks, &limits, fetch);
+    limits.spend(1 + found.ticks / kTicksPerUnit + std::ssize(script) / 64);
+    if (!found.choice) return;
+    Script next;
+    for (const Item& item : script_of(all->graph, *found.choice))
+      next.push_back(item.op ? script[at(item.op.index())] : Item{OpId::none(), all->value[item.fetched]});
+    next = without_unread(graph, next);
+    if (next == script) return;
+    script = std::move(next);
+  }
+}
+
+}  // namespace remat

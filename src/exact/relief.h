@@ -1,0 +1,25 @@
+// The walk from moment to moment: keep, run again or fetch back at the dearest step, then at the next one.
+#pragma once
+
+#include <functional>
+
+#include "exact/retention_cut.h"
+#include "plan/script.h"
+#include "remat/limits.h"
+
+namespace remat {
+
+/// Of a script on the way, with its peak; false ends the walk.
+using SeenScript = std::function<bool(const Script& script, Bytes peak)>;
+
+/// Of each choice: the nearest to the best, or more of them in the same time.
+enum class Effort { kFull, kQuick };
+
+/// Again and again the best choice at the dearest step of what was chosen before, until the budget is met, no
+/// choice meets it, peaks do not fall any more or the limits are reached. `seen` gets every script on the
+/// way, the first one included. With prices, values may be fetched too, each time for the price; that copies
+/// take time, and memory on their way, is left to the prices.
+void relieve(const Graph& graph, Script script, Bytes budget, const FetchPrices* prices, Limits& limits,
+             Effort effort, const SeenScript& seen);
+
+}  // namespace remat

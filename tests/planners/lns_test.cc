@@ -1,0 +1,97 @@
+// Large neighbourhood search by minimum cuts: plans where several moments bind, better with more work.
+#include <gtest/gtest.h>
+
+#include "helpers/graphs.h"
+#include "planners/lns/ruin.h"
+#include "remat/generate.h"
+#include "remat/keep_all.h"
+#include "remat/planner.h"
+
+namespace remat {
+namespace {
+
+Graph unet() {
+  TrainingOptions options;
+  options.model = "unet";
+  options.settings.depth = 4;
+  options.device = parse_device("a100");
+  return training_graph(options);
+}
+
+PlanResult plan(const Graph& graph, std::int64_t percent, const char* planner, std::int64_t work,
+                std::uint64_t seed = 0) {
+  Limits limits;
+  limits.set_work(work);
+  const Bytes budget(keep_all_peak(graph).count() / 100 * percent);
+  return make_plan({&graph, budget}, planner, {.seed = seed, .threads = 1, .set = {}}, limits);
+}
+
+TEST(Lns, IsAheadOfOneWalkWhereSeveralMomentsBind) {
+  const Graph graph = unet();
+  const PlanResult walk = plan(graph, 30, "retention", 2'000'000);
+  const PlanResult few = plan(graph, 30, "lns", 100'000), more = plan(graph, 30, "lns", 2'000'000);
+  ASSERT_TRUE(has_plan(walk));
+  ASSERT_TRUE(has_plan(few));
+  ASSERT_TRUE(has_plan(more));
+  EXPECT_LT(more.cost.duration, walk.cost.duration);
+  EXPECT_LE(more.cost.duration, few.cost.duration);
+}
+
+TEST(Lns, SameSeedSamePlan) {
+  const Graph graph = random_layered({.ops = 120, .seed = 5});
+  const PlanResult one = plan(graph, 75, "lns", 300'000, 3), two = plan(graph, 75, "lns", 300'000, 3);
+  EXPECT_EQ(one.plan, two.plan);
+  EXPECT_EQ(one.counters, two.counters);
+}
+
+TEST(Lns, IsNoWorseThanItsStart) {
+  const Graph graph = random_layered({.ops = 120, .seed = 6});
+  const PlanResult start = plan(graph, 75, "search", 1'000'000);
+  ASSERT_TRUE(has_plan(start));
+  const std::vector<Plan> starts{*start.plan};
+  Problem problem{&graph, Bytes(keep_all_peak(graph).count() / 100 * 75)};
+  problem.starts = starts;
+  Limits limits;
+  limits.set_work(50'000);
+  EXPECT_LE(make_plan(problem, "lns", {}, limits).cost.duration, start.cost.duration);
+}
+
+TEST(Lns, ServesBothOrdersAndSaysWhatItDoesNot) {
+  const Graph graph = random_layered({.ops = 60, .seed = 2});
+  Problem problem{&graph, Bytes(keep_all_peak(graph).count() / 100 * 85), OrderMode::kFree};
+  Limits limits;
+  limits.set_work(100'000);
+  EXPECT_TRUE(has_plan(make_plan(problem, "lns", {}, limits)));
+  problem.objective = Objective::kPeak;
+  EXPECT_TRUE(find_planner("lns").supports(problem));
+}
+
+TEST(Lns, WhatIsRuinedIsAScriptWithFewerReruns) {
+  const Graph graph = unet();
+  const PlanResult whole = plan(graph, 40, "retention", 2'000'000);
+  ASSERT_TRUE(has_plan(whole));
+  Random random(7);
+  std::size_t least = whole.plan->steps.size();
+  for (int i = 0; i < 200; ++i) {
+    const Plan rest = steps_of(lns::ruined(graph, script_of(*whole.plan), random));
+    ASSERT_FALSE(validate(graph, rest, OrderMode::kFixed));
+    ASSERT_LT(rest.steps.size(), whole.plan->steps.size() + 1);
+    least = std::min(least, rest.steps.size());
+  }
+  EXPECT_LT(least, whole.plan->steps.size() - (whole.plan->steps.size() - graph.duration.size()) / 3);
+}
+
+TEST(Lns, DurationsNearTheLargestNumbersAreShakenWithin) {
+  Graph graph = testing::training_chain(20, 1000, 10);
+  for (OpId op : graph.ops()) graph.duration[op] = Duration((kMaxCount - 1) / 100);
+  Graph shaken = graph;
+  Random random(1);
+  for (int i = 0; i < 100; ++i) {
+    lns::shake(graph, shaken, random);
+    for (OpId op : graph.ops()) ASSERT_GE(shaken.duration[op], Duration());
+  }
+  EXPECT_NE(shaken.duration, graph.duration);
+}
+
+}  // namespace
+}  // namespace remat
