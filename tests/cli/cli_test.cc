@@ -583,7 +583,7 @@ TEST_F(LongRun, AnInterruptedSweepPrintsItsPointsAndSaysSo) {
 TEST_F(Cli, ProgressIsALiveLineOnATerminalOnlyWhereWorkTakesLonger) {
   const std::string hard = folder_ / "hard.json";
   ASSERT_EQ(run_cli({"generate", "random_layered", "--nodes", "300", "-o", hard}).code, 0);
-  const std::vector<std::string> arguments{"plan",      hard,     "-b",           "70%",
+  const std::vector<std::string> arguments{"plan",      hard,     "-b",           "85%",
                                            "--planner", "search", "--time-limit", "0.7s"};
   testing::RunningCli on_terminal(arguments, true);
   const CliRun live = on_terminal.wait();

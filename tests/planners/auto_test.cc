@@ -64,7 +64,7 @@ TEST(Auto, SearchesFromTheRetentionPlanOnTrainingSteps) {
 
 TEST(Auto, TriesAllThatIsCheapWhereNoPlanIsAtHand) {
   EXPECT_EQ(schedule(plan(testing::training_chain(200), 10, 300'000)),
-            (Names{"keep_all", "retention", "lns", "rotor", "search"}));
+            (Names{"keep_all", "retention", "rotor", "lns", "search"}));
   // No chain of stages, so that rotor is not asked.
   const PlanOptions no_cuts{.set = {{"lns_ops", "0"}}};
   EXPECT_EQ(schedule(plan(random_layered({.ops = 300}), 70, 100'000, OrderMode::kFixed, no_cuts)),
@@ -72,7 +72,7 @@ TEST(Auto, TriesAllThatIsCheapWhereNoPlanIsAtHand) {
 }
 
 TEST(Auto, CutsAgainWhereSeveralMomentsBind) {
-  const Names far_from_the_bound{"keep_all", "retention", "lns", "rotor", "search", "lns", "search"};
+  const Names far_from_the_bound{"keep_all", "retention", "rotor", "lns", "search", "lns", "search"};
   EXPECT_EQ(schedule(plan(training("unet", 4), 30, 2'000'000)), far_from_the_bound);
 }
 

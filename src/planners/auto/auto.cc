@@ -75,7 +75,6 @@ class Schedule {
  private:
   void first_plans() {
     plan_with("retention", num_ops() < own_.large_ops ? own_.retention : own_.large_retention);
-    by_cuts();
     // Chains at low budgets; the search from these plans costs more the larger the graph is.
     if (!has_plan(best_)) {
       plan_with("rotor", own_.first_chain, {{"first", "on"}});
@@ -87,6 +86,7 @@ class Schedule {
     if (!has_plan(best_) || gap(best_) > own_.tree_gap) plan_with("tw_remat", own_.tree);
     // Where a plan is at hand the search improves it faster than evict does.
     if (!has_plan(best_)) plan_with("evict", own_.evict);
+    by_cuts();
   }
 
   /// Where several moments bind and retention, which sees one at a time, is not near the bound.
