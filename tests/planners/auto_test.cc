@@ -72,7 +72,8 @@ TEST(Auto, TriesAllThatIsCheapWhereNoPlanIsAtHand) {
 }
 
 TEST(Auto, CutsAgainWhereSeveralMomentsBind) {
-  const Names far_from_the_bound{"keep_all", "retention", "rotor", "lns", "search", "lns", "search"};
+  const Names far_from_the_bound{"keep_all", "retention", "rotor",         "lns",
+                                 "search",   "lns",       "prove_optimal", "search"};
   EXPECT_EQ(schedule(plan(training("unet", 4), 30, 2'000'000)), far_from_the_bound);
 }
 

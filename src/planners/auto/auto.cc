@@ -36,6 +36,7 @@ Options read_options(const PlanOptions& given) {
       .number("search_before_proof", o.search_before_proof, kLeast, 1)
       .number("proof", o.proof, kLeast, 1)
       .number("proof_gap", o.proof_gap, 0, 1e9)
+      .integer("sure_proof_ops", o.sure_proof_ops, 0, 1'000'000)
       .number("bound_seconds", o.bound_seconds, 0, 1e9)
       .number("search_before_bound", o.search_before_bound, kLeast, 1)
       .integer("large_ops", o.large_ops, 0, std::int64_t{1} << 31)
@@ -86,7 +87,7 @@ class Schedule {
     if (!has_plan(best_) || gap(best_) > own_.tree_gap) plan_with("tw_remat", own_.tree);
     // Where a plan is at hand the search improves it faster than evict does.
     if (!has_plan(best_)) plan_with("evict", own_.evict);
-    by_cuts();
+    by_cuts(is_small() ? share_before_proof() / 2 : own_.lns);
   }
 
   /// Where several moments bind and retention, which sees one at a time, is not near the bound.
@@ -94,25 +95,29 @@ class Schedule {
     const bool is_near = has_plan(best_) && gap(best_) <= own_.lns_gap;
     return !is_near && num_ops() <= own_.lns_ops;
   }
-  void by_cuts() {
-    if (wants_cuts()) plan_with("lns", own_.lns);
+  void by_cuts(double share) {
+    if (wants_cuts()) plan_with("lns", share);
+  }
+
+  /// Small enough for the integer program.
+  bool is_small() const { return problem_.order == OrderMode::kFixed && num_ops() <= own_.proof_ops; }
+
+  /// Of a long limit the search of a small graph needs little.
+  double share_before_proof() const {
+    const bool is_long = limits_.seconds_left().value_or(own_.long_seconds) >= own_.long_seconds;
+    return is_long ? own_.search_before_proof : own_.short_search_before_proof;
   }
 
   void search_and_prove() {
     if (problem_.order != OrderMode::kFixed) return;
     const auto seconds = limits_.seconds_left();
-    if (num_ops() <= own_.proof_ops) {
-      // Of a long limit the search of a small graph needs little.
-      const bool is_long = seconds.value_or(own_.long_seconds) >= own_.long_seconds;
-      search(is_long ? own_.search_before_proof : own_.short_search_before_proof);
-      if (gap(best_) <= own_.proof_gap) {
-        prove(own_.proof);
-      } else {
-        by_cuts();
-      }
+    if (is_small()) {
+      search(share_before_proof());
+      if (gap(best_) > own_.proof_gap && num_ops() > own_.sure_proof_ops) by_cuts(own_.lns);
+      prove(own_.proof);
     } else if (seconds.value_or(0) >= own_.bound_seconds) {
       if (wants_cuts()) search(own_.search_before_lns);
-      by_cuts();
+      by_cuts(own_.lns);
       search(own_.search_before_bound);
       bound();
     }
