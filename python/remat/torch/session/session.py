@@ -106,14 +106,16 @@ class Session:
 
     def is_whole(self, args: Sequence[Any]) -> bool:
         """Is the model one graph, with no code beside it? Then `fit` need not run it to see what else it does
-        (but for what other ranks take part in, and where the device itself counts memory).
+        (but for what other ranks take part in, what a host has to have room for, and where the device itself
+        counts memory).
 
         args: of a call, whose device is the model's.
         """
         one = self._is_compiled and len(self.regions) == 1 and self.unplanned.is_empty
-        alone = self.sharding is None and self.shared.options.group is None
+        options = self.shared.options
+        alone = self.sharding is None and options.group is None and options.host is None
         counted = runtime_of(device_of(args)).counts_memory
-        return one and alone and not counted and self.shared.options.executor == "boxed"
+        return one and alone and not counted and options.executor == "boxed"
 
     def _start_call(self, region: Region) -> None:
         """Plan all anew, once nothing is in flight, if more is than was planned for."""
