@@ -56,14 +56,27 @@ TEST(Lns, IsNoWorseThanItsStart) {
   EXPECT_LE(make_plan(problem, "lns", {}, limits).cost.duration, start.cost.duration);
 }
 
-TEST(Lns, ServesBothOrdersAndSaysWhatItDoesNot) {
+TEST(Lns, ServesBothOrders) {
   const Graph graph = random_layered({.ops = 60, .seed = 2});
   Problem problem{&graph, Bytes(keep_all_peak(graph).count() / 100 * 85), OrderMode::kFree};
   Limits limits;
   limits.set_work(100'000);
   EXPECT_TRUE(has_plan(make_plan(problem, "lns", {}, limits)));
-  problem.objective = Objective::kPeak;
-  EXPECT_TRUE(find_planner("lns").supports(problem));
+}
+
+TEST(Lns, LowersThePeakAsFarAsItCan) {
+  const Graph graph = unet();
+  const Problem problem{&graph, kNoBudget, OrderMode::kFixed, Objective::kPeak};
+  Bytes last = keep_all_peak(graph);
+  for (std::int64_t work : {20'000, 2'000'000}) {
+    Limits limits;
+    limits.set_work(work);
+    const PlanResult found = make_plan(problem, "lns", {}, limits);
+    ASSERT_TRUE(found.plan);
+    EXPECT_LE(found.cost.peak, last);
+    last = found.cost.peak;
+  }
+  EXPECT_LT(last.count(), keep_all_peak(graph).count() / 2);
 }
 
 TEST(Lns, WhatIsRuinedIsAScriptWithFewerReruns) {
