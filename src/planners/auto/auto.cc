@@ -24,6 +24,7 @@ Options read_options(const PlanOptions& given) {
       .number("first_chain", o.first_chain, kLeast, 1)
       .number("lns_gap", o.lns_gap, 0, 1e9)
       .number("lns", o.lns, kLeast, 1)
+      .number("search_for_peak", o.search_for_peak, kLeast, 1)
       .number("lns_for_peak", o.lns_for_peak, kLeast, 1)
       .number("search_before_lns", o.search_before_lns, kLeast, 1)
       .integer("lns_ops", o.lns_ops, 0, std::int64_t{1} << 31)
@@ -64,6 +65,7 @@ class Schedule {
       first_plans();
       search_and_prove();
     } else if (num_ops() <= own_.lns_ops) {
+      search(own_.search_for_peak);
       plan_with("lns", own_.lns_for_peak);
     }
     search(1);

@@ -17,7 +17,8 @@ struct Options {
   double first_chain = 0.5;        ///< rotor without a plan, until its first one
   double lns_gap = 0.001;          ///< lns where the plan at hand is this far above the bound
   double lns = 0.5;                ///< of what is left, twice
-  double lns_for_peak = 0.1;       ///< of the whole, where the least peak is asked for
+  double search_for_peak = 0.6;    ///< where the least peak is asked for
+  double lns_for_peak = 0.3;       ///< of what is left then
   double search_before_lns = 0.3;  ///< where there is time for both again
   std::int64_t lns_ops = 20'000;   ///< larger graphs: a single try takes too long
   double greedy = 0.05;
