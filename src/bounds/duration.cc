@@ -3,6 +3,7 @@
 #include "base/numbers.h"
 #include "bounds/cheap.h"
 #include "bounds/cut.h"
+#include "bounds/moments.h"
 #include "exact/retention_cut.h"
 #include "exact/stage_solve.h"
 #include "remat/bounds.h"
@@ -137,7 +138,10 @@ DurationBound best_duration_bound(const Graph& graph, Bytes budget, OrderMode or
                                   std::optional<Duration> known, Limits& limits) {
   DurationBound best = cheap_duration_bound(graph, budget, order, limits);
   if (known) best.duration = std::min(best.duration, *known);
-  if (order == OrderMode::kFixed && !limits.reached()) StageBounds(graph, budget, known, limits, best).run();
+  if (order != OrderMode::kFixed) return best;
+  if (!limits.reached() && (!known || best.duration < *known))
+    raise_by_moments(graph, budget, known, limits, best);
+  if (!limits.reached()) StageBounds(graph, budget, known, limits, best).run();
   return best;
 }
 

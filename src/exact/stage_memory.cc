@@ -12,15 +12,15 @@ bool contains(std::span<const ValueId> row, ValueId v) {
 
 }  // namespace
 
-void StageModel::add_memory(int stage, StageRows rows) {
+void StageModel::add_memory(int stage, const StageSpec& spec) {
   double slack = 0;
   if (!is_tail(stage)) slack = add_last_run(stage);
-  if (rows == StageRows::kGraphOrder) {
+  if (spec.rows == StageRows::kGraphOrder) {
     add_graph_order(stage);
     return;
   }
   find_through(stage);
-  if (end_of(stage).index() - begin_of(stage).index() > 1) add_first_runs(stage);
+  if (spec.first_runs && end_of(stage).index() - begin_of(stage).index() > 1) add_first_runs(stage);
   add_any_order(stage, slack);
 }
 

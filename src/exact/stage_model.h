@@ -29,6 +29,11 @@ struct StageSpec {
   std::vector<OpId> first = {};
   /// Only plans that are no slower are asked for: ops that cost more than what is left do not run again.
   std::optional<Duration> cutoff = std::nullopt;
+  /// Rows for the memory at first runs inside stages of several ops. Where stages end at the steps that are
+  /// short of memory they prove nothing more and take half of the time.
+  bool first_runs = true;
+  /// Rows over unions of stages: they make relaxations over many stages tighter, and larger.
+  bool unions = false;
 };
 
 /// Stage s is all steps after the first run of the op before first[s] up to the first run of the op before
@@ -101,11 +106,13 @@ class StageModel {
   void find_uses();
   void add_columns();
   void add_availability(int stage);
-  void add_memory(int stage, StageRows rows);
+  void add_memory(int stage, const StageSpec& spec);
   double add_last_run(int stage);
   void add_first_runs(int stage);
   void add_any_order(int stage, double slack);
   void add_graph_order(int stage);
+  void add_unions();
+  void add_union(int from, int to);
   void find_through(int stage);
   Literal chained(Literal later, Literal now);
   lp::Column fraction(double lo = 0, double hi = 1) { return model_.add_column(0, lo, hi, false); }

@@ -69,6 +69,30 @@ TEST(StageModel, AnyOrderIsNeverAboveTheLeastDurationWhateverTheStages) {
   EXPECT_GT(dearer, cases / 10);
 }
 
+TEST(StageModel, UnionsOfStagesTightenTheRelaxationAndNotTheProgram) {
+  Random random(17);
+  int tighter = 0;
+  for (int round = 0; round < 150; ++round) {
+    const Graph g = testing::random_graph(random);
+    const Bytes budget = round % 2 == 0 ? budgets_of(g).least : budgets_of(g).middle;
+    const Duration truth = *testing::oracle_min_duration(g, OrderMode::kFixed, budget);
+    StageSpec spec{.budget = budget, .first = {}, .cutoff = std::nullopt};
+    if (round % 3 > 0) spec.first = random_stages(g, random);
+    spec.first_runs = random.chance(0.5);
+    const StageModel plain(g, spec);
+    spec.unions = true;
+    const StageModel joined(g, spec);
+    SCOPED_TRACE(::testing::Message() << "graph " << round << " budget " << budget.count());
+    const double loose = solve(plain, true).bound, tight = solve(joined, true).bound;
+    const Duration least = joined.duration_of(solve(joined, false).bound);
+    ASSERT_GE(tight, loose - 1e-6);
+    ASSERT_LE(least, truth);
+    ASSERT_EQ(least, plain.duration_of(solve(plain, false).bound));
+    tighter += tight > loose + 1e-3;
+  }
+  EXPECT_GT(tighter, 0);
+}
+
 TEST(StageModel, GraphOrderPlansFitTheBudgetAndCostWhatTheModelSays) {
   Random random(5);
   int found = 0;

@@ -39,6 +39,7 @@ Options read_options(const PlanOptions& given) {
       .number("proof", o.proof, kLeast, 1)
       .number("proof_gap", o.proof_gap, 0, 1e9)
       .integer("sure_proof_ops", o.sure_proof_ops, 0, 1'000'000)
+      .number("bound", o.bound, kLeast, 1)
       .number("bound_seconds", o.bound_seconds, 0, 1e9)
       .number("search_before_bound", o.search_before_bound, kLeast, 1)
       .integer("large_ops", o.large_ops, 0, std::int64_t{1} << 31)
@@ -104,6 +105,9 @@ class Schedule {
     if (wants_cuts()) plan_with("lns", share);
   }
 
+  /// Further from the bound than one moment can tell: the program over few moments tells more than all of it.
+  bool is_far() const { return gap(best_) > own_.proof_gap; }
+
   /// Small enough for the integer program.
   bool is_small() const { return problem_.order == OrderMode::kFixed && num_ops() <= own_.proof_ops; }
 
@@ -118,13 +122,18 @@ class Schedule {
     const auto seconds = limits_.seconds_left();
     if (is_small()) {
       search(share_before_proof());
-      if (gap(best_) > own_.proof_gap && num_ops() > own_.sure_proof_ops) by_cuts(own_.lns);
-      prove(own_.proof);
+      if (is_far() && num_ops() > own_.sure_proof_ops) {
+        by_cuts(own_.lns);
+        bound(own_.proof);
+      } else {
+        prove(own_.proof);
+      }
     } else if (seconds.value_or(0) >= own_.bound_seconds) {
       if (wants_cuts()) search(own_.search_before_lns);
+      if (is_far()) bound(own_.bound);
       by_cuts(own_.lns);
       search(own_.search_before_bound);
-      bound();
+      bound(1);
     }
   }
 
@@ -208,9 +217,9 @@ class Schedule {
     }
   }
 
-  void bound() {
+  void bound(double share) {
     if (done() || !has_plan(best_)) return;
-    Limits part(limits_, 1);
+    Limits part(limits_, share);
     take_bound(
         best_duration_bound(*problem_.graph, problem_.budget, problem_.order, best_.cost.duration, part));
     note("best_duration_bound", part);

@@ -30,8 +30,9 @@ struct Options {
   double short_search_before_proof = 0.5;  ///< where the integer program may not end in time
   double search_before_proof = 0.06;
   double proof = 0.85;
-  double proof_gap = 0.05;           ///< further above the bound the proof comes after lns once more
+  double proof_gap = 0.05;           ///< further above the bound, a better bound in place of the proof
   std::int64_t sure_proof_ops = 60;  ///< but not on such small graphs
+  double bound = 0.6;                ///< of what is left, for larger graphs as far above the bound
   double bound_seconds = 4;          ///< with less time left the larger models of the bound are not begun
   double search_before_bound = 0.92;
   std::int64_t large_ops = 4000;        ///< larger graphs: the search makes no plans of its own to begin from

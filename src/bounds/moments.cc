@@ -1,0 +1,174 @@
+#include "bounds/moments.h"
+
+#include <algorithm>
+#include <utility>
+#include <vector>
+
+#include "base/numbers.h"
+#include "exact/retention_cut.h"
+#include "exact/stage_solve.h"
+#include "graph/need.h"
+
+namespace remat {
+namespace {
+
+constexpr std::int64_t kMostColumns = 400'000;
+constexpr std::int64_t kMostCandidates = 16;
+constexpr std::int64_t kWindows = 50;       ///< of the graph, one candidate of either kind in each
+constexpr std::int64_t kLeastGain = 5000;   ///< this part of the step, for one moment more
+constexpr std::int64_t kTicksPerOp = 4000;  ///< of a minimum cut: about ten microseconds per op
+constexpr std::int64_t kMostTicks = 20'000'000;
+constexpr std::int64_t kMostWork = 30'000'000;  ///< of one integer program: some seconds
+constexpr double kChoosing = 0.5;               ///< of the limits
+
+class Moments {
+ public:
+  Moments(const Graph& graph, Bytes budget, std::optional<Duration> known, Limits& limits,
+          DurationBound& best)
+      : graph_(graph), budget_(budget), known_(known), limits_(limits), best_(best) {}
+
+  void run() {
+    choose();
+    // Each moment more makes the program dearer by a multiple: what was not settled was the last.
+    for (std::size_t count = 2; count <= chosen_.size() && !done(limits_); ++count) {
+      std::vector<OpId> some(chosen_.begin(), chosen_.begin() + narrow<std::ptrdiff_t>(count));
+      if (!settled(std::move(some))) return;
+    }
+  }
+
+ private:
+  struct Candidate {
+    OpId at;
+    Duration gain;  ///< of what is proved, beside those that were chosen when it was tried last
+  };
+
+  bool done(Limits& limits) const { return limits.reached() || (known_ && best_.duration >= *known_); }
+
+  /// The dearest step of each window, by what keep-all holds there and by what the op needs itself: what is
+  /// made again for one of those must be gone again for the next.
+  std::vector<OpId> candidates() const {
+    IndexVector<StepId, Bytes> memory;
+    simulate(graph_, keep_all_plan(graph_), memory);
+    const auto by_memory = [&](OpId op) { return memory[StepId(op.index())]; };
+    const auto by_need = [&](OpId op) { return need_of(graph_, op); };
+    std::vector<OpId> result = dearest(by_memory, kMostCandidates / 4);
+    for (OpId op : dearest(by_need, kMostCandidates)) {
+      if (std::ranges::find(result, op) == result.end()) result.push_back(op);
+    }
+    if (std::ssize(result) > kMostCandidates) result.resize(kMostCandidates);
+    return result;
+  }
+
+  template <class Measure>
+  std::vector<OpId> dearest(const Measure& measure, std::int64_t most) const {
+    const auto n = graph_.ops().size();
+    const std::int64_t reach = std::max<std::int64_t>(1, n / kWindows);
+    std::vector<OpId> result;
+    for (OpId op : IdRange<OpId>(OpId(0), OpId(std::max<std::int64_t>(0, n - 1)))) {
+      bool is_most = true;
+      const OpId begin(std::max<std::int64_t>(0, op.index() - reach)),
+          end(std::min(n, op.index() + reach + 1));
+      for (OpId other : IdRange<OpId>(begin, end)) {
+        const Bytes there = measure(other), here = measure(op);
+        is_most = is_most && (there < here || (there == here && other >= op));
+      }
+      if (is_most) result.push_back(op);
+    }
+    std::stable_sort(result.begin(), result.end(), [&](OpId a, OpId b) { return measure(a) > measure(b); });
+    if (std::ssize(result) > most) result.resize(narrow<std::size_t>(most));
+    return result;
+  }
+
+  void choose() {
+    Limits part(limits_, kChoosing);
+    std::vector<Candidate> rest;
+    for (OpId at : candidates()) {
+      const auto ticks = std::min(kMostTicks, kTicksPerOp * graph_.ops().size());
+      const Duration extra = retention_bound(graph_, at, budget_, OrderMode::kFixed, ticks, &part);
+      rest.push_back({at, extra});
+      raise({"retention", graph_.base_duration + extra});
+    }
+    const Duration least(graph_.base_duration.count() / kLeastGain);
+    reached_ = graph_.base_duration;
+    while (!rest.empty() && !done(part)) {
+      sort(rest);
+      if (rest.front().gain <= least) break;
+      reached_ += rest.front().gain;
+      chosen_.push_back(rest.front().at);
+      rest.erase(rest.begin());
+      renew(rest, part);
+    }
+  }
+
+  /// Beside the first moment all are tried; later those only that were best before, while one looks better.
+  void renew(std::vector<Candidate>& rest, Limits& limits) {
+    const bool all = chosen_.size() == 1;
+    std::vector<bool> is_new(graph_.ops().size(), false);
+    const auto is_old = [&](const Candidate& c) { return !is_new[at(c.at.index())]; };
+    while (!limits.reached()) {
+      if (!all) sort(rest);
+      const auto next = all ? std::ranges::find_if(rest, is_old) : rest.begin();
+      if (next == rest.end() || !is_old(*next)) return;
+      std::vector<OpId> moments = chosen_;
+      moments.push_back(next->at);
+      if (too_large(moments)) return rest.clear();
+      next->gain = solve(std::move(moments), false, limits).bound - reached_;
+      is_new[at(next->at.index())] = true;
+    }
+  }
+
+  static void sort(std::vector<Candidate>& rest) {
+    std::stable_sort(rest.begin(), rest.end(),
+                     [](const Candidate& a, const Candidate& b) { return a.gain > b.gain; });
+  }
+
+  bool too_large(const std::vector<OpId>& moments) const {
+    const auto each = static_cast<std::int64_t>(graph_.num_ops() + graph_.num_values());
+    return (std::ssize(moments) + 1) * each > kMostColumns;
+  }
+
+  bool settled(std::vector<OpId> moments) {
+    Limits part(limits_, 0.5);
+    part.set_work(std::min(kMostWork, part.work_left().value_or(kMostWork)));
+    return solve(std::move(moments), true, part).settled;
+  }
+
+  StageOutcome solve(std::vector<OpId> moments, bool integer, Limits& limits) {
+    std::ranges::sort(moments);
+    StageSpec spec{.budget = budget_, .first = {OpId(0)}};
+    for (OpId op : moments) spec.first.push_back(op.next());
+    if (known_) spec.cutoff = *known_ - Duration(1);
+    spec.first_runs = false;
+    spec.unions = !integer;
+    const StageModel model(graph_, spec);
+    StageEffort effort;
+    effort.integer = integer;
+    effort.fixing_rounds = integer ? 2 : 1;
+    effort.heuristics = 0;
+    StageOutcome outcome = solve_stages(graph_, model, spec, effort, limits);
+    raise({integer ? "stage_milp" : "stage_lp", outcome.bound});
+    return outcome;
+  }
+
+  void raise(DurationBound bound) {
+    if (bound.duration > best_.duration) best_ = std::move(bound);
+    if (known_) best_.duration = std::min(best_.duration, *known_);
+  }
+
+  const Graph& graph_;
+  Bytes budget_;
+  std::optional<Duration> known_;
+  Limits& limits_;
+  DurationBound& best_;
+  std::vector<OpId> chosen_;
+  Duration reached_;  ///< what the relaxation over the chosen ones proves
+};
+
+}  // namespace
+
+void raise_by_moments(const Graph& graph, Bytes budget, std::optional<Duration> known, Limits& limits,
+                      DurationBound& best) {
+  Moments(graph, budget, known, limits, best).run();
+}
+
+}  // namespace remat
