@@ -7,6 +7,7 @@
 #include "chart.h"
 #include "commands.h"
 #include "common.h"
+#include "door.h"
 #include "host.h"
 #include "nearby.h"
 #include "people.h"
@@ -29,6 +30,7 @@ struct PlanCommand {
   EffortOptions effort;
   HostOptions host;
   AllocatorOption allocator;
+  DoorOption door;
 
   int run();
 
@@ -80,6 +82,7 @@ Report PlanCommand::report(const Problem& problem, const PlanResult& result, Byt
   report["duration_lower_bound"] = result.duration_bound.duration.count();
   report["duration_bound_argument"] = result.duration_bound.argument;
   report["gap"] = or_null(found, gap(result));
+  if (door.is_given()) door.add_to(report, problem);
   report["seconds"] = result.seconds;
   report["seed"] = effort.plan.seed;
   return report;
@@ -96,6 +99,10 @@ void PlanCommand::check_usage() {
   if (!on_peak && by_peak) throw UsageError("--budget-on " + budget_on + " goes with --objective time only");
   config_ = allocator.read();
   if (on_reserved() && !config_) config_.emplace();
+  if (door.is_given() && (!on_peak || host.is_given() || by_peak || order != "fixed")) {
+    throw UsageError("--door " + door.name +
+                     " goes with --order fixed, --objective time, --budget-on peak and no --host only");
+  }
   find_planner(planner);
   for (const std::string* file : {&out, &layout_out}) {
     if (!file->empty()) require_writable_folder(*file);
@@ -109,6 +116,8 @@ PlanResult PlanCommand::make(const Problem& problem, Limits& limits) {
     if (found.result.plan) peaks_ = found.peaks;
     return found.result;
   }
+  if (door.is_given())
+    return of_file(graph, [&] { return door.make(problem, planner, effort.plan, limits); });
   if (!on_arena()) return make_plan(problem, planner, effort.plan, limits);
   arena_ = make_arena_plan(problem, planner, effort.plan, alignment, limits);
   return arena_->result;
@@ -144,6 +153,10 @@ void PlanCommand::save(const Problem& problem, const PlanResult& result, Report&
 int PlanCommand::explain_failure(const Problem& problem, const PlanResult& result, Report& report,
                                  Limits& limits, std::string& message) const {
   const std::string asked = describe_budget(budget, problem.budget);
+  if (door.is_given()) {
+    message = door.failure(asked, report);
+    return result.status == Status::kInfeasible ? kInfeasible : kNothingFound;
+  }
   if (result.status == Status::kInfeasible) {
     message =
         "proved infeasible: no plan of " + std::string(to_string(result.order)) + " order fits into " + asked;
@@ -181,7 +194,8 @@ void PlanCommand::draw(const Problem& problem, const PlanResult& result, Bytes k
   if (chart(columns).empty()) return;
   std::cout << "\nmemory by step, up to the keep-all peak:\n" << std::flush;
   std::vector<std::string> nearby;
-  const bool has_curve = budget_on == "peak" && !problem.host && problem.objective == Objective::kTime;
+  const bool has_curve =
+      !door.is_given() && budget_on == "peak" && !problem.host && problem.objective == Objective::kTime;
   if (!budget.empty() && has_curve) {
     nearby = nearby_budgets(problem, result, keep_all_peak, effort.plan, catch_interrupts());
   }
@@ -266,6 +280,7 @@ void add_plan(CLI::App& app, Action& action) {
   command->allocator.declare(*sub);
   add_whole(*sub, "--align", command->alignment, std::int64_t{1}, kMaxCount - 1,
             "offsets in the arena are multiples of it (default: 64)");
+  command->door.declare(*sub);
   command->effort.declare(*sub);
   command->host.declare(*sub);
   add_output(*sub, "-o,--output", command->out, "write the plan here, if it is within the budget")

@@ -7,6 +7,7 @@
 #include "planner_thread.h"
 #include "remat/arena.h"
 #include "remat/bounds.h"
+#include "remat/door.h"
 #include "remat/layout_io.h"
 #include "remat/report.h"
 #include "remat/reserved.h"
@@ -25,6 +26,8 @@ struct BoundResult {
   std::optional<Bytes> smallest_known;  ///< once somebody asked
   std::optional<LayoutRecord> layout;   ///< of the plan, where the budget is on its arena
   std::optional<AllocatorPeaks> peaks;  ///< of the plan, where the budget is on what is reserved
+  std::optional<DoorPlan> door;         ///< where it was made for one
+  nb::object full = nb::none();         ///< and the PlanResult of what any plan can do
 
   bool within() const { return record && has_plan(result); }
 };
@@ -104,6 +107,34 @@ nb::object plan_on_reserved(const Question& question, const std::string& planner
   return object;
 }
 
+/// Half of the limits for the door, what is left of them for the full plan.
+nb::object plan_of_door(const Question& question, const std::string& door, const std::string& planner,
+                        const Effort& effort, nb::handle progress) {
+  constexpr double kShare = 0.5;
+  const Door kind = parse_door(door);
+  DoorPlan found;
+  PlanResult full;
+  nb::object object = plan_with(question, effort, progress, [&](const Problem& problem, Limits& limits) {
+    {
+      Limits share(limits, kShare);
+      found = with_fault<GraphFault>([&] { return make_door_plan(problem, kind, effort.options, share); });
+    }
+    Problem rest = problem;
+    if (has_plan(found.result)) rest.starts = std::span(&*found.result.plan, 1);
+    full = make_plan(rest, planner, effort.options, limits);
+    return found.result;
+  });
+  auto& outcome = nb::cast<BoundResult&>(object);
+  BoundResult beside = outcome;
+  beside.result = std::move(full);
+  beside.record.reset();
+  if (beside.result.plan) beside.record = make_record(question.problem, beside.result, effort.options.seed);
+  outcome.full = nb::cast(std::move(beside));
+  outcome.smallest_known = found.least_peak;
+  outcome.door = std::move(found);
+  return object;
+}
+
 std::optional<std::int64_t> arena_of_plan(const BoundResult& r) {
   if (!r.within()) return std::nullopt;
   if (r.layout) return count_of(r.layout->arena);
@@ -143,17 +174,23 @@ std::string what_is_known(BoundResult& r) {
          "'; the smallest budget known to work is " + exact_bytes(Bytes(smallest_known_budget_of(r)));
 }
 
+std::string kind_of_plan(const BoundResult& r) {
+  return r.door ? "set of saved results of the door '" + std::string(to_string(r.door->door)) + "'" : "plan";
+}
+
 void raise_if_infeasible(BoundResult& r) {
   if (r.result.status != Status::kInfeasible) return;
-  throw NoPlanFault("proved infeasible: no plan fits into " + budget_for_people(r) + what_is_known(r), true,
-                    r.floor, *r.smallest_known);
+  throw NoPlanFault(
+      "proved infeasible: no " + kind_of_plan(r) + " fits into " + budget_for_people(r) + what_is_known(r),
+      true, r.floor, *r.smallest_known);
 }
 
 void raise_if_no_plan(BoundResult& r) {
   raise_if_infeasible(r);
   if (r.within()) return;
-  throw NoPlanFault("no plan within " + budget_for_people(r) + " found, nothing proved; stopped by " +
-                        std::string(to_string(r.result.stopped_by)) + what_is_known(r),
+  throw NoPlanFault("no " + kind_of_plan(r) + " within " + budget_for_people(r) +
+                        " found, nothing proved; stopped by " + std::string(to_string(r.result.stopped_by)) +
+                        what_is_known(r),
                     false, r.floor, *r.smallest_known);
 }
 
@@ -207,6 +244,35 @@ void bind_outcome(nb::class_<BoundResult>& result) {
       .def_prop_ro(
           "allocator_peaks", [](const BoundResult& r) { return r.within() ? r.peaks : std::nullopt; },
           "What the allocator takes for `plan`, where the budget is on reserved bytes; else None.")
+      .def_prop_ro(
+          "door",
+          [](const BoundResult& r) { return std::string(to_string(r.door ? r.door->door : Door::kRemat)); },
+          "Whose limits `plan` keeps: \"remat\", \"inductor\" or \"checkpoint\" (docs/doors.md).")
+      .def_prop_ro(
+          "full", [](const BoundResult& r) { return r.full; }, nb::sig("def full(self) -> PlanResult | None"),
+          "Where there is a door: what any plan can do within the same budget; else None.")
+      .def_prop_ro(
+          "saved",
+          [](const BoundResult& r) -> std::optional<std::vector<std::int64_t>> {
+            if (!r.within() || !r.door) return std::nullopt;
+            std::vector<std::int64_t> saved;
+            for (ValueId v : r.door->saved) saved.push_back(v.index());
+            return saved;
+          },
+          "Values that the forward half leaves for the backward half, where there is a door; else None.")
+      .def_prop_ro(
+          "regions",
+          [](const BoundResult& r)
+              -> std::optional<std::vector<std::pair<std::string, std::vector<std::int64_t>>>> {
+            if (!r.within() || !r.door || r.door->door != Door::kCheckpoint) return std::nullopt;
+            std::vector<std::pair<std::string, std::vector<std::int64_t>>> regions;
+            for (const DoorRegion& region : r.door->regions) {
+              auto& again = regions.emplace_back(region.name, std::vector<std::int64_t>()).second;
+              for (OpId op : region.again) again.push_back(op.index());
+            }
+            return regions;
+          },
+          "With the door \"checkpoint\": by region, in order, the ops that run again; else None.")
       .def_prop_ro("duration", if_within([](const BoundResult& r) { return r.result.cost.duration.count(); }),
                    "Of `plan`, in the graph's time unit, or None.")
       .def_prop_ro("overhead", if_within([](const BoundResult& r) { return overhead_of(r); }),
@@ -339,6 +405,12 @@ void bind_planning(nb::module_& m) {
               "collections.abc.Callable[[str, float, int | None, int | None, bool], object] | None"
               ") -> PlanResult"),
       "See remat.plan.");
+  m.def("plan_of_door", plan_of_door, nb::arg("question"), nb::arg("door"), nb::arg("planner"),
+        nb::arg("effort"), nb::arg("progress").none(),
+        nb::sig("def plan_of_door(question: Question, door: str, planner: str, effort: Effort, progress: "
+                "collections.abc.Callable[[str, float, int | None, int | None, bool], object] | None"
+                ") -> PlanResult"),
+        "See remat.plan.");
   m.def(
       "plan_on_reserved", plan_on_reserved, nb::arg("question"), nb::arg("planner"), nb::arg("allocator"),
       nb::arg("effort"), nb::arg("progress").none(),

@@ -70,6 +70,7 @@ def plan(
     objective: Literal["time", "peak"] = "time",
     host: Host | float | str | None = None,
     check: bool = False,
+    door: Literal["remat", "inductor", "checkpoint"] = "remat",
     budget_on: Literal["peak", "arena", "reserved"] = "peak",
     alignment: int = 64,
     allocator: str = "cuda",
@@ -87,6 +88,10 @@ def plan(
         host: memory to copy values to and fetch them back from while ops run, or its bandwidth both ways
             (``"25GB/s"``): a value is kept, computed again or fetched back. Only with a budget on the peak.
         check: raise an error if no plan within the budget was found, instead of returning such a result.
+        door: whose limits the plan keeps (docs/doors.md): ``"remat"``: none; ``"inductor"``: PyTorch's
+            partitioner, which takes a set of saved results; ``"checkpoint"``: ``torch.utils.checkpoint``
+            around each numbered module. Bounds and proofs are those of the door; `full` of the result is
+            what any plan can do. Only with order "fixed", objective "time", a budget on the peak and no host.
         budget_on: ``"peak"``: live bytes are within the budget; ``"arena"``: what they need with a fixed
             offset for each buffer is, and the result has that `layout`; ``"reserved"``: what PyTorch's
             allocator takes from the device is (docs/allocator.md), and the result has `allocator_peaks`.
@@ -116,14 +121,19 @@ def plan(
 
     Raises:
         BudgetError: a budget that is not a positive amount of bytes.
-        UsageError: an unknown planner, allocator or option, or a value that it cannot take.
+        UsageError: an unknown planner, door, allocator or option, or a value that it cannot take.
+        GraphError: a graph that lacks what the door needs.
         InfeasibleError: only with `check`: proved that no plan fits.
         NoPlanError: only with `check`: nothing found within the limits.
     """
     question, limits, progress = asked("plan", graph, budget, effort, objective, host)
     if budget_on in ("arena", "reserved") and host is not None:
         raise UsageError(f"budget_on={budget_on!r} and a host do not go together")
-    if budget_on == "reserved":
+    if door != "remat":
+        if budget_on != "peak":
+            raise UsageError(f"door={door!r} and budget_on={budget_on!r} do not go together")
+        result = _core.plan_of_door(question, door, planner, limits, progress)
+    elif budget_on == "reserved":
         result = _core.plan_on_reserved(question, planner, allocator, limits, progress)
     elif budget_on == "arena":
         result = _core.plan_on_arena(question, planner, alignment, limits, progress)

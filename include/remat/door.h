@@ -1,0 +1,48 @@
+// Plans for executors that take a set of saved results and no order: what they can do, the best of it, and
+// what no set of theirs can beat. docs/doors.md defines each door.
+#pragma once
+
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "remat/graph.h"
+#include "remat/planner.h"
+
+namespace remat {
+
+/// kRemat: any plan. kInductor: a set of forward ops runs again, each once, in the backward half, as late as
+/// possible (PyTorch's partitioner). kCheckpoint: a region runs again as a whole but for the ops whose
+/// results are saved, in order, once, where its backward half begins (`torch.utils.checkpoint`).
+enum class Door { kRemat, kInductor, kCheckpoint };
+std::string_view to_string(Door door);
+/// Throws UsageError with the words that are known.
+Door parse_door(std::string_view text);
+
+/// Forward ops in a row that run again together: those of one numbered module.
+struct DoorRegion {
+  std::string name;         ///< "layers.3"
+  std::vector<OpId> ops;    ///< in order
+  OpId trigger;             ///< the backward op before which it runs again
+  std::vector<OpId> again;  ///< of the plan; empty: it is left alone
+};
+
+struct DoorPlan {
+  Door door = Door::kRemat;
+  /// Within the door: `kOptimal`: no set of saved results that keeps the budget is faster; `kInfeasible`:
+  /// none keeps it. The duration bound holds for the door alone.
+  PlanResult result;
+  std::vector<DoorRegion> regions;  ///< of the checkpoint door
+  std::vector<OpId> again;          ///< ops that run again in `result.plan`, ascending
+  std::vector<ValueId> saved;       ///< results that the first half leaves for the second, ascending
+  Bytes saved_bytes;
+  Bytes least_peak;  ///< of the sets that were looked at
+};
+
+/// The fastest set of the door whose plan is within the budget, by an integer program over the sets whose
+/// answers are simulated. Fixed order, least time and no host only; starts are not looked at. Throws
+/// UsageError for another problem, InputError for a graph that does not have what the door needs: a backward
+/// half and, for checkpoints, numbered modules whose backward ops are known.
+DoorPlan make_door_plan(const Problem& problem, Door door, const PlanOptions& options, Limits& limits);
+
+}  // namespace remat

@@ -1,0 +1,193 @@
+// A plan of a door: a quick search, then an integer program whose answers are simulated.
+#include <algorithm>
+#include <cmath>
+#include <utility>
+
+#include "base/numbers.h"
+#include "doors/model.h"
+#include "doors/search.h"
+#include "doors/shape.h"
+#include "lp/highs.h"
+#include "remat/door.h"
+#include "remat/error.h"
+#include "remat/keep_all.h"
+
+namespace remat {
+
+std::string_view to_string(Door door) {
+  switch (door) {
+    case Door::kRemat:
+      return "remat";
+    case Door::kInductor:
+      return "inductor";
+    case Door::kCheckpoint:
+      return "checkpoint";
+  }
+  return "";
+}
+
+Door parse_door(std::string_view text) {
+  for (Door door : {Door::kRemat, Door::kInductor, Door::kCheckpoint}) {
+    if (text == to_string(door)) return door;
+  }
+  throw UsageError("door must be 'checkpoint', 'inductor' or 'remat', not '" + std::string(text) + "'");
+}
+
+namespace doors {
+namespace {
+
+/// Steps times values of a program that is built at all.
+constexpr std::int64_t kMostCells = 6'000'000;
+constexpr int kMostRounds = 40;
+
+/// What was proved, and how.
+struct Proved {
+  Duration least;
+  bool closed = false;  ///< nothing is faster than what was found, or nothing keeps the budget
+  std::int64_t nodes = 0, rounds = 0;
+};
+
+/// Durations are whole: what is above a bound is at least the next one.
+Duration raised(double bound, double unit) {
+  return Duration(static_cast<std::int64_t>(std::ceil(std::max(0.0, bound) * unit - 1e-6)));
+}
+
+/// Chooses, simulates, and forbids what turns out to be over the budget.
+Proved solve(const Shape& shape, Bytes budget, const PlanOptions& options, Search& search, Limits& limits) {
+  Proved proved;
+  proved.least = shape.graph->base_duration;
+  if (!Model::fits(shape, kMostCells)) return proved;
+  Model model(shape, budget);
+  while (proved.rounds < kMostRounds && !limits.reached()) {
+    ++proved.rounds;
+    lp::Settings settings;
+    settings.seed = narrow<std::int64_t>(options.seed & 0x7fffffff);
+    settings.threads = options.threads;
+    if (search.best()) settings.start = model.start_of(search.best()->again);
+    const lp::Solution solution = lp::solve(model.program(), settings, limits);
+    proved.nodes += solution.nodes;
+    if (solution.outcome == lp::Outcome::kInfeasible) {
+      // All that the program allows was looked at and forbidden, or there was nothing.
+      proved.closed = true;
+      return proved;
+    }
+    proved.least = std::max(proved.least, shape.graph->base_duration + raised(solution.bound, model.unit()));
+    if (!solution.x) return proved;
+    const Again again = model.again_of(*solution.x);
+    const auto cost = search.look(again);
+    const bool fits = cost && cost->peak <= budget;
+    if (solution.outcome != lp::Outcome::kOptimal) return proved;
+    if (fits) {
+      proved.closed = true;
+      return proved;
+    }
+    model.forbid(again);
+  }
+  return proved;
+}
+
+/// What runs again layer by layer is a choice of partitioners too, and one that minimum cuts do not see: the
+/// input of a layer gains no time where all before it runs again anyway. The same set has another peak there,
+/// so budgets around ours are asked for.
+void look_at_checkpoints(const Problem& problem, Search& search, Limits& limits) {
+  constexpr int kMostBudgets = 12;
+  const auto shape = shape_if_any(*problem.graph, Door::kCheckpoint);
+  if (!shape) return;
+  Bytes fits = problem.graph->resident, over = keep_all_peak(*problem.graph);
+  Bytes budget = problem.budget;
+  for (int i = 0; i < kMostBudgets && fits < over && !limits.reached(); ++i) {
+    Search checkpoints(*shape, budget, limits);
+    checkpoints.start();
+    checkpoints.improve();
+    const auto& found = checkpoints.best() ? checkpoints.best() : checkpoints.lowest();
+    if (!found) return;
+    const auto cost = search.look(found->again);
+    const bool keeps = cost && cost->peak <= problem.budget;
+    if (!checkpoints.best() && !keeps) return;
+    (keeps ? fits : over) = budget;
+    budget = fits + Bytes((over - fits).count() / 2);
+  }
+}
+
+PlanResult run(const Shape& shape, const Problem& problem, const PlanOptions& options, Limits& limits,
+               Search& search) {
+  PlanResult result;
+  search.start();
+  if (shape.door == Door::kInductor) look_at_checkpoints(problem, search, limits);
+  search.lower();
+  search.improve();
+  const bool is_base = search.best() && search.best()->cost.duration == problem.graph->base_duration;
+  Proved proved;
+  if (!is_base) proved = solve(shape, problem.budget, options, search, limits);
+  if (search.best()) {
+    result.plan = search.best()->plan;
+    if (proved.closed) result.status = Status::kOptimal;
+    const Duration least = proved.closed ? search.best()->cost.duration : proved.least;
+    result.duration_bound = {"door", std::min(least, search.best()->cost.duration)};
+  } else {
+    if (search.lowest()) result.plan = search.lowest()->plan;
+    if (proved.closed) result.status = Status::kInfeasible;
+  }
+  result.counters = {{"sets", search.looked_at()}, {"rounds", proved.rounds}, {"nodes", proved.nodes}};
+  return result;
+}
+
+void check(const Problem& problem, Door door) {
+  const auto refuse = [&](const std::string& what) {
+    throw UsageError("the door '" + std::string(to_string(door)) + "' goes with " + what);
+  };
+  if (problem.order != OrderMode::kFixed) refuse("order 'fixed' only");
+  if (problem.objective != Objective::kTime) refuse("objective 'time' only");
+  if (problem.host) refuse("no host");
+}
+
+/// What runs again in a plan, and what its first half leaves.
+void describe(const Shape& shape, const Plan& plan, DoorPlan& answer) {
+  const Graph& graph = *shape.graph;
+  Again again(graph.num_ops(), false);
+  for (StepId step(shape.first_backward.index()); step < StepId(std::ssize(plan.steps.raw())); ++step) {
+    if (shape.is_forward(plan.steps[step])) again[plan.steps[step]] = true;
+  }
+  for (OpId op : graph.ops()) {
+    if (again[op]) answer.again.push_back(op);
+  }
+  for (DoorRegion& region : answer.regions)
+    std::ranges::copy_if(region.ops, std::back_inserter(region.again), [&](OpId op) { return again[op]; });
+  const StepId turn(shape.first_backward.index());
+  for (const InstanceLife& life : instance_lives(graph, plan)) {
+    if (life.first >= turn || life.end <= turn) continue;
+    answer.saved.push_back(life.value);
+    answer.saved_bytes += graph.bytes[life.value];
+  }
+  std::ranges::sort(answer.saved);
+}
+
+}  // namespace
+}  // namespace doors
+
+DoorPlan make_door_plan(const Problem& asked, Door door, const PlanOptions& options, Limits& limits) {
+  DoorPlan answer;
+  answer.door = door;
+  if (door == Door::kRemat) {
+    answer.result = make_plan(asked, "auto", options, limits);
+    return answer;
+  }
+  doors::check(asked, door);
+  Problem problem = asked;
+  problem.starts = {};
+  const doors::Shape shape = doors::shape_of(*problem.graph, door);
+  answer.regions = shape.regions;
+  doors::Search search(shape, problem.budget, limits);
+  answer.result = make_plan_with(
+      problem, to_string(door),
+      [&](const Problem& bounded, Limits& inner) {
+        return doors::run(shape, bounded, options, inner, search);
+      },
+      limits);
+  if (!search.lowest()) search.start();  // infeasible for any plan
+  answer.least_peak = search.lowest() ? search.lowest()->cost.peak : keep_all_peak(*problem.graph);
+  if (answer.result.plan) doors::describe(shape, *answer.result.plan, answer);
+  return answer;
+}
+
+}  // namespace remat
