@@ -1,5 +1,5 @@
 // Which of many things to keep in memory, each for a stretch of time and for a gain: for executors that take
-// a set of saved results and no order.
+// a set of saved results and no order. And one way to run for each of several parts that share a memory.
 #pragma once
 
 #include <optional>
@@ -45,5 +45,30 @@ struct Selection {
 /// greedy one by gain for byte and moment, which is what is left where a limit is reached. Throws UsageError
 /// for stretches and items out of range.
 Selection select_within(const SelectionProblem& problem, Limits& limits);
+
+/// A way to run a part.
+struct SplitChoice {
+  Duration cost;
+  std::vector<Bytes> bytes;  ///< that it takes of each moment's room
+};
+
+/// Parts that share the room of several moments: a moment may be the highest step of one of them, which
+/// others hold something beside.
+struct SplitProblem {
+  std::vector<Bytes> room;
+  std::vector<std::vector<SplitChoice>> parts;  ///< the choices of each
+};
+
+struct Split {
+  std::vector<int> choices;  ///< of each part; empty: none found
+  Duration cost;             ///< of all of them
+  Duration bound;            ///< nothing within the room costs less
+  bool proved = false;       ///< nothing costs less, or nothing is within the room
+};
+
+/// One choice for each part within the room of all moments, at the least cost: where choices are dense, the
+/// price for a byte is the same in all parts. A multiple-choice knapsack of several rows, as an integer
+/// program of HiGHS. Throws UsageError for choices that do not name each moment.
+Split split_within(const SplitProblem& problem, Limits& limits);
 
 }  // namespace remat

@@ -26,6 +26,26 @@ nb::tuple select(const std::vector<std::int64_t>& room, const std::vector<Item>&
   return nb::make_tuple(found.items, found.gain.count(), found.bound.count());
 }
 
+nb::tuple split(const std::vector<std::int64_t>& room,
+                const std::vector<std::vector<std::pair<std::int64_t, std::vector<std::int64_t>>>>& parts,
+                std::int64_t work_limit) {
+  SplitProblem problem;
+  for (std::int64_t bytes : room) problem.room.emplace_back(bytes);
+  for (const auto& choices : parts) {
+    auto& part = problem.parts.emplace_back();
+    for (const auto& [cost, taken] : choices) {
+      SplitChoice& choice = part.emplace_back();
+      choice.cost = Duration(cost);
+      for (std::int64_t bytes : taken) choice.bytes.emplace_back(bytes);
+    }
+  }
+  PlannerThread thread;
+  thread.limits().set_work(work_limit);
+  Split found;
+  thread.run([&] { found = split_within(problem, thread.limits()); }, nb::none());
+  return nb::make_tuple(found.choices, found.cost.count(), found.bound.count(), found.proved);
+}
+
 }  // namespace
 
 void bind_selection(nb::module_& m) {
@@ -35,6 +55,12 @@ void bind_selection(nb::module_& m) {
         "Which items to keep in memory for the most time saved. room: bytes of each moment. items: gain, "
         "stretches (begin, end, bytes), items that exclude it, items that it requires. Returns the items, "
         "their gain, and what no selection gains more than.");
+  m.def("split_within", split, nb::arg("room"), nb::arg("parts"), nb::arg("work_limit"),
+        nb::sig("def split_within(room: list[int], parts: list[list[tuple[int, list[int]]]], work_limit: int)"
+                " -> tuple[list[int], int, int, bool]"),
+        "One choice for each part at the least cost. room: bytes of each moment. parts: of each its choices: "
+        "cost, bytes of each moment. Returns the number of each choice (none: []), their cost, what nothing "
+        "costs less than, and whether that is proved.");
 }
 
 }  // namespace remat::python

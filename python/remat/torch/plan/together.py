@@ -1,15 +1,17 @@
 """Plans for graphs whose saved tensors are in memory together: parts of a broken model, several calls of one.
 
-Each part is planned by itself, as if it ran alone, within what the others leave.
+Each part is planned by itself, as if it ran alone, within what the others leave; how much that is, is split
+between them so that all together are fastest.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 
 import remat
+from remat import _core
 
 from ..base.progress import ProgressLine
 from ..base.units import exact_bytes
@@ -41,22 +43,45 @@ def plan_together(
     return decided[parts[0].number]
 
 
-# Shares of what keeping everything would hold at the loss, tried for parts that are in flight together.
-_SHARES = (1.0, 0.75, 0.55, 0.4, 0.3, 0.2, 0.13, 0.08)
-_HALVINGS = 2
+# Of the ways to run a part that are looked at: how many steps what it holds at the loss goes down, and its
+# peak. Less than a byte a step where there is less than that between the most and the least.
+_HELD_STEPS, _PEAK_STEPS = 12, 4
+# Where each of them is a search by the clock.
+_FEW_HELD_STEPS, _FEW_PEAK_STEPS = 6, 1
+# Of the split itself, some seconds at most.
+_SPLIT_WORK = 20_000_000
+# Searches around what was split, each time for the choices that are new.
+_ROUNDS = 4
 
 _Find = Callable[[remat.Graph, int], "remat.PlanResult | None"]
-_Plans = list[remat.PlanResult]
+
+
+@dataclass(frozen=True)
+class _Choice:
+    """One way to run a part; bytes of what it holds at the loss and at its peak. cap, target: what was asked
+    of the planner.
+    """
+
+    result: remat.PlanResult
+    held: int
+    peak: int
+    cap: int
+    target: int
+
+    @property
+    def duration(self) -> int:
+        return self.result.duration or 0
 
 
 class _Together:
-    """Each part may hold a share of what it would hold if it kept everything, the same share for all, and its
-    peak must leave room for what the others hold meanwhile: those before it what their plans hold, without
-    the gradients of their outputs; those after it, whose backward is over when its own begins, their
-    outputs.
+    """A way to run each part, of several that differ in what it holds at the loss and in its peak, so that
+    the time of all is least and the peak of each leaves room for what the others hold meanwhile: those before
+    it what their plans hold, without the gradients of their outputs; those after it, whose backward is over
+    when its own begins, their outputs. The core chooses (`split_within`), so that a byte has the same price
+    in all parts; parts that are alike need not run alike.
 
-    The first plans for all come by work, so that whether there are any does not depend on the clock; then all
-    are searched within the limits.
+    The first plans for all come by work, so that whether there are any does not depend on the clock; then
+    what was chosen is searched within the limits, and chosen anew.
     """
 
     def __init__(
@@ -89,65 +114,129 @@ class _Together:
         self.options = options
 
     def best(self) -> dict[int, tuple[remat.PlanResult, int]] | None:
-        """By number of a part its plan, and the bytes beside it: with the largest share that leaves room, as
-        far as was tried.
+        """By number of a part its plan, and the bytes beside it: the fastest within the limit, of the ways
+        that were looked at.
         """
         start = time.perf_counter()
-        share, results = self._largest(self._first)
-        if results is None:
-            share, results = self._largest(self._search)
-        else:
-            share, results = self._raised(share, results, start)
-        if results is None:
+        curves = self._curves(self._first, _HELD_STEPS, _PEAK_STEPS)
+        chosen = self._split(curves)
+        if chosen is None:
+            curves = self._curves(self._search, _FEW_HELD_STEPS, _FEW_PEAK_STEPS)
+            chosen = self._split(curves)
+        if chosen is None:
             return None
-        results = self._between(share, results, start)
-        held = self._held(results)
+        chosen = self._searched(curves, chosen, start)
+        held = [choice.held for choice in chosen]
         return {
-            part.number: (result, self._beside(i, held))
-            for i, (part, result) in enumerate(zip(self.parts, results, strict=True))
+            part.number: (choice.result, self._beside(i, held))
+            for i, (part, choice) in enumerate(zip(self.parts, chosen, strict=True))
         }
 
-    def _largest(self, find: _Find) -> tuple[float, _Plans | None]:
-        """The largest share that leaves room for plans of a kind, and they."""
-        for share in _SHARES:
-            results = self._plans(share, find)
-            if results is not None:
-                return share, results
-        return 0.0, None
+    def _curves(self, find: _Find, held_steps: int, peak_steps: int) -> dict[str, list[_Choice]]:
+        """By key of a part the ways to run it."""
+        curves: dict[str, list[_Choice]] = {}
+        for i, key in enumerate(self.keys):
+            if key not in curves:
+                alike = [j for j, other in enumerate(self.keys) if other == key]
+                most = max(self.limit - self._beside(j, self.least) for j in alike)
+                curves[key] = list(self._ways(i, most, find, held_steps, peak_steps))
+        return curves
 
-    def _raised(self, share: float, first: _Plans, start: float) -> tuple[float, _Plans]:
-        """The best of the first plans and of those searched for with this share and larger ones, while there
-        is time.
+    def _ways(
+        self, index: int, most: int, find: _Find, held_steps: int, peak_steps: int
+    ) -> Iterator[_Choice]:
+        """Down from a peak of `most`, at each peak down from what keeping everything holds."""
+        graph = self.parts[index].graph
+        whole, least = self.whole[index], self.least[index]
+        peak_step = max(1, (min(most, graph.keep_all_peak) - graph.floor) // peak_steps)
+        held_step = max(1, (whole - least) // held_steps)
+        target = most
+        while target >= graph.floor:
+            cap, highest = whole, 0
+            while cap >= least:
+                choice = self._way(index, cap, target, find)
+                if choice is None:
+                    break
+                yield choice
+                highest = max(highest, choice.peak)
+                if choice.held == least:
+                    break
+                cap = max(least, min(cap - held_step, choice.held - 1))
+            if highest == 0:
+                return
+            target = min(target - peak_step, highest - 1)
+
+    def _way(self, index: int, cap: int, target: int, find: _Find) -> _Choice | None:
+        result = self._capped(index, cap, target, find) if target > 0 else None
+        if result is None or result.plan is None:
+            return None
+        held = self._held_by(index, result.plan)
+        return _Choice(result, held, self._peak(index, result), cap, target)
+
+    def _split(self, curves: Mapping[str, Sequence[_Choice]]) -> list[_Choice] | None:
+        """Of each part a choice, at the least duration of all, or None."""
+        count = len(self.parts)
+        nothing = [0] * count
+        room = [self.limit - self._beside(i, nothing) for i in range(count)]
+        asked = []
+        for j, part in enumerate(self.parts):
+            weights = [
+                other.copies - 1 + (1 if i != j and part.number in other.before else 0)
+                for i, other in enumerate(self.parts)
+            ]
+            asked.append(
+                [
+                    (
+                        part.copies * choice.duration,
+                        [
+                            weight * choice.held + (choice.peak if i == j else 0)
+                            for i, weight in enumerate(weights)
+                        ],
+                    )
+                    for choice in curves[self.keys[j]]
+                ]
+            )
+        if min(room) < 0:
+            return None
+        numbers, _, _, _ = _core.split_within(room, asked, _SPLIT_WORK)
+        return [curves[key][n] for key, n in zip(self.keys, numbers, strict=True)] if numbers else None
+
+    def _searched(
+        self, curves: dict[str, list[_Choice]], chosen: list[_Choice], start: float
+    ) -> list[_Choice]:
+        """With longer searches for what was chosen, with the room that the others leave, while there is time.
+        Parts that run alike are searched once, with room for the last of them.
         """
-        results = first
-        for larger in [s for s in reversed(_SHARES) if s >= share]:
-            if self._is_late(start):
-                break
-            found = self._plans(larger, self._search)
-            if found is None:
-                break
-            share, results = larger, self._faster(results, found)
-        return share, results
+        seen: set[tuple[str, int, int]] = set()
+        for _ in range(_ROUNDS):
+            held = [choice.held for choice in chosen]
+            wanted: dict[tuple[str, int], tuple[int, int]] = {}
+            for i, (key, choice) in enumerate(zip(self.keys, chosen, strict=True)):
+                room = self.limit - self._beside(i, held)
+                wanted[key, choice.held] = min(wanted.get((key, choice.held), (room, i)), (room, i))
+            new = {
+                (key, cap, room): i
+                for (key, cap), (room, i) in wanted.items()
+                if (key, cap, room) not in seen
+            }
+            for (key, cap, room), i in new.items():
+                if self._is_late(start):
+                    break
+                found = self._way(i, cap, room, self._search)
+                if found is not None:
+                    curves[key].append(found)
+            seen.update(new)
+            better = self._split(curves) if new else None
+            if better is None or self._duration(better) >= self._duration(chosen):
+                return chosen
+            chosen = better
+        return chosen
 
-    def _between(self, share: float, results: _Plans, start: float) -> _Plans:
-        """Halves the way to the next larger share."""
-        high = min((s for s in _SHARES if s > share), default=share)
-        for _ in range(_HALVINGS if high > share else 0):
-            if self._is_late(start):
-                break
-            middle = (share + high) / 2
-            found = self._plans(middle, self._search)
-            if found is None:
-                high = middle
-            elif self._duration(found) < self._duration(results):
-                results, share = found, middle
-        return results
+    def _duration(self, chosen: Sequence[_Choice]) -> int:
+        return sum(part.copies * each.duration for part, each in zip(self.parts, chosen, strict=True))
 
     def _is_late(self, start: float) -> bool:
         return self.timed and time.perf_counter() - start > self.seconds
-
-    def _faster(self, known: _Plans, found: _Plans) -> _Plans:
-        return found if self._duration(found) <= self._duration(known) else known
 
     def _first(self, graph: remat.Graph, target: int) -> remat.PlanResult | None:
         return first_plan(graph, target, self.options)
@@ -155,45 +244,14 @@ class _Together:
     def _search(self, graph: remat.Graph, target: int) -> remat.PlanResult:
         return search(graph, target, self.options, self.progress)
 
-    def _duration(self, results: Sequence[remat.PlanResult]) -> int:
-        return sum(p.copies * (r.duration or 0) for p, r in zip(self.parts, results, strict=True))
-
-    def _plans(self, share: float, find: _Find) -> _Plans | None:
-        """Plans for all parts that hold at most this share, or None."""
-        caps = [max(int(share * size), low) for size, low in zip(self.whole, self.least, strict=True)]
-        held = self.least
-        # First with room for the least that others can hold, then for what they do.
-        for _ in range(2):
-            # Parts that are alike get the same plan, with room for the last of them.
-            target: dict[str, int] = {}
-            for i, key in enumerate(self.keys):
-                target[key] = min(target.get(key, self.limit), self.limit - self._beside(i, held))
-            results = []
-            for i, key in enumerate(self.keys):
-                result = self._capped(i, caps[i], target[key], find) if target[key] > 0 else None
-                if result is None or result.plan is None:
-                    return None
-                results.append(result)
-            held = self._held(results)
-            if all(
-                self._peak(i, result) + self._beside(i, held) <= self.limit
-                for i, result in enumerate(results)
-            ):
-                return results
-        return None
-
     def _peak(self, index: int, result: remat.PlanResult) -> int:
         plan = result.plan
         if plan is None:
             return 0
         return int(remat.simulate(self.parts[index].graph, plan.steps, plan.copies).peak)
 
-    def _held(self, results: Sequence[remat.PlanResult]) -> list[int]:
-        plans = [result.plan for result in results]
-        return [
-            part.held_bytes(plan.steps, plan.copies) if plan is not None else 0
-            for part, plan in zip(self.parts, plans, strict=True)
-        ]
+    def _held_by(self, index: int, plan: remat.Plan) -> int:
+        return self.parts[index].held_bytes(plan.steps, plan.copies)
 
     def _beside(self, index: int, held: Sequence[int]) -> int:
         """Bytes in memory at the peak of a part besides its own, if each part holds so much."""
