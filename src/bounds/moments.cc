@@ -15,11 +15,13 @@ namespace {
 constexpr std::int64_t kMostColumns = 400'000;
 constexpr std::int64_t kMostCandidates = 16;
 constexpr std::int64_t kWindows = 50;       ///< of the graph, one candidate of either kind in each
-constexpr std::int64_t kLeastGain = 5000;   ///< this part of the step, for one moment more
+constexpr std::int64_t kLeastGain = 2000;   ///< this part of the step, for one moment more
 constexpr std::int64_t kTicksPerOp = 4000;  ///< of a minimum cut: about ten microseconds per op
 constexpr std::int64_t kMostTicks = 20'000'000;
 constexpr std::int64_t kMostWork = 30'000'000;  ///< of one integer program: some seconds
 constexpr double kChoosing = 0.5;               ///< of the limits
+
+constexpr std::int64_t kFewStages = 3;  ///< unions of fewer prove next to nothing more
 
 class Moments {
  public:
@@ -30,7 +32,8 @@ class Moments {
   void run() {
     choose();
     // Each moment more makes the program dearer by a multiple: what was not settled was the last.
-    for (std::size_t count = 2; count <= chosen_.size() && !done(limits_); ++count) {
+    for (auto count = std::min<std::size_t>(3, chosen_.size()); count <= chosen_.size() && !done(limits_);
+         ++count) {
       std::vector<OpId> some(chosen_.begin(), chosen_.begin() + narrow<std::ptrdiff_t>(count));
       if (!settled(std::move(some))) return;
     }
@@ -89,20 +92,27 @@ class Moments {
       raise({"retention", graph_.base_duration + extra});
     }
     const Duration least(graph_.base_duration.count() / kLeastGain);
+    bool is_all_new = false;
     reached_ = graph_.base_duration;
     while (!rest.empty() && !done(part)) {
       sort(rest);
-      if (rest.front().gain <= least) break;
+      if (rest.front().gain <= least) {
+        // Moments may be worth something together only.
+        if (is_all_new || chosen_.empty()) break;
+        renew(rest, true, part);
+        is_all_new = true;
+        continue;
+      }
       reached_ += rest.front().gain;
       chosen_.push_back(rest.front().at);
       rest.erase(rest.begin());
-      renew(rest, part);
+      is_all_new = chosen_.size() == 1;
+      renew(rest, is_all_new, part);
     }
   }
 
-  /// Beside the first moment all are tried; later those only that were best before, while one looks better.
-  void renew(std::vector<Candidate>& rest, Limits& limits) {
-    const bool all = chosen_.size() == 1;
+  /// Tries all again beside those that are chosen; or only the best so far, until that is one tried again.
+  void renew(std::vector<Candidate>& rest, bool all, Limits& limits) {
     std::vector<bool> is_new(graph_.ops().size(), false);
     const auto is_old = [&](const Candidate& c) { return !is_new[at(c.at.index())]; };
     while (!limits.reached()) {
@@ -128,18 +138,19 @@ class Moments {
   }
 
   bool settled(std::vector<OpId> moments) {
-    Limits part(limits_, 0.5);
+    Limits part(limits_, 1);
     part.set_work(std::min(kMostWork, part.work_left().value_or(kMostWork)));
     return solve(std::move(moments), true, part).settled;
   }
 
   StageOutcome solve(std::vector<OpId> moments, bool integer, Limits& limits) {
+    const auto stages = std::ssize(moments) + 1;
     std::ranges::sort(moments);
     StageSpec spec{.budget = budget_, .first = {OpId(0)}};
     for (OpId op : moments) spec.first.push_back(op.next());
     if (known_) spec.cutoff = *known_ - Duration(1);
     spec.first_runs = false;
-    spec.unions = !integer;
+    spec.unions = !integer && stages > kFewStages;
     const StageModel model(graph_, spec);
     StageEffort effort;
     effort.integer = integer;

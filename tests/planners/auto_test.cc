@@ -64,15 +64,15 @@ TEST(Auto, SearchesFromTheRetentionPlanOnTrainingSteps) {
 
 TEST(Auto, TriesAllThatIsCheapWhereNoPlanIsAtHand) {
   EXPECT_EQ(schedule(plan(testing::training_chain(200), 10, 300'000)),
-            (Names{"keep_all", "retention", "rotor", "lns", "search"}));
+            (Names{"keep_all", "retention", "rotor", "lns", "search", "lns", "search", "lns", "search"}));
   // No chain of stages, so that rotor is not asked.
   const PlanOptions no_cuts{.set = {{"lns_ops", "0"}}};
   EXPECT_EQ(schedule(plan(random_layered({.ops = 300}), 70, 100'000, OrderMode::kFixed, no_cuts)),
             (Names{"keep_all", "retention", "greedy", "tw_remat", "evict", "search"}));
 }
 
-TEST(Auto, CutsAgainWhereSeveralMomentsBind) {
-  const Names far_from_the_bound{"keep_all", "retention",           "rotor", "lns", "search",
+TEST(Auto, TakesTurnsAndBoundsWhereSeveralMomentsBind) {
+  const Names far_from_the_bound{"keep_all", "retention",           "rotor", "lns", "search", "lns", "search",
                                  "lns",      "best_duration_bound", "search"};
   EXPECT_EQ(schedule(plan(training("unet", 4), 30, 2'000'000)), far_from_the_bound);
 }

@@ -44,6 +44,16 @@ TEST(Lns, SameSeedSamePlan) {
   EXPECT_EQ(one.counters, two.counters);
 }
 
+TEST(Lns, EndsWhereNoTryChangesAnything) {
+  Graph graph = random_layered({.ops = 60, .seed = 2});
+  graph.recomputable.assign(graph.num_ops(), false);
+  const Bytes budget(keep_all_peak(graph).count() / 100 * 95);
+  Limits limits;
+  limits.set_work(100'000'000);
+  EXPECT_FALSE(has_plan(make_plan({&graph, budget, OrderMode::kFree}, "lns", {}, limits)));
+  EXPECT_LT(limits.work(), 1'000'000);
+}
+
 TEST(Lns, IsNoWorseThanItsStart) {
   const Graph graph = random_layered({.ops = 120, .seed = 6});
   const PlanResult start = plan(graph, 75, "search", 1'000'000);

@@ -23,10 +23,11 @@ Options read_options(const PlanOptions& given) {
       .number("chain", o.chain, kLeast, 1)
       .number("first_chain", o.first_chain, kLeast, 1)
       .number("lns_gap", o.lns_gap, 0, 1e9)
-      .number("lns", o.lns, kLeast, 1)
+      .number("first_cuts", o.first_cuts, kLeast, 1)
+      .number("first_turn", o.first_turn, kLeast, 1)
+      .number("turn", o.turn, kLeast, 1)
       .number("search_for_peak", o.search_for_peak, kLeast, 1)
       .number("lns_for_peak", o.lns_for_peak, kLeast, 1)
-      .number("search_before_lns", o.search_before_lns, kLeast, 1)
       .integer("lns_ops", o.lns_ops, 0, std::int64_t{1} << 31)
       .number("greedy", o.greedy, kLeast, 1)
       .number("tree_gap", o.tree_gap, 0, 1e9)
@@ -52,6 +53,8 @@ using Settings = std::map<std::string, std::string>;
 
 /// The best result so far, and every plan as a start for what comes after.
 class Schedule {
+  static constexpr int kTurns = 3;
+
  public:
   Schedule(const Problem& problem, const PlanOptions& options, Limits& limits)
       : problem_(problem),
@@ -91,9 +94,9 @@ class Schedule {
     if (!has_plan(best_)) plan_with("greedy", own_.greedy);
     // On large graphs most of its share goes into erasing what its long plans run twice.
     if (!has_plan(best_) || gap(best_) > own_.tree_gap) plan_with("tw_remat", own_.tree);
-    // Where a plan is at hand the search improves it faster than evict does.
+    by_cuts(!has_plan(best_) ? own_.first_cuts : is_small() ? share_before_proof() / 2 : own_.first_turn);
+    // Where a plan is at hand the others improve it faster than evict does.
     if (!has_plan(best_)) plan_with("evict", own_.evict);
-    by_cuts(is_small() ? share_before_proof() / 2 : own_.lns);
   }
 
   /// Where several moments bind and retention, which sees one at a time, is not near the bound.
@@ -118,22 +121,34 @@ class Schedule {
   }
 
   void search_and_prove() {
-    if (problem_.order != OrderMode::kFixed) return;
-    const auto seconds = limits_.seconds_left();
     if (is_small()) {
       search(share_before_proof());
       if (is_far() && num_ops() > own_.sure_proof_ops) {
-        by_cuts(own_.lns);
+        by_turns();
         bound(own_.proof);
       } else {
         prove(own_.proof);
       }
-    } else if (seconds.value_or(0) >= own_.bound_seconds) {
-      if (wants_cuts()) search(own_.search_before_lns);
-      if (is_far()) bound(own_.bound);
-      by_cuts(own_.lns);
-      search(own_.search_before_bound);
-      bound(1);
+      return;
+    }
+    const bool has_time = limits_.seconds_left().value_or(0) >= own_.bound_seconds;
+    if (wants_cuts()) {
+      search(own_.first_turn);
+      by_turns();
+    }
+    if (problem_.order != OrderMode::kFixed || !has_time) return;
+    if (!is_far()) search(own_.search_before_bound);
+    bound(is_far() ? own_.bound : 1);
+  }
+
+  /// Which of lns and search gains more is another one from graph to graph, and from plan to plan.
+  void by_turns() {
+    for (int turn = 0; turn < kTurns && wants_cuts() && !done(); ++turn) {
+      if (pace_["lns"] > pace_["search"] || (pace_["lns"] == pace_["search"] && turn % 2 == 0)) {
+        by_cuts(own_.turn);
+      } else {
+        search(own_.turn);
+      }
     }
   }
 
@@ -174,6 +189,10 @@ class Schedule {
     if (planner.supports(problem)) return;
     // A second call of the same planner must not walk the same way.
     const PlanOptions options{options_.seed + calls_++, options_.threads, set};
+    const double used = used_;
+    used_ += share * (1 - used_);
+    const bool had_plan = has_plan(best_);
+    const Duration before = best_.cost.duration;
     PlanResult result = make_plan_with(
         problem, name,
         [&](const Problem& bounded, Limits& inner) { return planner.run(bounded, options, inner); }, part);
@@ -191,6 +210,8 @@ class Schedule {
       if (best_.status != Status::kOptimal) best_.stopped_by = result.stopped_by;
     }
     if (best_.plan) starts_.assign(1, *best_.plan);
+    if (used_ > used && had_plan)
+      pace_[std::string(name)] = real(before - best_.cost.duration) / (used_ - used);
   }
 
   /// What was proved before stays proved.
@@ -248,7 +269,9 @@ class Schedule {
   Limits& limits_;
   std::vector<Plan> starts_;
   std::uint64_t calls_ = 0;
-  Counters called_;  ///< what was called, in sequence, and the work that it took
+  double used_ = 0;                     ///< of the limits, had everyone taken its share
+  std::map<std::string, double> pace_;  ///< what the last call of each planner gained, by its share
+  Counters called_;                     ///< what was called, in sequence, and the work that it took
   PlanResult best_;
   bool too_late_ = false;  ///< for a search, which would outlast the limit
 };

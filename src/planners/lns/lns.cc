@@ -44,6 +44,7 @@ class Search {
   bool by_peak() const { return problem_.objective == Objective::kPeak; }
 
   bool is_over() {
+    if (without_change_ >= kMostWithoutChange) return true;
     if (by_peak()) return limits_.reached();
     const Duration least = problem_.duration_bound ? problem_.duration_bound->duration : graph_.base_duration;
     return (best_.fits() && best_.cost().duration <= least) || limits_.reached();
@@ -82,6 +83,7 @@ class Search {
       shake(graph_, shaken_, random_);
       const double less = random_.chance(kLessRoom) ? kMostLess * random_.unit() : 0;
       State next = recreate(std::move(ruined), Bytes(static_cast<std::int64_t>((1 - less) * real(budget_))));
+      without_change_ = next.plan == current.plan ? without_change_ + 1 : 0;
       const double left = 1 - real(i) / real(length);
       const double allowed = hot * left * minus_log(std::max(kLeast, random_.unit()));
       if (next.energy > current.energy + allowed) continue;
@@ -115,6 +117,7 @@ class Search {
   static constexpr std::int64_t kFirstCycle = 200, kLongestCycle = 100'000;
   static constexpr double kLessRoom = 0.5, kMostLess = 0.03;
   static constexpr std::int64_t kMostSteps = 24;  // for each op
+  static constexpr std::int64_t kMostWithoutChange = 500;
 
   const Problem& problem_;
   const Graph& graph_;
@@ -125,6 +128,7 @@ class Search {
   State least_;
   Bytes budget_;
   std::int64_t tries_ = 0, accepted_ = 0;
+  std::int64_t without_change_ = 0;  ///< tries in sequence that came to the plan that they ruined
 };
 
 PlanResult run(const Problem& problem, const PlanOptions& given, Limits& limits) {
