@@ -227,6 +227,27 @@ def test_sharded_training_in_other_ways_equals_eager_mode_too(tmp_path: Path) ->
     )
 
 
+def test_the_plan_keeps_the_smallest_budget_of_all_ranks(tmp_path: Path) -> None:
+    said = run_on_two_ranks(
+        SHARDED
+        + """
+    tops = [None, None]
+    dist.all_gather_object(tops, peak(build()))
+    # Rank 0, which plans, has room for everything.
+    budget = 4 * max(tops) if rank == 0 else int(0.6 * min(tops))
+    fitted = remat.torch.fit(build(), tokens, budget, time_limit=0.5)
+    assert same(train(fitted), train(build()))
+    parts = fitted.remat.parts
+    assert sum(part.recomputed_steps for part in parts) > 0
+    assert max(part.predicted_peak for part in parts) <= int(0.6 * min(tops))
+    assert peak(fitted) <= int(0.6 * min(tops))
+    print("kept")
+    """,
+        tmp_path,
+    )
+    assert all("kept" in each for each in said)
+
+
 def test_ranks_agree_on_planning_anew(tmp_path: Path) -> None:
     run_on_two_ranks(
         """

@@ -13,7 +13,7 @@ from ..base.units import exact_bytes
 from .alone import plan_alone
 from .cache import PlanCache
 from .problem import Found, Problem
-from .ranks import of_first_rank
+from .ranks import of_all_ranks, of_first_rank
 from .report import PlanReport
 from .search import seconds_for
 from .together import plan_together
@@ -42,13 +42,27 @@ def plan_step(problem: Problem, cache: PlanCache, progress: ProgressLine | None 
     if progress is not None:
         progress.planning(options.time_limit or seconds_for(problem.graph))
 
+    tightest = problem if options.group is None else _of_tightest_rank(problem)
+
     def make() -> Found:
-        return _find(problem, cache, progress)
+        return _find(tightest, cache, progress)
 
     made = make() if options.group is None else of_first_rank(options.group, make)
     if store is not None:
         store.add_plan(described, asdict(made))
     return _reported(problem, made)
+
+
+def _of_tightest_rank(problem: Problem) -> Problem:
+    """With the budget lowered to where the plan is within that of each rank: budgets may differ, and what is
+    there all the time, such as buffers that only some ranks have.
+    """
+    room = problem.budget - problem.reserve - problem.graph.resident
+    least = min(of_all_ranks(problem.options.group, room))
+    if least == room:
+        return problem
+    budget = max(1, problem.budget - (room - least))
+    return replace(problem, options=replace(problem.options, budget=budget))
 
 
 def _find(problem: Problem, cache: PlanCache, progress: ProgressLine | None) -> Found:
