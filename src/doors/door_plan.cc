@@ -109,11 +109,39 @@ void look_at_checkpoints(const Problem& problem, Search& search, Limits& limits)
   }
 }
 
+/// What plans without the limits of a door run again, in another order and perhaps more than once there;
+/// below our budget where that takes more here.
+void look_at_plans(const Problem& problem, const PlanOptions& options, Search& search, Limits& limits) {
+  constexpr int kMostBudgets = 10;
+  const Graph& graph = *problem.graph;
+  Bytes fits = graph.resident, over = keep_all_peak(graph);
+  Problem other = problem;
+  other.duration_bound = nullptr;
+  for (int i = 0; i < kMostBudgets && fits < over && !limits.reached(); ++i) {
+    Limits share(limits, 1.0 / kMostBudgets);
+    const PlanResult found = make_plan(other, "retention", options, share);
+    if (!found.plan) return;
+    IndexVector<OpId, int> runs(graph.num_ops(), 0);
+    for (OpId step : found.plan->steps) ++runs[step];
+    Again again(graph.num_ops(), false);
+    for (OpId op : graph.ops()) again[op] = runs[op] > 1;
+    const auto cost = search.look(again);
+    const bool keeps = cost && cost->peak <= problem.budget;
+    if (keeps && i == 0) return;
+    (keeps ? fits : over) = other.budget;
+    other.budget = fits + Bytes((over - fits).count() / 2);
+  }
+}
+
 PlanResult run(const Shape& shape, const Problem& problem, const PlanOptions& options, Limits& limits,
                Search& search) {
   PlanResult result;
   search.start();
-  if (shape.door == Door::kInductor) look_at_checkpoints(problem, search, limits);
+  if (shape.door == Door::kInductor &&
+      !(search.best() && search.best()->cost.duration == problem.graph->base_duration)) {
+    look_at_checkpoints(problem, search, limits);
+    look_at_plans(problem, options, search, limits);
+  }
   search.lower();
   search.improve();
   const bool is_base = search.best() && search.best()->cost.duration == problem.graph->base_duration;
@@ -126,7 +154,10 @@ PlanResult run(const Shape& shape, const Problem& problem, const PlanOptions& op
     result.duration_bound = {"door", std::min(least, search.best()->cost.duration)};
   } else {
     if (search.lowest()) result.plan = search.lowest()->plan;
-    if (proved.closed) result.status = Status::kInfeasible;
+    if (proved.closed) {
+      result.status = Status::kInfeasible;
+      result.stopped_by = StoppedBy::kProof;
+    }
   }
   result.counters = {{"sets", search.looked_at()}, {"rounds", proved.rounds}, {"nodes", proved.nodes}};
   return result;

@@ -149,6 +149,7 @@ TEST_P(DoorPlans, are_as_fast_as_the_best_of_all_sets) {
           << "round " << round << " budget " << budget.count();
       if (!best) {
         ASSERT_EQ(found.result.status, Status::kInfeasible) << "round " << round;
+        ASSERT_EQ(found.result.stopped_by, StoppedBy::kProof) << "round " << round;
         ++infeasible;
         continue;
       }
