@@ -537,8 +537,13 @@ def fake_like(mode: Any, tensor: torch.Tensor, device: torch.device) -> torch.Te
 
 
 def storage_id(tensor: torch.Tensor) -> int:
-    """The same number for all that show one storage, traced tensors too. `_cdata` of storages."""
-    return int(tensor.untyped_storage()._cdata)
+    """The same number for all that show one storage, traced tensors too."""
+    return storage_number(tensor.untyped_storage())
+
+
+def storage_number(storage: torch.UntypedStorage) -> int:
+    """Of a storage, while it lasts. `_cdata` of storages."""
+    return int(storage._cdata)
 
 
 def storage_uses(storage: torch.UntypedStorage) -> int:
@@ -816,6 +821,7 @@ __all__ = [
     "start_profiler",
     "stop_profiler",
     "storage_id",
+    "storage_number",
     "suggest_memory_format",
     "takes_a_list",
     "tangent_output",

@@ -22,6 +22,8 @@ from ..base.private import REGION_PLACE, calls_as_regions, is_region
 
 # Of modules in one list that are built alike: with fewer the regions cost more than they save.
 LEAST = 3
+# Number and place of a layer.
+Layer = tuple[int, str]
 _LISTS = (nn.ModuleList, nn.Sequential, nn.ModuleDict)
 
 
@@ -135,16 +137,20 @@ def layers_once(variables: Mapping[str, Any]) -> Iterator[None]:
         yield
 
 
+# In metadata of nodes, which AOTAutograd hands on: the layer that it is of, as number and place.
+LAYER = "remat_layer"
+
+
 def flat(gm: fx.GraphModule) -> fx.GraphModule:
     """Dynamo's graph with the ops of its regions in their places, which is changed."""
     regions = [node for node in gm.graph.nodes if is_region(node)]
     if not regions:
         return gm
     first: dict[Any, str] = {}
-    for node in regions:
+    for number, node in enumerate(regions):
         holder: Any = node.args[0]
         body, place = getattr(gm, str(holder.target)), node.meta[REGION_PLACE]
-        _put(gm.graph, node, body.graph, (first.setdefault(holder.target, place), place))
+        _put(gm.graph, node, body.graph, (0, first.setdefault(holder.target, place)), (number, place))
     for holder in [node for node in gm.graph.nodes if node.op == "get_attr" and not node.users]:
         gm.graph.erase_node(holder)
     for name in first:
@@ -154,15 +160,16 @@ def flat(gm: fx.GraphModule) -> fx.GraphModule:
     return gm
 
 
-def _put(graph: fx.Graph, region: fx.Node, body: fx.Graph, places: tuple[str, str]) -> None:
-    """Ops of a body in place of a call of it. places: of the module that was traced, and of this one."""
+def _put(graph: fx.Graph, region: fx.Node, body: fx.Graph, traced: Layer, here: Layer) -> None:
+    """Ops of a body in place of a call of it. traced, here: the layer that was traced, and this one."""
     told: dict[fx.Node, Any] = dict(zip(body.find_nodes(op="placeholder"), region.args[2:], strict=True))
     with graph.inserting_before(region):
         for node in body.nodes:
             if node.op in ("placeholder", "output"):
                 continue
             told[node] = graph.node_copy(node, told.__getitem__)
-            _move(told[node], *places)
+            moved(told[node], traced, here)
+            told[node].meta["custom"] = {**(node.meta.get("custom") or {}), LAYER: here}
     results: Any = body.output_node().args[0]
     for user in list(region.users):
         user.replace_all_uses_with(told[results[user.args[1]]])
@@ -170,15 +177,15 @@ def _put(graph: fx.Graph, region: fx.Node, body: fx.Graph, places: tuple[str, st
     graph.erase_node(region)
 
 
-def _move(node: fx.Node, traced: str, here: str) -> None:
-    """What is known of a node by its place, as it is in another module."""
-    stack = node.meta.get("nn_module_stack")
-    if traced == here or not stack:
-        return
-    node.meta["nn_module_stack"] = {
-        key: (here + path.removeprefix(traced) if _is_inside(path, traced) else path, kind)
-        for key, (path, kind) in stack.items()
-    }
+def moved(node: fx.Node, traced: Layer, here: Layer) -> None:
+    """What is known of a node by its place, as it is in another layer."""
+    for key in ("nn_module_stack", "fwd_nn_module_stack"):
+        stack = node.meta.get(key)
+        if stack and traced[1] != here[1]:
+            node.meta[key] = {
+                name: (here[1] + path.removeprefix(traced[1]) if _is_inside(path, traced[1]) else path, kind)
+                for name, (path, kind) in stack.items()
+            }
 
 
 def _is_inside(path: str, module: str) -> bool:
