@@ -2,7 +2,7 @@
 """What planning costs: a first and a second start with a folder for plans, and a model of 7 B parameters.
 
     python bench/torch/planning_time.py starts [--models gpt,encoder,conv_net,mlp] [--budget 60%]
-    python bench/torch/planning_time.py depth [--layers 12,96] [--widths 256,64] [--budget 60%]
+    python bench/torch/planning_time.py depth [--layers 12,96] [--widths 256,64] [--budget 60%] [--use-cache]
     python bench/torch/planning_time.py lengths [--layers 8] [--width 128] [--count 20] [--compile]
     python bench/torch/planning_time.py llama [--layers 32] [--batch 4] [--sequence 2048] [--budget 75%]
 
@@ -10,7 +10,8 @@
 ops, and on planning (the reading of the folder included), and the processor time of the whole process.
 
 `depth`: GPT-2 of `transformers`, batch 4, 128 tokens, one size after another in this process: seconds of the
-whole `fit` and of its phases, and its processor time.
+whole `fit` and of its phases, and its processor time. Without a cache of keys and values, as `Trainer` trains
+it, unless that is asked for.
 
 `lengths`: GPT-2, batch 4, one sequence length after another: seconds and processor time of the first step of
 each (of `fit` that of 128 tokens comes before), and of all; the median of the lengths from the third on.
@@ -78,12 +79,13 @@ def starts(models: list[str], budget: str) -> None:
                 )
 
 
-def depth(layers: int, width: int, budget: str) -> None:
+def depth(layers: int, width: int, budget: str, use_cache: bool) -> None:
     from remat_models.zoo import gpt2, hf_loss, tokens
 
     torch.manual_seed(0)
     torch._dynamo.reset()
     model, inputs = gpt2(layers, width, 2048), tokens(4, 128, 2048)
+    model.config.use_cache = use_cache
     start, cpu = time.perf_counter(), time.process_time()
     fitted = remat.torch.fit(model, inputs, budget, loss=hf_loss, outputs="dropped", accumulate=False)
     wall, cpu = time.perf_counter() - start, time.process_time() - cpu
@@ -164,6 +166,7 @@ def main() -> int:
     deep.add_argument("--layers", default="12,96")
     deep.add_argument("--widths", default="256,64")
     deep.add_argument("--budget", default="60%")
+    deep.add_argument("--use-cache", action="store_true")
     many_lengths = commands.add_parser("lengths")
     many_lengths.add_argument("--layers", type=int, default=8)
     many_lengths.add_argument("--width", type=int, default=128)
@@ -184,7 +187,7 @@ def main() -> int:
     elif options.command == "depth":
         torch.set_num_threads(1)
         for layers, width in zip(options.layers.split(","), options.widths.split(","), strict=True):
-            depth(int(layers), int(width), options.budget)
+            depth(int(layers), int(width), options.budget, options.use_cache)
     elif options.command == "lengths":
         torch.set_num_threads(1)
         lengths(options.layers, options.width, options.count, options.budget, options.compile)
