@@ -30,6 +30,7 @@ class Moments {
       : graph_(graph), budget_(budget), known_(known), limits_(limits), best_(best) {}
 
   void run() {
+    if (too_large({})) return;
     choose();
     // Each moment more makes the program dearer by a multiple: what was not settled was the last.
     for (auto count = std::min<std::size_t>(3, chosen_.size()); count <= chosen_.size() && !done(limits_);
@@ -66,18 +67,27 @@ class Moments {
   std::vector<OpId> dearest(const Measure& measure, std::int64_t most) const {
     const auto n = graph_.ops().size();
     const std::int64_t reach = std::max<std::int64_t>(1, n / kWindows);
+    IndexVector<OpId, Bytes> here(graph_.num_ops());
+    for (OpId op : graph_.ops()) here[op] = measure(op);
+    // From the nearest outwards, which ends at once almost everywhere.
+    const auto is_dearest = [&](OpId op) {
+      const OpId begin(std::max<std::int64_t>(0, op.index() - reach)),
+          last(std::min(n - 1, op.index() + reach));
+      for (OpId other = op; other > begin;) {
+        other = other.prev();
+        if (here[other] >= here[op]) return false;
+      }
+      for (OpId other = op; other < last;) {
+        other = other.next();
+        if (here[other] > here[op]) return false;
+      }
+      return true;
+    };
     std::vector<OpId> result;
     for (OpId op : IdRange<OpId>(OpId(0), OpId(std::max<std::int64_t>(0, n - 1)))) {
-      bool is_most = true;
-      const OpId begin(std::max<std::int64_t>(0, op.index() - reach)),
-          end(std::min(n, op.index() + reach + 1));
-      for (OpId other : IdRange<OpId>(begin, end)) {
-        const Bytes there = measure(other), here = measure(op);
-        is_most = is_most && (there < here || (there == here && other >= op));
-      }
-      if (is_most) result.push_back(op);
+      if (is_dearest(op)) result.push_back(op);
     }
-    std::stable_sort(result.begin(), result.end(), [&](OpId a, OpId b) { return measure(a) > measure(b); });
+    std::stable_sort(result.begin(), result.end(), [&](OpId a, OpId b) { return here[a] > here[b]; });
     if (std::ssize(result) > most) result.resize(narrow<std::size_t>(most));
     return result;
   }
@@ -134,7 +144,7 @@ class Moments {
 
   bool too_large(const std::vector<OpId>& moments) const {
     const auto each = static_cast<std::int64_t>(graph_.num_ops() + graph_.num_values());
-    return (std::ssize(moments) + 1) * each > kMostColumns;
+    return (std::ssize(moments) + 2) * each > kMostColumns;
   }
 
   bool settled(std::vector<OpId> moments) {
