@@ -43,6 +43,9 @@ struct Problem {
   const PeakBound* peak_bound = nullptr;
   /// The same for `cheap_duration_bound` at this budget.
   const DurationBound* duration_bound = nullptr;
+  /// Where it is set, what a plan takes that has this peak, by an allocator's rules: no less than the peak.
+  /// Planner `lns` keeps that within the budget; the others, and `PlanResult`, go by the peak.
+  const std::function<Bytes(const Plan& plan, const Simulation& cost, Limits& limits)>* footprint = nullptr;
 };
 
 /// What is proved about the model that `order` names. `kOptimal`: no valid plan within the budget is

@@ -186,4 +186,56 @@ void EjectionSearch::lower(Packed& packed, std::int64_t goal, std::int64_t units
   }
 }
 
+/// Of two that overlap, the one with the higher offset.
+void EjectionSearch::take_out_overlaps() {
+  std::vector<std::int32_t> upward;
+  for (std::size_t i = 0; i < offset_.size(); ++i) {
+    if (offset_[i] >= 0) upward.push_back(narrow<std::int32_t>(i));
+  }
+  std::stable_sort(upward.begin(), upward.end(),
+                   [&](std::int32_t a, std::int32_t b) { return offset_[at(a)] < offset_[at(b)]; });
+  std::vector<std::int64_t> top(packing_->load.size(), 0);
+  for (std::int32_t i : upward) {
+    const Item& item = packing_->items[at(i)];
+    const auto first = top.begin() + item.first, last = top.begin() + item.end;
+    work_ += item.end - item.first;
+    if (*std::max_element(first, last) > offset_[at(i)]) {
+      offset_[at(i)] = -1;
+      out_.push_back(i);
+    } else {
+      std::fill(first, last, end(i));
+    }
+  }
+}
+
+std::int64_t EjectionSearch::most_out() const {
+  std::vector<std::int64_t> change(packing_->load.size() + 1, 0);
+  for (std::int32_t i : out_) {
+    const Item& item = packing_->items[at(i)];
+    change[at(item.first)] += item.size;
+    change[at(item.end)] -= item.size;
+  }
+  std::int64_t sum = 0, most = 0;
+  for (std::int64_t one : change) most = std::max(most, sum += one);
+  return most;
+}
+
+std::int64_t EjectionSearch::fit(std::vector<std::int64_t>& offsets, std::int64_t capacity,
+                                 std::int64_t units, Limits& limits) {
+  offset_ = offsets;
+  for (std::size_t i = 0; i < offset_.size(); ++i) {
+    if (packing_->items[i].size > capacity) return packing_->items[i].size;
+  }
+  take_out_above(capacity);
+  for (std::size_t i = 0; i < offset_.size(); ++i) {
+    if (offsets[i] < 0) out_.push_back(narrow<std::int32_t>(i));
+  }
+  const std::int64_t before = work_;
+  take_out_overlaps();
+  limits.spend((work_ - before) / 32 + 1);
+  settle(capacity, units, limits);
+  offsets = offset_;
+  return most_out();
+}
+
 }  // namespace remat::layout

@@ -25,6 +25,11 @@ class EjectionSearch {
   /// Lowers `packed` until it reaches `goal`, `units` of work are spent or `limits` is reached.
   void lower(Packed& packed, std::int64_t goal, std::int64_t units, Limits& limits);
 
+  /// Below `capacity`, from `offsets` that may overlap; below 0 for an item without one. Returns the most
+  /// units that found no place at one time, which is 0 where all did; `offsets` are those of the rest then.
+  std::int64_t fit(std::vector<std::int64_t>& offsets, std::int64_t capacity, std::int64_t units,
+                   Limits& limits);
+
  private:
   /// At offsets from here on `change` more (or less) is in the way.
   struct Event {
@@ -33,6 +38,8 @@ class EjectionSearch {
   };
 
   void take_out_above(std::int64_t capacity);
+  void take_out_overlaps();
+  std::int64_t most_out() const;
   bool settle(std::int64_t capacity, std::int64_t units, Limits& limits);
   std::int64_t cheapest_place(std::int32_t i, std::int64_t capacity);
   void put(std::int32_t i, std::int64_t offset);

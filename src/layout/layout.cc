@@ -29,7 +29,11 @@ struct PartState {
   std::optional<CapacitySearch> search;  ///< at the goal, for as long as that stands
 };
 
-void check(const LayoutProblem& problem) {
+void check(const LayoutProblem& problem, const LayoutOptions& options = {}) {
+  if (!options.start.empty() && options.start.size() != problem.buffers.size()) {
+    throw UsageError("a layout to start from has " + std::to_string(options.start.size()) + " offsets for " +
+                     std::to_string(problem.buffers.size()) + " buffers");
+  }
   if (problem.alignment < 1 || problem.alignment >= kMaxCount) {
     throw UsageError("alignment " + std::to_string(problem.alignment) + " is outside [1, 2^62)");
   }
@@ -73,6 +77,7 @@ class Layouter {
 
  private:
   void start();
+  Packed started(const Packing& packing) const;
   void improve();
   void improve(PartState& part);
   void eject(PartState& part, std::int64_t units);
@@ -129,8 +134,27 @@ void Layouter::start() {
   live_peak_ = bound();
   for (PartState& state : parts_) {
     const Packing& packing = state.part.packing;
-    state.packed = options_->first_fit ? best_fit(packing, goal(), *limits_) : stacked(packing);
+    const bool is_started = !options_->start.empty() && std::ssize(packing.items) <= kMostQuadratic;
+    if (is_started) {
+      state.packed = started(packing);
+      if (state.packed.height <= goal()) continue;
+    }
+    Packed packed = options_->first_fit ? best_fit(packing, goal(), *limits_) : stacked(packing);
+    if (!is_started || packed.height < state.packed.height) state.packed = std::move(packed);
   }
+}
+
+Packed Layouter::started(const Packing& packing) const {
+  std::vector<std::int32_t> upward(packing.items.size());
+  std::iota(upward.begin(), upward.end(), 0);
+  const auto key = [&](std::int32_t i) {
+    const Bytes offset = options_->start[packing.buffer[at(i)].index()];
+    return std::pair(offset < Bytes(), offset);
+  };
+  std::stable_sort(upward.begin(), upward.end(),
+                   [&](std::int32_t a, std::int32_t b) { return key(a) < key(b); });
+  limits_->spend(narrow<std::int64_t>(upward.size() * upward.size() / 64));
+  return layout::first_fit(packing, upward);
 }
 
 void Layouter::report() const {
@@ -184,7 +208,7 @@ void Layouter::improve(PartState& state) {
     return;
   }
   // Where a capacity is far off, chains do not get there.
-  const bool is_far = capacity_ && (state.packed.height - goal()) > goal() / kNear;
+  const bool is_far = capacity_ && !options_->closest && (state.packed.height - goal()) > goal() / kNear;
   if (options_->ejection && (!is_far || doublings == 0)) eject(state, (kEjectionUnits * items) << doublings);
   if (capacity_) return;
   LayoutOptions options = *options_;
@@ -272,7 +296,7 @@ LayoutResult confirmed(const LayoutProblem& problem, LayoutResult result) {
 
 LayoutResult make_layout(const LayoutProblem& problem, const LayoutOptions& options, Limits& limits) {
   const Limits clock;
-  layout::check(problem);
+  layout::check(problem, options);
   LayoutResult result = confirmed(problem, layout::Layouter(problem, options, limits).run(true));
   result.seconds = clock.seconds();
   return result;

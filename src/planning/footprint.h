@@ -4,10 +4,12 @@
 
 #include <algorithm>
 #include <functional>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
 
+#include "base/numbers.h"
 #include "remat/bounds.h"
 #include "remat/error.h"
 #include "remat/planner.h"
@@ -61,6 +63,11 @@ class FootprintSearch {
   /// What no footprint is below, beside the bounds of live bytes; asked before anything is planned.
   void set_bound(const PeakBound& bound) { bound_ = bound; }
 
+  /// What a plan takes, quickly had and never too little: local search goes by it.
+  void set_footprint(std::function<Bytes(const Plan&, const Simulation&, Limits&)> footprint) {
+    footprint_ = std::move(footprint);
+  }
+
   Found run() {
     first_ = bound_.peak > problem_->budget ? refused() : plan(problem_->budget, kFirstShare);
     if (!has_plan(first_)) {
@@ -68,7 +75,9 @@ class FootprintSearch {
     } else if (consider(first_) <= problem_->budget) {
       go_on();
     } else {
+      if (real(best_.footprint()) < kNear * real(problem_->budget)) refine(kNearShare);
       shrink();
+      refine(kLastShare);
     }
     settle();
     return std::move(best_);
@@ -99,8 +108,11 @@ class FootprintSearch {
     return result;
   }
 
+  /// Each within the same effort, whatever was spent before: what a footprint loses must not depend on that.
   Found measured(const PlanResult& result) {
-    Limits inner(*limits_, kMeasureShare);
+    Limits inner(*limits_, kMeasureMost);
+    if (work_) inner.set_work(static_cast<std::int64_t>(real(*work_) * kMeasureShare));
+    if (seconds_) inner.set_time(*seconds_ * kMeasureShare);
     return measure_(result, inner);
   }
 
@@ -148,6 +160,10 @@ class FootprintSearch {
         low_ = std::max(low_, live);
         continue;
       }
+      if (is_found_ && next.cost.duration >= best_.result.cost.duration) {
+        low_ = std::max(low_, live);
+        continue;
+      }
       const Bytes footprint = consider(next);
       if (footprint <= problem_->budget) {
         low_ = std::max(low_, live);
@@ -156,6 +172,25 @@ class FootprintSearch {
         tried(next.cost.peak.count(), live, footprint);
       }
     }
+  }
+
+  /// Local search by what plans take, from the best one.
+  void refine(double share) {
+    if (!footprint_ || limits_->reached()) return;
+    Problem problem = *problem_;
+    problem.graph = &rounded_;
+    problem.peak_bound = nullptr;
+    problem.duration_bound = nullptr;
+    problem.footprint = &footprint_;
+    problem.starts = std::span(&*best_.result.plan, 1);
+    Limits inner(*limits_, share);
+    // Not by the shared entry point, which goes by the peak.
+    PlanResult next = find_planner(kLocalSearch).run(problem, *options_, inner);
+    if (!next.plan || next.plan == best_.result.plan) return;
+    next.cost = simulate(rounded_, *next.plan);
+    next.status = Status::kFeasible;
+    next.planner = kLocalSearch;
+    if (!is_found_ || next.cost.duration < best_.result.cost.duration) consider(next);
   }
 
   void tried(std::int64_t least, std::int64_t most, Bytes footprint) {
@@ -222,7 +257,10 @@ class FootprintSearch {
     result.seconds = clock_.seconds();
   }
 
-  static constexpr double kFirstShare = 0.5, kNextShare = 0.4, kLastShare = 0.9, kMeasureShare = 0.3;
+  static constexpr std::string_view kLocalSearch = "lns";
+  static constexpr double kFirstShare = 0.45, kNextShare = 0.3, kLastShare = 0.9;
+  static constexpr double kMeasureShare = 0.08, kMeasureMost = 0.9;
+  static constexpr double kNear = 1.02, kNearShare = 0.2;  // further off it finds nothing
   static constexpr int kMostRounds = 12;
   static constexpr std::int64_t kFinest = 2000, kFine = 400;
 
@@ -231,8 +269,11 @@ class FootprintSearch {
   const PlanOptions* options_;
   Graph rounded_;
   std::function<Found(const PlanResult&, Limits&)> measure_;
+  std::function<Bytes(const Plan&, const Simulation&, Limits&)> footprint_;
   Limits* limits_;
   Limits clock_;
+  std::optional<std::int64_t> work_ = limits_->work_left();  ///< all that there is
+  std::optional<double> seconds_ = limits_->seconds_left();
   PeakBound bound_;
   PlanStore store_;
   PlanResult first_;  ///< for the budget itself

@@ -9,7 +9,9 @@
 #include "helpers/errors.h"
 #include "helpers/graphs.h"
 #include "helpers/places.h"
+#include "layout/ejection.h"
 #include "layout/random_buffers.h"
+#include "layout/sections.h"
 #include "remat/error.h"
 #include "remat/io.h"
 #include "remat/keep_all.h"
@@ -45,6 +47,80 @@ void expect_sound(const LayoutProblem& problem, const LayoutResult& result, Byte
   if (found(result) && problem.capacity) {
     ASSERT_LE(result.arena, *problem.capacity);
   }
+}
+
+TEST(Layout, StartsFromOneThatIsKnown) {
+  Random random(23);
+  int lower = 0;
+  for (int round = 0; round < 300; ++round) {
+    LayoutProblem problem = random_buffers(random, 30);
+    Limits limits;
+    const LayoutResult known = make_layout(problem, {.seed = 1}, limits);
+    // First fit alone misses it at times; from it, nothing is left to do.
+    LayoutOptions options{.first_fit = false, .ejection = false};
+    options.start.assign(known.offsets.raw().begin(), known.offsets.raw().end());
+    problem.capacity = known.arena;
+    Limits none;
+    none.set_work(1);
+    const LayoutResult again = make_layout(problem, options, none);
+    ASSERT_EQ(fault_of(problem, again.offsets.raw(), again.arena), "");
+    ASSERT_LE(again.arena, known.arena);
+    options.start.clear();
+    Limits also_none;
+    also_none.set_work(1);
+    lower += make_layout(problem, options, also_none).arena > known.arena;
+  }
+  EXPECT_GT(lower, 50);
+  EXPECT_EQ(testing::usage_error([&] {
+              LayoutProblem problem = random_buffers(random, 5);
+              LayoutOptions options;
+              options.start.assign(problem.buffers.size() + 1, Bytes());
+              Limits limits;
+              make_layout(problem, options, limits);
+            }).substr(0, 27),
+            "a layout to start from has ");
+}
+
+/// Items that were moved away, or that overlap, find places again where there is room.
+TEST(Layout, EjectionChainsPutBackWhatIsOut) {
+  Random random(24);
+  int whole = 0, rounds = 0;
+  for (int round = 0; round < 300; ++round) {
+    const LayoutProblem problem = random_buffers(random, 30);
+    Limits limits;
+    const LayoutResult known = make_layout(problem, {}, limits);
+    const layout::Packing packing = layout::make_packing(problem);
+    if (packing.items.size() < 4) continue;
+    std::vector<std::int64_t> offsets;
+    for (const BufferId buffer : packing.buffer) {
+      const std::int64_t offset = known.offsets[buffer].count() / problem.alignment;
+      const std::int64_t dice = random.below(4);
+      offsets.push_back(dice == 0 ? -1 : dice == 1 ? random.below(offset + 2) : offset);
+    }
+    const std::int64_t capacity = known.arena.count() / problem.alignment;
+    layout::EjectionSearch search(packing, 1);
+    const std::int64_t out = search.fit(offsets, capacity, 100'000, limits);
+    ++rounds;
+    std::int64_t missing = 0;
+    for (std::size_t i = 0; i < offsets.size(); ++i) {
+      const layout::Item& one = packing.items[i];
+      if (offsets[i] < 0) {
+        missing = std::max(missing, one.size);
+        continue;
+      }
+      ASSERT_LE(offsets[i] + one.size, capacity);
+      for (std::size_t j = 0; j < i; ++j) {
+        const layout::Item& other = packing.items[j];
+        if (offsets[j] < 0 || one.first >= other.end || other.first >= one.end) continue;
+        ASSERT_TRUE(offsets[i] + one.size <= offsets[j] || offsets[j] + other.size <= offsets[i]);
+      }
+    }
+    ASSERT_EQ(out == 0, missing == 0);
+    ASSERT_GE(out, missing);
+    whole += out == 0;
+  }
+  EXPECT_GT(rounds, 200);
+  EXPECT_GT(whole, rounds * 9 / 10);
 }
 
 TEST(Layout, IsTheBestOfFiveThousandRandomProblemsByBruteForce) {

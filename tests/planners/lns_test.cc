@@ -66,6 +66,32 @@ TEST(Lns, IsNoWorseThanItsStart) {
   EXPECT_LE(make_plan(problem, "lns", {}, limits).cost.duration, start.cost.duration);
 }
 
+/// An allocator that needs more the more steps a plan has.
+TEST(Lns, KeepsTheBudgetWithAFootprintAboveThePeak) {
+  const Graph graph = unet();
+  const Bytes budget(keep_all_peak(graph).count() / 100 * 45);
+  Problem problem{&graph, budget};
+  const std::function<Bytes(const Plan&, const Simulation&, Limits&)> footprint =
+      [](const Plan& plan, const Simulation& cost, Limits&) {
+        return Bytes(cost.peak.count() / 1000 * (1040 + std::ssize(plan.steps) % 7));
+      };
+  const auto run = [&] {
+    Limits limits;
+    limits.set_work(500'000);
+    return find_planner("lns").run(problem, {}, limits);
+  };
+  const PlanResult by_peak = run();
+  problem.footprint = &footprint;
+  const PlanResult by_footprint = run();
+  ASSERT_TRUE(by_peak.plan && by_footprint.plan);
+  Limits limits;
+  const Simulation near = simulate(graph, *by_peak.plan), cost = simulate(graph, *by_footprint.plan);
+  EXPECT_LE(near.peak, budget);
+  EXPECT_GT(footprint(*by_peak.plan, near, limits), budget);
+  EXPECT_LE(footprint(*by_footprint.plan, cost, limits), budget);
+  EXPECT_GT(cost.peak.count(), budget.count() / 10 * 9);
+}
+
 TEST(Lns, ServesBothOrders) {
   const Graph graph = random_layered({.ops = 60, .seed = 2});
   Problem problem{&graph, Bytes(keep_all_peak(graph).count() / 100 * 85), OrderMode::kFree};

@@ -27,9 +27,9 @@ class Search {
         budget_(problem.budget) {}
 
   PlanResult run() {
-    evaluated(keep_all_plan(graph_));
-    for (const Plan& start : problem_.starts) evaluated(start);
-    if (!is_over()) recreate(script_of(keep_all_plan(graph_)), budget_);
+    evaluated(keep_all_plan(graph_), budget_, kAny);
+    for (const Plan& start : problem_.starts) evaluated(start, budget_, kAny);
+    if (!is_over()) recreate(script_of(keep_all_plan(graph_)), budget_, kAny);
     for (std::int64_t length = kFirstCycle; !is_over(); length = std::min(2 * length, kLongestCycle))
       cycle(length);
     return best_.result({{"tries", tries_}, {"accepted", accepted_}});
@@ -56,13 +56,22 @@ class Search {
            (by_peak() ? kOverAll : kOver) * over * real(graph_.base_duration);
   }
 
-  State evaluated(Plan plan) {
+  /// Within `room`, time is bought back. What is above `most` is not looked at further.
+  State evaluated(Plan plan, Bytes room, double most) {
     Simulation cost = simulate(graph_, plan);
-    if (cost.peak <= budget_ && !by_peak()) {
-      plan = polish::buy_back(graph_, plan, budget_, limits_);
+    if (cost.peak <= room && !by_peak()) {
+      plan = polish::buy_back(graph_, plan, room, limits_);
       cost = simulate(graph_, plan);
     }
     limits_.spend(1 + std::ssize(plan.steps) / 32);
+    if (problem_.footprint) {
+      if (energy(cost.duration, cost.peak) > most) return {std::move(plan), kAny};
+      if (cost.peak <= budget_) {
+        const Bytes taken = (*problem_.footprint)(plan, cost, limits_);
+        learn(taken <= budget_);
+        cost.peak = taken;
+      }
+    }
     // For the least peak every plan asks for less than it has.
     if (by_peak() && (best_.empty() || cost.peak < best_.cost().peak)) {
       budget_ = cost.peak - std::max(Bytes(1), Bytes(cost.peak.count() / kPeakSteps));
@@ -81,19 +90,19 @@ class Search {
     for (std::int64_t i = 0; i < length && !is_over(); ++i) {
       Script ruined = lns::ruined(graph_, script_of(current.plan), random_);
       shake(graph_, shaken_, random_);
-      const double less = random_.chance(kLessRoom) ? kMostLess * random_.unit() : 0;
-      State next = recreate(std::move(ruined), Bytes(static_cast<std::int64_t>((1 - less) * real(budget_))));
-      without_change_ = next.plan == current.plan ? without_change_ + 1 : 0;
+      const Bytes room(static_cast<std::int64_t>((1 - less_room()) * real(budget_)));
       const double left = 1 - real(i) / real(length);
-      const double allowed = hot * left * minus_log(std::max(kLeast, random_.unit()));
-      if (next.energy > current.energy + allowed) continue;
+      const double most = current.energy + hot * left * minus_log(std::max(kLeast, random_.unit()));
+      State next = recreate(std::move(ruined), room, most);
+      without_change_ = next.plan == current.plan ? without_change_ + 1 : 0;
+      if (next.energy > most) continue;
       current = std::move(next);
       ++accepted_;
     }
   }
 
   /// The walk's least over the budget.
-  State recreate(Script script, Bytes room) {
+  State recreate(Script script, Bytes room, double most) {
     ++tries_;
     Script found;
     Bytes least(kMaxCount);
@@ -105,7 +114,19 @@ class Search {
               }
               return peak > budget_ && std::ssize(seen) < kMostSteps * std::ssize(graph_.duration);
             });
-    return evaluated(found.empty() ? least_.plan : steps_of(found));
+    return evaluated(found.empty() ? least_.plan : steps_of(found), room, most);
+  }
+
+  /// The share of the budget that a plan is to leave free.
+  double less_room() {
+    if (problem_.footprint) return 2 * less_ * random_.unit();
+    return random_.chance(kLessRoom) ? kMostLess * random_.unit() : 0;
+  }
+
+  /// As much less room that one plan in five keeps the budget with its footprint.
+  void learn(bool fits) {
+    constexpr double kStep = 0.001, kMost = 0.2;
+    less_ = std::clamp(less_ + (fits ? -4 * kStep : kStep), 0.0, kMost);
   }
 
   // Other values of all of these were level over six cases and three seeds (docs/planners/lns.md).
@@ -114,6 +135,7 @@ class Search {
   static constexpr std::int64_t kPeakSteps = 200;
   static constexpr double kHot = 0.02;  // of what is recomputed
   static constexpr double kLeast = 1e-12;
+  static constexpr double kAny = 1e300;
   static constexpr std::int64_t kFirstCycle = 200, kLongestCycle = 100'000;
   static constexpr double kLessRoom = 0.5, kMostLess = 0.03;
   static constexpr std::int64_t kMostSteps = 24;  // for each op
@@ -127,6 +149,7 @@ class Search {
   Incumbent best_;
   State least_;
   Bytes budget_;
+  double less_ = 0.01;
   std::int64_t tries_ = 0, accepted_ = 0;
   std::int64_t without_change_ = 0;  ///< tries in sequence that came to the plan that they ruined
 };
