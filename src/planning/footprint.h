@@ -95,7 +95,9 @@ class FootprintSearch {
   }
 
   /// Plans for these live bytes, sizes rounded up. It goes on from what was found before.
-  PlanResult plan(Bytes live, double share) {
+  PlanResult plan(Bytes live, double share) { return plan(live, planner_, share); }
+
+  PlanResult plan(Bytes live, std::string_view planner, double share) {
     Problem problem = *problem_;
     problem.graph = &rounded_;
     problem.budget = live;
@@ -103,7 +105,7 @@ class FootprintSearch {
     problem.peak_bound = nullptr;
     problem.duration_bound = nullptr;
     Limits inner(*limits_, share);
-    PlanResult result = make_plan_from(store_, problem, planner_, *options_, inner);
+    PlanResult result = make_plan_from(store_, problem, planner, *options_, inner);
     if (result.known) result.planner = planner_;
     return result;
   }
@@ -148,13 +150,27 @@ class FootprintSearch {
     std::int64_t least, most;
   };
 
+  /// What the portfolio does not reach in a part of the limit, search from there may.
+  PlanResult next_plan(Bytes live) {
+    PlanResult next = plan(live, kNextShare);
+    if (planner_ != "auto" || next.status == Status::kOptimal || next.status == Status::kInfeasible)
+      return next;
+    if (has_plan(next) && is_near_bound(next)) return next;
+    PlanResult searched = plan(live, "search", kSearchShare);
+    return has_plan(searched) ? searched : next;
+  }
+  bool is_near_bound(const PlanResult& result) const {
+    constexpr double kNearBound = 1.002;
+    return real(result.cost.duration) <= kNearBound * real(result.duration_bound.duration);
+  }
+
   /// Plans for fewer live bytes, most of all for as many as what was measured lets hope for.
   void shrink() {
     tried(first_.cost.peak.count(), first_.cost.peak.count(), best_.footprint());
     for (int round = 0; round < kMostRounds && !limits_->reached(); ++round) {
       const std::int64_t live = next_live();
       if (live < 0) return;
-      const PlanResult next = plan(Bytes(live), kNextShare);
+      const PlanResult next = next_plan(Bytes(live));
       if (!has_plan(next)) {
         // Too few live bytes, or too little time.
         low_ = std::max(low_, live);
@@ -258,7 +274,7 @@ class FootprintSearch {
   }
 
   static constexpr std::string_view kLocalSearch = "lns";
-  static constexpr double kFirstShare = 0.45, kNextShare = 0.3, kLastShare = 0.9;
+  static constexpr double kFirstShare = 0.45, kNextShare = 0.15, kSearchShare = 0.2, kLastShare = 0.9;
   static constexpr double kMeasureShare = 0.08, kMeasureMost = 0.9;
   static constexpr double kNear = 1.02, kNearShare = 0.2;  // further off it finds nothing
   static constexpr int kMostRounds = 12;
