@@ -47,8 +47,8 @@ struct LayoutOptions {
   bool crossing = true;   ///< where one set of buffers follows another, sums of sizes must meet
   bool ejection = true;   ///< ejection chains lower what is found; off: the search alone
   bool closest = false;   ///< where the capacity is out of reach, how near a layout comes to it counts
-  /// Empty, or a layout to start from: an offset for each buffer, below 0 where nothing is known. First fit in
-  /// its sequence, the rest last, is no higher than a whole layout. Not for more than 20,000 buffers.
+  /// Empty, or a layout to start from: an offset for each buffer, below 0 where nothing is known. First fit
+  /// in its sequence, the rest last, is no higher than a whole layout. Not for more than 20,000 buffers.
   std::vector<Bytes> start = {};
 };
 
