@@ -12,8 +12,16 @@ namespace remat {
 
 namespace {
 
-constexpr std::int64_t kTicksPerOp = 4000;       // minimum cuts: about ten microseconds per op
-constexpr std::int64_t kMostTicks = 60'000'000;  // some 0.1 s in all
+/// Of minimum cuts: some ten microseconds per op on small graphs; some 0.1 s in all on those of up to 60,000
+/// ops, and then two microseconds per op: deep models need a third of that.
+constexpr std::int64_t kTicksPerOp = 4000;
+constexpr std::int64_t kMostTicks = 60'000'000;
+constexpr std::int64_t kLargeTicksPerOp = 1000;
+
+std::int64_t ticks_for(const Graph& graph) {
+  const std::int64_t ops = graph.ops().size();
+  return std::max(std::min(kMostTicks, kTicksPerOp * ops), kLargeTicksPerOp * ops);
+}
 
 OpId keep_all_peak_op(const Graph& graph) {
   return OpId(simulate(graph, keep_all_plan(graph)).peak_step.index());
@@ -27,8 +35,7 @@ DurationBound cheap_duration_bound(const Graph& graph, Bytes budget, OrderMode o
                                                   : free_cut_bound(graph, budget, &at, &limits);
   if (!at && best.argument == "base") at = keep_all_peak_op(graph);
   if (at) {
-    const auto ticks = std::min(kMostTicks, kTicksPerOp * graph.ops().size());
-    const Duration extra = retention_bound(graph, at, budget, order, ticks, &limits);
+    const Duration extra = retention_bound(graph, at, budget, order, ticks_for(graph), &limits);
     if (graph.base_duration + extra > best.duration) best = {"retention", graph.base_duration + extra};
   }
   if (best.duration <= graph.base_duration) best = {"base", graph.base_duration};

@@ -2,9 +2,12 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <ctime>
 
 #include "helpers/graphs.h"
+#include "remat/bounds.h"
 #include "remat/generate.h"
+#include "remat/keep_all.h"
 #include "remat/planner.h"
 
 namespace remat::automatic {
@@ -111,6 +114,27 @@ TEST(Auto, BeginsNoSearchOfALargeGraphThatItCouldNotEnd) {
   Limits work;
   work.set_work(300'000);
   EXPECT_EQ(schedule(make_plan(problem, "auto", options, work)), (Names{"keep_all", "retention", "search"}));
+}
+
+/// Nothing that looks at no limit may be quadratic: a loop over half of all pairs of ops takes minutes here,
+/// all that is linear a few seconds. Processor time, so that others on the machine do not count.
+TEST(Auto, KeepsToItsLimitOnFourHundredThousandOps) {
+  TrainingOptions options;
+  options.model = "gpt";
+  options.settings.depth = 8000;
+  options.device = parse_device("a100");
+  const Graph graph = training_graph(options);
+  ASSERT_GE(graph.ops().size(), 400'000);
+  const Bytes budget(keep_all_peak(graph).count() / 2);
+  const std::clock_t begin = std::clock();
+  Limits limits;
+  limits.set_time(2);
+  make_plan({&graph, budget}, "auto", {}, limits);
+  Limits for_bound;
+  for_bound.set_time(1);
+  best_duration_bound(graph, budget, OrderMode::kFixed, std::nullopt, for_bound);
+  constexpr double kSeconds = 15;
+  EXPECT_LT(static_cast<double>(std::clock() - begin) / CLOCKS_PER_SEC, kSeconds);
 }
 
 TEST(Auto, ReportsWhoMadeEachBetterPlan) {

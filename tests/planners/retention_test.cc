@@ -4,26 +4,57 @@
 #include <gtest/gtest.h>
 
 #include "helpers/graphs.h"
+#include "planners/retention/segments.h"
 #include "remat/generate.h"
 #include "remat/keep_all.h"
 
 namespace remat {
 namespace {
 
-TEST(RetentionPlanner, OfADeepModelFitsWhereWhatRunsAgainIsHeldForLong) {
+Graph gpt(std::int64_t depth) {
   TrainingOptions options;
   options.model = "gpt";
-  options.settings.depth = 192;
+  options.settings.depth = depth;
   options.device = parse_device("a100");
-  const Graph graph = training_graph(options);
-  for (int percent : {30}) {
+  return training_graph(options);
+}
+
+/// Residuals are cheap to add up again, all the way from the first layer: without cuts they all come back for
+/// the first op of the backward pass, and the gap is 2 % at 30 % of the memory.
+TEST(RetentionPlanner, OfADeepModelIsNearTheBoundAtAnyBudget) {
+  const Graph graph = gpt(192);
+  for (int percent : {70, 50, 40, 30, 25}) {
     const Bytes budget(keep_all_peak(graph).count() / 100 * percent);
     Limits limits;
     const PlanResult found = make_plan({&graph, budget}, "retention", {}, limits);
     ASSERT_TRUE(has_plan(found)) << percent;
     EXPECT_LE(found.cost.peak, budget);
-    EXPECT_LT(gap(found), 0.1) << percent;
+    EXPECT_LT(gap(found), 0.001) << percent;
   }
+}
+
+TEST(RetentionPlanner, CutsAChainOfRerunsWhereLittleIsKeptForIt) {
+  const Graph graph = gpt(96);
+  const Bytes budget(keep_all_peak(graph).count() / 100 * 30);
+  Limits limits;
+  const auto [first, least, fits, above] = retention::segmented_plans(graph, budget, limits);
+  ASSERT_TRUE(first && least && fits);
+  const Simulation before = simulate(graph, *first), after = simulate(graph, *least);
+  EXPECT_GT(before.peak, budget);
+  EXPECT_LE(after.peak, budget);
+  // Keeping what is held longest would cost two hundredths of the step.
+  EXPECT_LT((after.duration - before.duration).count(), graph.base_duration.count() / 500);
+  EXPECT_GE(above, Duration());
+}
+
+/// Of four times as many layers.
+TEST(RetentionPlanner, TakesWorkInProportionToTheGraph) {
+  const auto work_per_op = [](const Graph& graph) {
+    Limits limits;
+    make_plan({&graph, Bytes(keep_all_peak(graph).count() / 100 * 30)}, "retention", {}, limits);
+    return static_cast<double>(limits.work()) / static_cast<double>(graph.ops().size());
+  };
+  EXPECT_LT(work_per_op(gpt(384)), 2 * work_per_op(gpt(96)));
 }
 
 TEST(RetentionPlanner, OfRandomGraphsEndsWithTheLeastPeakOnTheWay) {

@@ -7,6 +7,7 @@
 
 #include "exact/relief.h"
 #include "exact/retention_cut.h"
+#include "planners/retention/segments.h"
 #include "planning/incumbent.h"
 #include "planning/options.h"
 #include "polish/polish.h"
@@ -15,8 +16,9 @@ namespace remat::retention {
 namespace {
 
 constexpr int kMostMoments = 64;
-constexpr std::int64_t kMostTicks = 400'000'000;
+constexpr std::int64_t kMostTicks = 2'000'000'000;
 constexpr std::int64_t kTicksPerUnit = 50;
+constexpr std::int64_t kNear = 1000;  ///< this part of the step above the bound is the end of it
 
 /// Forbids reruns that hold memory at the step and live on, the longest first, of so many bytes. There they
 /// are as much in the way as if they had been kept. False where there are none.
@@ -109,9 +111,16 @@ PlanResult run(const Problem& problem, const PlanOptions& given, Limits& limits)
 }  // namespace
 
 std::vector<Plan> candidate_plans(const Graph& graph, Bytes budget, Limits& limits) {
-  std::vector<Plan> plans = first_moment_plans(graph, budget, limits);
-  if (plans.empty()) return plans;
+  SegmentedPlans segmented = segmented_plans(graph, budget, limits);
+  const bool is_near = segmented.fits && segmented.gap.count() <= graph.base_duration.count() / kNear;
+  std::vector<Plan> plans;
+  for (auto* plan : {&segmented.first, &segmented.least}) {
+    if (*plan) plans.push_back(std::move(**plan));
+  }
+  if (plans.empty() || is_near || limits.reached()) return plans;
   const Plan first = plans.front();
+  if (!segmented.fits) add_relieved(graph, Plan(plans.back()), budget, limits, plans);
+  for (Plan& plan : first_moment_plans(graph, budget, limits)) plans.push_back(std::move(plan));
   add_relieved(graph, Plan(plans.back()), budget, limits, plans);
   // Where the first moment is not all, either way may come to the better plan.
   Limits part(limits, 0.5);
