@@ -14,6 +14,7 @@ from ..run.compile import traced_alone
 from ..run.outputs import cut_off
 from ..trace.kernels import eager_kernels
 from ..trace.masks import Masks
+from ..trace.stamped import Shortened, shortened
 from ..trace.strides import EagerStrides
 from ..trace.symbolic import Sizes, SymbolicTrace, at_sizes, differ
 from ..trace.tangents import Strides, TangentStrides
@@ -96,24 +97,42 @@ class Varying:
     def _traced(
         self, masks: Masks, args: Sequence[Any], form: Form, plain: list[Plain]
     ) -> SymbolicTrace | None:
+        if not plain:
+            return None
         described = list(self._described.values())
         gm = cut_off(masks.graph_like(self._gm, form.left_out), form.cut)
-        device = device_of(args)
-        with nothing_donated(), eager_kernels(device), EagerStrides():
+        short, different = shortened(gm, described), None
+        for few in (None,) if short is None else (short, None):
+            found = self._trace_of(gm, described, few, args, form)
+            if found is None:
+                continue
+            differences = (self._difference(found, each) for each in plain)
+            different = next((each for each in differences if each is not None), None)
+            if different is None:
+                return found
+            log.debug("with symbols%s: %s", " told from few layers" if few else "", different)
+        if different is not None:
+            raise SymbolsDifferError(different)
+        return None
+
+    def _trace_of(
+        self,
+        gm: fx.GraphModule,
+        described: Sequence[Any],
+        short: Shortened | None,
+        args: Sequence[Any],
+        form: Form,
+    ) -> SymbolicTrace | None:
+        """Of a graph, or of what is traced in its place."""
+        traced, given = (gm, described) if short is None else (short.gm, short.args)
+        with nothing_donated(), eager_kernels(device_of(args)), EagerStrides():
             try:
                 with guarded(detect_fake_mode(described)):
-                    trace = traced_alone(gm, described, TangentStrides(gm, dict(form.strides)))
+                    trace = traced_alone(traced, given, TangentStrides(traced, dict(form.strides)))
             except Exception as error:  # whatever cannot be done with symbols
                 log.info("each shape is traced for itself: %s", str(error).partition("\n")[0])
                 return None
-        if trace is None or not plain:
-            return None
-        found = SymbolicTrace(trace, described)
-        for each in plain:
-            different = self._difference(found, each)
-            if different is not None:
-                raise SymbolsDifferError(different)
-        return found
+        return None if trace is None else SymbolicTrace(trace, described, short)
 
     def _difference(self, found: SymbolicTrace, plain: Plain) -> str | None:
         names = [name for name in self._described if name in plain.described]

@@ -20,14 +20,14 @@ import torch
 from torch import fx
 from torch.utils._pytree import tree_map
 
-from ..base.nodes import module_of, output_node, tensors_of
-from ..base.private import JointTrace, apart, fake_like, storage_id, storage_number
+from ..base.nodes import is_number, module_of, output_node, tensors_of
+from ..base.private import JointTrace, apart, expression_of, fake_like, storage_id, storage_number
 from .repeated import LAYER, moved
 
 log = logging.getLogger("remat.torch")
 
 # Of layers in a row: with fewer there is little to gain.
-LEAST = 8
+LEAST = 6
 
 
 class _DiffersError(Exception):
@@ -89,7 +89,15 @@ def _plain(arguments: Any) -> Any:
 
 
 def _layout(val: Any) -> Any:
-    return [(t.dtype, t.device, tuple(t.shape), t.stride(), t.storage_offset()) for t in tensors_of(val)]
+    return [
+        (t.dtype, t.device, *map(_text_of, (t.shape, t.stride(), (t.storage_offset(),))))
+        for t in tensors_of(val)
+    ]
+
+
+def _text_of(sizes: Iterable[Any]) -> tuple[Any, ...]:
+    """Symbols as they are written: to compare symbolic numbers takes their values for granted."""
+    return tuple(str(expression_of(size)) if is_number(size) else size for size in sizes)
 
 
 def _name(node: fx.Node) -> Any:
@@ -350,8 +358,16 @@ class _Told:
         self._end(nodes[-1], template, len(primals))
         told = module_of(joint, self.graph)
         told.meta = dict(joint.meta)
-        own = [made.meta["val"] for made in self.graph.find_nodes(op="placeholder")]
         number = len(template)
+        values = {node: each for node, each in zip(inputs, primals, strict=False)}
+        own = [
+            made.meta.get("val", values.get(node))  # of a size nothing but the value is known
+            for made, node in zip(
+                self.graph.find_nodes(op="placeholder"),
+                [node for node, _ in template] + inputs[len(primals) :],
+                strict=True,
+            )
+        ]
         metadata = [self._extended(each, template, inputs) for each in self.known[:2]]
         return JointTrace(
             metadata[0],
