@@ -314,13 +314,17 @@ def unprinted() -> Iterator[None]:
 
 @contextmanager
 def traced_once(
-    known: JointTrace | None, copied: Callable[[torch.fx.GraphModule], torch.fx.GraphModule]
+    known: JointTrace | None,
+    copied: Callable[[torch.fx.GraphModule], torch.fx.GraphModule],
+    keep: bool = True,
 ) -> Iterator[Callable[[], JointTrace | None]]:
     """While it lasts, AOTAutograd takes a trace that is known in place of one of its own.
     `run_functionalized_fw_and_collect_metadata`, `aot_dispatch_autograd_graph`.
 
     known: of the same function with the same arguments. copied: makes a copy of a joint graph.
-    Yields what tells the trace of the one function that was compiled, None if it has no gradients.
+    keep: otherwise what is known is used up.
+    Yields what tells the trace of the one function that was compiled, None if it has no gradients or is not
+    kept.
     """
     module: Any = aot_autograd
     collect: Any = module.run_functionalized_fw_and_collect_metadata
@@ -349,7 +353,7 @@ def traced_once(
         if known is not None:
             vars(fw_metadata).update(vars(apart(known.at_the_end)))
             joint, *others = known.traced
-            return (copied(joint), *others)
+            return (copied(joint) if keep else joint, *others)
         with collected_later():
             joint, *others = dispatch(*args, fw_metadata=fw_metadata, **kwargs)
         if collected:
@@ -359,7 +363,7 @@ def traced_once(
     module.run_functionalized_fw_and_collect_metadata = told
     graph_compile.aot_dispatch_autograd_graph = taken
     try:
-        yield lambda: found[0] if found else None
+        yield lambda: found[0] if found and keep else None
     finally:
         module.run_functionalized_fw_and_collect_metadata = collect
         graph_compile.aot_dispatch_autograd_graph = dispatch

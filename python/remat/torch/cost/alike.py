@@ -1,4 +1,4 @@
-"""Durations of ops at further sizes, from those that were measured at other ones."""
+"""Costs of ops at further sizes, from those that were measured at other ones."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Mapping
 
 from torch import fx
 
-from .cost import Cost
+from .cost import Cost, storages_of
 from .roofline import byte_count, flop_count
 
 _NUMBER = re.compile(r"\d+")
@@ -23,7 +23,8 @@ def _amount(node: fx.Node) -> float:
 
 
 class Alike:
-    """Durations of the ops of a step by their amount of work, measured at two sizes or more.
+    """Durations of the ops of a step by their amount of work, and which need no workspace, as measured at two
+    sizes or more.
 
     An op of another size is the same one if it stands at the same position, and all that makes ops the same
     (`signature`) but the numbers is equal.
@@ -31,6 +32,8 @@ class Alike:
 
     def __init__(self) -> None:
         self._known: dict[tuple[int, str], dict[float, int]] = {}
+        # They made at some size what the trace does not show.
+        self._hidden: set[tuple[int, str]] = set()
 
     def add(
         self, signatures: Mapping[int, str], nodes: Mapping[int, fx.Node], costs: Mapping[str, Cost]
@@ -38,8 +41,15 @@ class Alike:
         """Costs by signature, as they were measured; signatures and nodes by position."""
         for position, key in signatures.items():
             if key in costs:
-                known = self._known.setdefault(_kind(position, key), {})
-                known[_amount(nodes[position])] = costs[key].duration
+                kind, node, cost = _kind(position, key), nodes[position], costs[key]
+                self._known.setdefault(kind, {})[_amount(node)] = cost.duration
+                if cost.workspace > 0 or cost.outputs != storages_of(node.meta.get("val")):
+                    self._hidden.add(kind)
+
+    def shows_all(self, position: int, key: str) -> bool:
+        """At each measured size it made what was traced, and nothing else."""
+        kind = _kind(position, key)
+        return kind in self._known and kind not in self._hidden
 
     def duration(self, position: int, key: str, node: fx.Node) -> int | None:
         """In ns, along a line between the nearest two sizes, or in proportion beyond them; None where that

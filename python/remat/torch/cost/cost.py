@@ -9,6 +9,8 @@ from typing import Any
 import torch
 from torch import fx
 
+from ..base.nodes import storage_bytes, tensors_of
+from ..base.private import storage_id
 from ..trace.gradients import end_of, takes_gradient, touched
 from ..trace.inplace import OVER
 
@@ -23,6 +25,14 @@ class Cost:
     duration: int
     workspace: int
     outputs: tuple[int, ...] = ()
+
+
+def storages_of(result: Any) -> tuple[int, ...]:
+    """Bytes of the storages of an op's results, real or traced, in order."""
+    sizes: dict[int, int] = {}
+    for tensor in tensors_of(result):
+        sizes.setdefault(storage_id(tensor), storage_bytes(tensor))
+    return tuple(sizes.values())
 
 
 # Called with (measured so far, to measure).

@@ -22,12 +22,12 @@ import remat
 from ..base.allocator import trace_allocations
 from ..base.devices import DeviceRuntime, device_of_tensors, generators_kept, runtime_of
 from ..base.errors import UnsupportedModelError
-from ..base.nodes import may_run_twice, storage_bytes, tensors_of
-from ..base.private import OpOverload, _DisableAutocast, schema, storage_id
+from ..base.nodes import may_run_twice, tensors_of
+from ..base.private import OpOverload, _DisableAutocast, schema
 from ..trace.gradients import end_of, takes_gradient, touched
 from ..trace.inplace import OVER, over_argument
 from ..trace.kernels import kernel_of
-from .cost import Cost, Progress
+from .cost import Cost, Progress, storages_of
 from .timing import Stopwatch
 
 # More than the caches that one core has to itself.
@@ -70,13 +70,6 @@ def measure_workspaces(nodes: Mapping[str, fx.Node]) -> dict[str, Cost]:
     """The same without durations, which are 0."""
     with undisturbed():
         return {key: measure_op(node) for key, node in nodes.items()}
-
-
-def _made_storages(result: Any) -> tuple[int, ...]:
-    sizes: dict[int, int] = {}
-    for tensor in tensors_of(result):
-        sizes.setdefault(storage_id(tensor), storage_bytes(tensor))
-    return tuple(sizes.values())
 
 
 @contextmanager
@@ -277,7 +270,7 @@ def _measure_traced(run: Callable[[], Any], timing: _Timing) -> Cost:
         result = run()
         second = time.perf_counter_ns() - start
     top, level = trace.rise()
-    outputs = _made_storages(result)
+    outputs = storages_of(result)
     del result
     return Cost(timing(timed, (first, second)), top - level, outputs)
 
@@ -291,6 +284,6 @@ def _measure_counted(run: Callable[[], Any], runtime: DeviceRuntime, timing: _Ti
     workspace = runtime.in_blocks(
         runtime.highest() - runtime.allocated(), runtime.highest_requested() - runtime.requested()
     )
-    outputs = _made_storages(result)
+    outputs = storages_of(result)
     del result
     return Cost(timing(partial(runtime.time, run), ()), workspace, outputs)

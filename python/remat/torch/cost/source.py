@@ -97,15 +97,21 @@ class Costs:
     def _told(
         self, signatures: Mapping[int, str], nodes: Mapping[int, fx.Node], missing: Mapping[str, fx.Node]
     ) -> dict[str, Cost]:
-        """The costs of ops whose durations are known from other sizes."""
+        """The costs of ops whose durations are known from other sizes. Workspaces are measured, but of ops
+        that had none at any size.
+        """
         durations: dict[str, int] = {}
+        rest: dict[str, fx.Node] = {}
         for index, key in signatures.items():
             if key in missing and key not in durations:
                 duration = self._alike.duration(index, key, nodes[index])
                 if duration is not None:
                     durations[key] = duration
-        found = measure_workspaces({key: missing[key] for key in durations})
-        return {key: replace(cost, duration=durations[key]) for key, cost in found.items()}
+                    if not self._alike.shows_all(index, key):
+                        rest[key] = missing[key]
+        found = measure_workspaces(rest)
+        nothing = Cost(0, 0)
+        return {key: replace(found.get(key, nothing), duration=each) for key, each in durations.items()}
 
     def of(self, step: StepGraph) -> dict[str, Cost]:
         """The costs of the distinct ops of a step that was filled in."""

@@ -56,8 +56,10 @@ def compile_in_order(
     tenant: Callable[[], Tenant | None] = lambda: None,
     verify: bool = False,
     known: JointTrace | None = None,
+    keep: bool = True,
 ) -> tuple[Callable[..., Any], JointTrace | None]:
-    """A graph of Dynamo, compiled for these inputs, and its trace, which may be given as known.
+    """A graph of Dynamo, compiled for these inputs, and its trace, which may be given as known; None where
+    it is not to be kept.
 
     partition: from the joint graph and the number of its forward outputs to the two halves.
     strides: of the gradients that the backward takes; tangents: told about those that come.
@@ -84,7 +86,7 @@ def compile_in_order(
         instead.note_results(len(outputs_of(halves[1])), num_inputs)
         return halves
 
-    with unprinted(), tangents_as_they_come(strides.of), traced_once(known, copied) as trace:
+    with unprinted(), tangents_as_they_come(strides.of), traced_once(known, copied, keep) as trace:
         run: Callable[..., Any] = aot_module_simplified(
             gm,
             list(args),

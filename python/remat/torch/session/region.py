@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 from weakref import WeakSet
@@ -17,6 +18,7 @@ from torch import fx
 
 from ..base.account import account, phase, since
 from ..base.errors import UnsupportedModelError
+from ..base.garbage import collected_later
 from ..base.nodes import SMALL, outputs_of
 from ..base.private import (
     BackwardCFunction,
@@ -445,6 +447,7 @@ class Region:
                 nothing_donated(),
                 eager_kernels(device),
                 EagerStrides(),
+                collected_later() if varies else nullcontext(),
             ):
                 progress.tracing()
                 if in_order:
@@ -454,11 +457,21 @@ class Region:
                     tangents = Tangents(self._note_strides, done)
                     verify = self.shared.options.verify
                     run, trace = compile_in_order(
-                        gm, args, partition, strides, tangents, variant.instead, plan, tenant, verify, known
+                        gm,
+                        args,
+                        partition,
+                        strides,
+                        tangents,
+                        variant.instead,
+                        plan,
+                        tenant,
+                        verify,
+                        known,
+                        keep=not varies,
                     )
                     if trace is not None:
                         self._traces[traced_for] = trace
-                    if trace is not None and is_fresh and not varies:
+                    if trace is not None and is_fresh:
                         form = Form(key.left_out, use.cut, traced_for.strides)
                         self._plain[form] = Plain(described_inputs(variant.gm), trace)
                 else:

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 from torch import fx
 
 from ..base.errors import UnsupportedModelError
+from ..base.garbage import collected_later
 from ..base.private import JointTrace, detect_fake_mode, guarded, nothing_donated
 from ..run.compile import traced_alone
 from ..run.outputs import cut_off
@@ -89,7 +90,8 @@ class Varying:
             self._traces[form] = None
             self._traces[form] = self._traced(self.masks(shapes, args), args, form, list(plain))
         traced = self._traces[form]
-        told = None if traced is None else traced.at(args)
+        with collected_later():
+            told = None if traced is None else traced.at(args)
         if traced is not None and told is None:
             log.info("these sizes are traced for themselves: what was traced does not hold for them")
         return told
