@@ -10,6 +10,7 @@ import pytest
 import remat
 import torch
 from remat.torch.session import region
+from remat.torch.trace.stamped import Shortened
 from test_repeated import Layer, Stack, assert_trains_alike, needs_regions, stack
 from torch import nn
 from training import fit
@@ -71,6 +72,29 @@ def test_many_layers_train_as_in_eager_mode(told: list[bool]) -> None:
     for _ in range(2):
         assert_trains_alike(model, fitted, x)
     assert told == [True]
+
+
+def test_lengths_that_vary_are_told_from_few_layers_too(
+    told: list[bool], traces: list[Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Traced: four layers at each of two lengths, and with symbols; then no more."""
+    of_few: list[bool] = []
+    plain = Shortened.told
+
+    def noted(self: Shortened, trace: Any) -> Any:
+        of_few.append(plain(self, trace) is not None)
+        return plain(self, trace)
+
+    monkeypatch.setattr(Shortened, "told", noted)
+    model, lengths = stack(10, Attention), (256, 192, 320, 128, 448)
+    fitted = fit(copy.deepcopy(model), torch.randn(lengths[0], 8), "70%", dynamic=None)
+    for length in lengths:
+        assert_trains_alike(model, fitted, torch.randn(length, 8))
+    assert told == [True, True]
+    # Two that were traced, these two again by the trace with symbols, and three more.
+    assert of_few == [True] * 7
+    assert len(traces) == 3
+    assert len({part.ops for part in fitted.remat.parts}) == 1
 
 
 def other_width(model: Stack) -> None:

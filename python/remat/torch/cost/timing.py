@@ -25,6 +25,8 @@ _CLOSE, _CLOSE_NS = 0.1, 3_000
 _GRACE_NS = 1_000_000_000
 # A share of uncertain time that is worth a warning.
 _WORTH_SAYING = 0.1
+# Ops, of a whole step.
+_MANY = 20
 
 
 @dataclass(frozen=True)
@@ -70,11 +72,13 @@ class Stopwatch:
         return self._repeated_ns < self._first_ns + _GRACE_NS
 
     def warn_of_noise(self) -> None:
-        """Say so where much of the time belongs to ops whose runs did not agree."""
+        """Say so where much of the time belongs to ops whose runs did not agree, unless they are few: of
+        those that another length of a step adds nobody needs to hear.
+        """
         uncertain = [timing for timing in self.timings if not timing.agreed]
         total = sum(timing.duration for timing in self.timings)
         share = sum(timing.duration for timing in uncertain) / max(1, total)
-        if share <= _WORTH_SAYING:
+        if share <= _WORTH_SAYING or len(self.timings) < _MANY:
             return
         log.warning(
             "the machine is busy: the durations of %d of %d ops, %.0f %% of the step's time, moved by up to "

@@ -16,7 +16,7 @@ from typing import Any
 import torch
 from torch import fx
 
-from ..base.nodes import output_node, outputs_of
+from ..base.nodes import module_of, output_node, outputs_of
 from ..base.private import BACKWARD_HOLDS_ARGUMENTS
 from ..base.step import OutputUse
 from ..trace.tangents import Strides, name_of_output
@@ -148,6 +148,6 @@ def cut_off(gm: fx.GraphModule, outputs: frozenset[int]) -> fx.GraphModule:
                 value.meta = {**item.meta, "example_value": item.meta["example_value"].detach()}
         values.append(value)
     graph.output(type(returned)(values)).meta = dict(node.meta)
-    result = fx.GraphModule(gm, graph)
+    result = module_of(gm, graph)
     result.meta = dict(gm.meta)
     return result

@@ -21,7 +21,7 @@ from typing import Any
 import torch
 from torch import fx
 
-from ..base.nodes import ancestors, output_node
+from ..base.nodes import ancestors, module_of, output_node
 from ..base.private import FakeTensor, _disable_current_modes
 
 _ATTENTION: Any = torch.nn.functional.scaled_dot_product_attention
@@ -271,7 +271,7 @@ def _only(gm: fx.GraphModule, nodes: Sequence[fx.Node]) -> fx.GraphModule:
         if node.op == "placeholder" or node in above:
             copies[node] = graph.node_copy(node, lambda n: copies[n])
     graph.output(tuple(copies[n] for n in nodes))
-    return fx.GraphModule(gm, graph)
+    return module_of(gm, graph)
 
 
 def _without(gm: fx.GraphModule, masks: Sequence[Mask]) -> fx.GraphModule:
@@ -293,7 +293,7 @@ def _without(gm: fx.GraphModule, masks: Sequence[Mask]) -> fx.GraphModule:
     for node in reversed(list(graph.nodes)):
         if node in unread and not node.users and node.op != "placeholder":
             graph.erase_node(node)
-    result = fx.GraphModule(gm, graph)
+    result = module_of(gm, graph)
     result.meta = dict(gm.meta)
     return result
 
