@@ -359,7 +359,7 @@ class _Told:
         told = module_of(joint, self.graph)
         told.meta = dict(joint.meta)
         number = len(template)
-        values = {node: each for node, each in zip(inputs, primals, strict=False)}
+        values = dict(zip(inputs, primals, strict=False))
         own = [
             made.meta.get("val", values.get(node))  # of a size nothing but the value is known
             for made, node in zip(
