@@ -51,10 +51,9 @@ TEST(Auto, CallsNothingElseWhereKeepAllFits) {
 TEST(Auto, SearchesThenProvesOnSmallGraphsInFixedOrder) {
   const Graph graph = random_layered({.ops = 60, .seed = 3});
   EXPECT_EQ(schedule(plan(graph, 80, 300'000)),
-            (Names{"keep_all", "retention", "lns", "search", "prove_optimal", "search"}));
+            (Names{"keep_all", "retention", "lns", "search", "prove_optimal", "lns", "search"}));
   // The stage model knows the fixed order only.
-  EXPECT_EQ(schedule(plan(graph, 80, 300'000, OrderMode::kFree)),
-            (Names{"keep_all", "retention", "lns", "search"}));
+  EXPECT_EQ(schedule(plan(graph, 80, 300'000, OrderMode::kFree)), (Names{"keep_all", "retention", "search"}));
 }
 
 TEST(Auto, SearchesFromTheRetentionPlanOnTrainingSteps) {
@@ -67,7 +66,7 @@ TEST(Auto, SearchesFromTheRetentionPlanOnTrainingSteps) {
 
 TEST(Auto, TriesAllThatIsCheapWhereNoPlanIsAtHand) {
   EXPECT_EQ(schedule(plan(testing::training_chain(200), 10, 300'000)),
-            (Names{"keep_all", "retention", "rotor", "lns", "search", "lns", "search", "lns", "search"}));
+            (Names{"keep_all", "retention", "rotor", "search", "lns", "search", "lns", "search"}));
   // No chain of stages, so that rotor is not asked.
   const PlanOptions no_cuts{.set = {{"lns_ops", "0"}}};
   EXPECT_EQ(schedule(plan(random_layered({.ops = 300}), 70, 100'000, OrderMode::kFixed, no_cuts)),
@@ -75,9 +74,25 @@ TEST(Auto, TriesAllThatIsCheapWhereNoPlanIsAtHand) {
 }
 
 TEST(Auto, TakesTurnsAndBoundsWhereSeveralMomentsBind) {
-  const Names far_from_the_bound{"keep_all", "retention",           "rotor", "lns", "search", "lns", "search",
-                                 "lns",      "best_duration_bound", "search"};
+  const Names far_from_the_bound{
+      "keep_all", "retention",           "rotor",  "lns", "search", "search", "lns",
+      "lns",      "best_duration_bound", "search", "lns"};
   EXPECT_EQ(schedule(plan(training("unet", 4), 30, 2'000'000)), far_from_the_bound);
+}
+
+TEST(Auto, FindsOnDenseGraphsWhatSearchFindsAlone) {
+  const Graph graph = random_layered({.ops = 300, .seed = 1});
+  const Bytes peak = simulate(graph, keep_all_plan(graph)).peak;
+  const Problem problem{&graph, Bytes(peak.count() * 7 / 10)};
+  const auto overhead = [&](std::string_view planner) {
+    Limits limits;
+    limits.set_work(1'500'000);
+    const PlanResult result = make_plan(problem, planner, {}, limits);
+    return has_plan(result) ? static_cast<double>((result.cost.duration - graph.base_duration).count())
+                            : 1e300;
+  };
+  // 0.185 of the graph's time where turns do not follow what was gained, 0.174 with search alone.
+  EXPECT_LE(overhead("auto"), overhead("search"));
 }
 
 TEST(Auto, SearchesAndCutsForTheLeastPeak) {

@@ -1,6 +1,9 @@
 #include "planners/auto/auto.h"
 
+#include <algorithm>
+#include <limits>
 #include <map>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -23,9 +26,10 @@ Options read_options(const PlanOptions& given) {
       .number("chain", o.chain, kLeast, 1)
       .number("first_chain", o.first_chain, kLeast, 1)
       .number("lns_gap", o.lns_gap, 0, 1e9)
-      .number("first_cuts", o.first_cuts, kLeast, 1)
-      .number("first_turn", o.first_turn, kLeast, 1)
+      .number("search_turn", o.search_turn, kLeast, 1)
+      .number("lns_turn", o.lns_turn, kLeast, 1)
       .number("turn", o.turn, kLeast, 1)
+      .number("late_turn", o.late_turn, kLeast, 1)
       .number("search_for_peak", o.search_for_peak, kLeast, 1)
       .number("lns_for_peak", o.lns_for_peak, kLeast, 1)
       .integer("lns_ops", o.lns_ops, 0, std::int64_t{1} << 31)
@@ -53,8 +57,6 @@ using Settings = std::map<std::string, std::string>;
 
 /// The best result so far, and every plan as a start for what comes after.
 class Schedule {
-  static constexpr int kTurns = 3;
-
  public:
   Schedule(const Problem& problem, const PlanOptions& options, Limits& limits)
       : problem_(problem),
@@ -68,6 +70,8 @@ class Schedule {
     if (problem_.objective == Objective::kTime) {
       first_plans();
       search_and_prove();
+      if (wants_cuts()) take_turn(own_.late_turn);
+      if (wants_cuts()) take_turn(1);
     } else if (num_ops() <= own_.lns_ops) {
       search(own_.search_for_peak);
       plan_with("lns", own_.lns_for_peak);
@@ -94,9 +98,7 @@ class Schedule {
     if (!has_plan(best_)) plan_with("greedy", own_.greedy);
     // On large graphs most of its share goes into erasing what its long plans run twice.
     if (!has_plan(best_) || gap(best_) > own_.tree_gap) plan_with("tw_remat", own_.tree);
-    by_cuts(!has_plan(best_) ? own_.first_cuts : is_small() ? share_before_proof() / 2 : own_.first_turn);
-    // Where a plan is at hand the others improve it faster than evict does.
-    if (!has_plan(best_)) plan_with("evict", own_.evict);
+    if (!has_plan(best_) && num_ops() > own_.lns_ops) plan_with("evict", own_.evict);
   }
 
   /// Where several moments bind and retention, which sees one at a time, is not near the bound.
@@ -121,34 +123,39 @@ class Schedule {
   }
 
   void search_and_prove() {
-    if (is_small()) {
+    if (is_small() && has_plan(best_)) {
+      by_cuts(share_before_proof() / 2);
       search(share_before_proof());
-      if (is_far() && num_ops() > own_.sure_proof_ops) {
-        by_turns();
-        bound(own_.proof);
-      } else {
-        prove(own_.proof);
-      }
-      return;
+      if (is_provable()) return prove(own_.proof);
     }
     const bool has_time = limits_.seconds_left().value_or(0) >= own_.bound_seconds;
-    if (wants_cuts()) {
-      search(own_.first_turn);
-      by_turns();
-    }
+    compete();
+    if (is_small()) return is_provable() ? prove(own_.proof) : bound(own_.proof);
     if (problem_.order != OrderMode::kFixed || !has_time) return;
     if (!is_far()) search(own_.search_before_bound);
     bound(is_far() ? own_.bound : 1);
   }
 
-  /// Which of lns and search gains more is another one from graph to graph, and from plan to plan.
-  void by_turns() {
-    for (int turn = 0; turn < kTurns && wants_cuts() && !done(); ++turn) {
-      if (pace_["lns"] > pace_["search"] || (pace_["lns"] == pace_["search"] && turn % 2 == 0)) {
-        by_cuts(own_.turn);
-      } else {
-        search(own_.turn);
-      }
+  bool is_provable() const { return !is_far() || num_ops() <= own_.sure_proof_ops; }
+
+  /// Which of search and lns gains more is another one from graph to graph, and from plan to plan: on dense
+  /// graphs a long search, from plans over the budget; where deep chains run again, cuts.
+  void compete() {
+    if (!wants_cuts()) return;
+    search(own_.search_turn);
+    by_cuts(own_.lns_turn);
+    // Where a plan is at hand the others improve it faster than evict does.
+    if (!has_plan(best_)) plan_with("evict", own_.evict);
+    if (wants_cuts()) take_turn(own_.turn);
+  }
+
+  /// Of the one that gained more for its time; where neither did, of the one that was not called last.
+  void take_turn(double share) {
+    const double cuts = pace_["lns"], moves = pace_["search"];
+    if (cuts > moves || (cuts == moves && last_called_ == "search")) {
+      by_cuts(share);
+    } else {
+      search(share);
     }
   }
 
@@ -174,10 +181,14 @@ class Schedule {
     plan_with("search", share, search_options());
   }
 
-  /// On large graphs the plans that search would make to begin from are those that are already here.
+  /// On large graphs the plans that search would make to begin from are those that are already here; on
+  /// others that of retention where it is over the budget. Within it, retention is quick.
   Settings search_options() const {
-    if (num_ops() < own_.large_ops || !has_plan(best_)) return {};
-    return {{"retention", "off"}, {"constructive", "off"}};
+    Settings set;
+    const bool is_large = num_ops() >= own_.large_ops && has_plan(best_);
+    if (is_large || over_budget_) set["retention"] = "off";
+    if (is_large) set["constructive"] = "off";
+    return set;
   }
 
   void plan_with(std::string_view name, double share, const Settings& set = {}) {
@@ -189,14 +200,14 @@ class Schedule {
     if (planner.supports(problem)) return;
     // A second call of the same planner must not walk the same way.
     const PlanOptions options{options_.seed + calls_++, options_.threads, set};
-    const double used = used_;
-    used_ += share * (1 - used_);
     const bool had_plan = has_plan(best_);
     const Duration before = best_.cost.duration;
     PlanResult result = make_plan_with(
         problem, name,
         [&](const Problem& bounded, Limits& inner) { return planner.run(bounded, options, inner); }, part);
     note(name, part);
+    last_called_ = name;
+    if (name == "retention" && !has_plan(result)) over_budget_ = result.plan;
     if (result.known && best_.plan) {
       result.planner = best_.planner;
       result.known = best_.known;
@@ -209,9 +220,22 @@ class Schedule {
       best_.counters = std::move(result.counters);
       if (best_.status != Status::kOptimal) best_.stopped_by = result.stopped_by;
     }
-    if (best_.plan) starts_.assign(1, *best_.plan);
-    if (used_ > used && had_plan)
-      pace_[std::string(name)] = real(before - best_.cost.duration) / (used_ - used);
+    update_starts();
+    constexpr double kLeastSpent = 1e-6;
+    // A first plan gains more than any faster one.
+    const double gained = had_plan          ? real(before - best_.cost.duration)
+                          : has_plan(best_) ? std::numeric_limits<double>::max()
+                                            : 0;
+    const double spent = limits_.has_work_limit() ? real(part.work()) : part.seconds();
+    pace_[std::string(name)] = gained / std::max(kLeastSpent, spent);
+  }
+
+  /// The best plan, and the one of retention where it is over the budget: often the faster one by far, and
+  /// near enough to descend from.
+  void update_starts() {
+    if (!best_.plan) return;
+    starts_.assign(1, *best_.plan);
+    if (over_budget_ && has_plan(best_)) starts_.push_back(*over_budget_);
   }
 
   /// What was proved before stays proved.
@@ -229,7 +253,7 @@ class Schedule {
       best_.plan = std::move(proof.plan);
       best_.cost = simulate(*problem_.graph, *best_.plan);
       best_.planner = "stage_milp";
-      starts_.assign(1, *best_.plan);
+      update_starts();
     }
     take_bound(std::move(proof.bound));
     if (proof.optimal) {
@@ -269,9 +293,10 @@ class Schedule {
   Limits& limits_;
   std::vector<Plan> starts_;
   std::uint64_t calls_ = 0;
-  double used_ = 0;                     ///< of the limits, had everyone taken its share
-  std::map<std::string, double> pace_;  ///< what the last call of each planner gained, by its share
-  Counters called_;                     ///< what was called, in sequence, and the work that it took
+  std::map<std::string, double> pace_;  ///< what the last call of each planner gained, by what it spent
+  std::string last_called_;
+  std::optional<Plan> over_budget_;  ///< of retention, where it found none within it
+  Counters called_;                  ///< what was called, in sequence, and the work that it took
   PlanResult best_;
   bool too_late_ = false;  ///< for a search, which would outlast the limit
 };

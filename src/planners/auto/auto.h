@@ -11,14 +11,15 @@ namespace remat::automatic {
 /// measured to be worth stands in docs/planners/auto.md; bench/quality/settings.py measures it again.
 struct Options {
   double retention = 0.2;
-  double large_retention = 0.6;  ///< of large graphs, where all others take far longer
-  double chain_gap = 0.01;       ///< rotor also where there is a plan this far above the bound
-  double chain = 0.2;            ///< rotor then, all its views
-  double first_chain = 0.5;      ///< rotor without a plan, until its first one
-  double lns_gap = 0.001;        ///< lns where the plan at hand is this far above the bound
-  double first_cuts = 0.3;       ///< lns without a plan
-  double first_turn = 0.1;       ///< of lns, and of search after it
-  double turn = 0.25;  ///< of what is left, three times: of the one that gained more when it was called last
+  double large_retention = 0.6;   ///< of large graphs, where all others take far longer
+  double chain_gap = 0.01;        ///< rotor also where there is a plan this far above the bound
+  double chain = 0.2;             ///< rotor then, all its views
+  double first_chain = 0.5;       ///< rotor without a plan, until its first one
+  double lns_gap = 0.001;         ///< lns where the plan at hand is this far above the bound
+  double search_turn = 0.2;       ///< the first one of search
+  double lns_turn = 0.3;          ///< the first one of lns, of what is left then
+  double turn = 0.3;              ///< then of the one that gained more when it was called last
+  double late_turn = 0.5;         ///< after the bounds
   double search_for_peak = 0.6;   ///< where the least peak is asked for
   double lns_for_peak = 0.3;      ///< of what is left then
   std::int64_t lns_ops = 20'000;  ///< larger graphs: a single try takes too long

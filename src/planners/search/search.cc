@@ -70,9 +70,14 @@ PlanResult run(const Problem& problem, const PlanOptions& given, Limits& limits)
     result.stopped_by = limits.stopped_by().value_or(StoppedBy::kProof);
     return result;
   }
-  starts.known.assign(problem.starts.begin(), problem.starts.end());
-  if (options.retention && problem.objective == Objective::kTime)
-    starts.constructive = retention::candidate_plans(*problem.graph, problem.budget, limits);
+  for (const Plan& start : problem.starts) {
+    const bool fits = simulate(*problem.graph, start).peak <= problem.budget;
+    (fits ? starts.known : starts.constructive).push_back(start);
+  }
+  if (options.retention && problem.objective == Objective::kTime) {
+    for (Plan& plan : retention::candidate_plans(*problem.graph, problem.budget, limits))
+      starts.constructive.push_back(std::move(plan));
+  }
   if (options.constructive && needs_less(problem, options.constructive_below, keep_all_peak)) {
     for (Plan& plan : constructive_plans(problem, options.constructive_share, limits))
       starts.constructive.push_back(std::move(plan));

@@ -39,41 +39,56 @@ void Worker::publish() {
   if (annealer_.closest()) pool_->offer(*annealer_.closest(), false);
 }
 
-/// The plan that a line begins from: keep-all, or one of those that were given or made.
+/// The plan that a line begins from: one of those that were given, one of those that were made, or keep-all.
 const Plan& Worker::start_of(Line line) {
   if (line == Line::kKeepAll) return starts_->keep_all;
-  const auto& known = starts_->known;
-  const auto& made = starts_->constructive;
-  const auto at = narrow<std::size_t>(random_.below(std::ssize(known) + std::ssize(made)));
-  return at < known.size() ? known[at] : made[at - known.size()];
+  const auto& plans = line == Line::kGiven ? starts_->known : starts_->constructive;
+  return plans[narrow<std::size_t>(random_.below(std::ssize(plans)))];
 }
 
-/// Plans that are given or made are good at once, but the best ones may descend from keep-all: both lines go
-/// on, the better one more often.
+/// Plans that are given or made are good at once, but the best ones may descend from others: all lines go on,
+/// the best one more often.
 Worker::Line Worker::draw_line(int cycle) {
-  if (starts_->known.empty() && starts_->constructive.empty()) return Line::kKeepAll;
-  if (cycle < 2) return cycle == 0 ? Line::kStarts : Line::kKeepAll;
-  const auto& keep_all = best_[at(Line::kKeepAll)];
-  const auto& starts = best_[at(Line::kStarts)];
-  const bool keep_all_leads = keep_all && (!starts || keep_all->duration < starts->duration);
-  return random_.chance(options_.lead) == keep_all_leads ? Line::kKeepAll : Line::kStarts;
+  std::vector<Line> lines;
+  if (!starts_->known.empty()) lines.push_back(Line::kGiven);
+  if (!starts_->constructive.empty()) lines.push_back(Line::kMade);
+  lines.push_back(Line::kKeepAll);
+  if (cycle < std::ssize(lines)) return lines[at(cycle)];
+  const auto worse = [&](Line a, Line b) {
+    const auto& first = best_[at(a)];
+    const auto& second = best_[at(b)];
+    return second && (!first || second->duration < first->duration);
+  };
+  const auto leader = std::ranges::max_element(lines, worse);
+  if (lines.size() == 1 || random_.chance(options_.lead)) return *leader;
+  lines.erase(leader);
+  return lines[at(random_.below(std::ssize(lines)))];
 }
 
-/// The best plan of the line so far: the best of all threads where the line leads.
+/// The best plan of the line so far: the best of all threads where the line leads, or has none while no line
+/// has one.
 std::optional<Found> Worker::best_of(Line line) const {
   const auto& own = best_[at(line)];
-  const auto& other = best_[1 - at(line)];
-  if (own && other && other->duration < own->duration) return own;
-  return own || !other ? pool_->any() : own;
+  for (const auto& other : best_) {
+    if (other && (!own || other->duration < own->duration)) return own;
+  }
+  return pool_->any();
+}
+
+void Worker::look_at(Line line, const std::vector<Plan>& plans) {
+  line_ = line;
+  annealer_.forget();
+  for (const Plan& plan : plans) annealer_.begin(plan);
+  publish();
 }
 
 double Worker::begin_cycle(int cycle) {
   const Line line = line_ = draw_line(cycle);
   annealer_.forget();
   if (cycle == 0) {
-    for (const Plan& plan : starts_->known) annealer_.begin(plan);
-    for (const Plan& plan : starts_->constructive) annealer_.begin(plan);
-    publish();
+    look_at(Line::kGiven, starts_->known);
+    look_at(Line::kMade, starts_->constructive);
+    line_ = line;
     // Plans within the budget do not say what a byte is worth.
     annealer_.begin(starts_->keep_all);
   }

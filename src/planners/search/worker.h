@@ -12,8 +12,8 @@ namespace remat::search {
 /// Plans to begin from.
 struct Starts {
   Plan keep_all;
-  std::vector<Plan> known;         ///< given with the problem
-  std::vector<Plan> constructive;  ///< made for low budgets, by falling peak; may be empty
+  std::vector<Plan> known;         ///< given with the problem, within the budget
+  std::vector<Plan> constructive;  ///< given, but over the budget, or made for low budgets
 };
 
 class Worker {
@@ -30,10 +30,12 @@ class Worker {
   void search_peak(Limits& limits);
   /// The plan that the next cycle begins from, and the temperature that suits it.
   double begin_cycle(int cycle);
-  enum class Line : std::uint8_t { kKeepAll, kStarts };
+  enum class Line : std::uint8_t { kGiven, kMade, kKeepAll };
   const Plan& start_of(Line line);
   Line draw_line(int cycle);
   std::optional<Found> best_of(Line line) const;
+  /// The plans as they are count for the line.
+  void look_at(Line line, const std::vector<Plan>& plans);
   double hotter();
   void publish();
   bool finished(Limits& limits) const;
@@ -46,7 +48,7 @@ class Worker {
   Random random_;
   Annealer annealer_;
   Line line_ = Line::kKeepAll;                ///< of the cycle at hand
-  std::array<std::optional<Found>, 2> best_;  ///< within the budget, by line
+  std::array<std::optional<Found>, 3> best_;  ///< within the budget, by line
 };
 
 }  // namespace remat::search
