@@ -9,6 +9,7 @@ namespace remat::retention {
 namespace {
 
 constexpr int kMostChoices = 16;
+constexpr int kLeastGain = 8;  ///< a choice after which more than 7/8 of the excess is left is the last one
 constexpr int kMostCuts = 64;  ///< for each choice
 constexpr std::int64_t kMostTicks = 2'000'000'000;
 constexpr std::int64_t kTicksPerUnit = 50;
@@ -102,6 +103,7 @@ SegmentedPlans segmented_plans(const Graph& graph, Bytes budget, Limits& limits)
     limits.spend(1 + found.ticks / kTicksPerUnit);
     if (!bound) bound = found.bound;
     if (!found.choice) break;
+    const Bytes before = least.peak - budget;
     Segments segments(graph, *found.choice, ruled);
     Retention choice = *found.choice;
     Bytes excess;
@@ -124,6 +126,7 @@ SegmentedPlans segmented_plans(const Graph& graph, Bytes budget, Limits& limits)
       if (!goes_on) break;
       ++cuts;
     }
+    if (before - (least.peak - budget) < Bytes(before.count() / kLeastGain)) break;
     if (cuts == 0) room -= excess;
   }
   return result;
