@@ -115,6 +115,97 @@ def inductor() -> tuple[Any, type[Exception]]:
     return compile_fx, InductorError
 
 
+class InductorCode(NamedTuple):
+    """The Python code that Inductor writes around the kernels of a graph, and the tensors that it names."""
+
+    text: str
+    constants: Mapping[str, Any]
+
+
+class _WrittenError(Exception):
+    """Leaves Inductor once the code is there and before it is compiled."""
+
+
+def inductor_code(gm: fx.GraphModule, inputs: Sequence[Any], visible: int | None) -> InductorCode | None:
+    """What Inductor would run for one half of a step, which it changes; None where there is nothing to run.
+    To be called where AOTAutograd asks Inductor's partitioner. `compile_fx_inner`, `save_output_code`.
+
+    visible: so many of its results are the caller's, the first ones; None: it is the backward.
+    """
+    from torch._inductor.compile_fx import compile_fx_inner
+    from torch._inductor.graph import GraphLowering
+    from torch._inductor.virtualized import V
+
+    written: list[InductorCode] = []
+
+    def stop(text: str) -> None:
+        written.append(InductorCode(text, dict(V.graph.constants)))
+        raise _WrittenError
+
+    results: Any = next(iter(reversed(gm.graph.nodes)))
+    # Marked as by AOTAutograd's caller: they keep their strides.
+    seen = results.args[0][: visible or 0]
+    results.meta["user_visible_output_idxs"] = [i for i, each in enumerate(seen) if isinstance(each, fx.Node)]
+    plain = GraphLowering.save_output_code
+    setattr(GraphLowering, "save_output_code", staticmethod(stop))  # noqa: B010
+    try:
+        compile_fx_inner(gm, list(inputs), is_backward=visible is None, is_inference=False)
+    except Exception:
+        if not written:
+            raise
+    finally:
+        setattr(GraphLowering, "save_output_code", plain)  # noqa: B010
+    return written[0] if written else None
+
+
+class _NoKernel:
+    """Stands for a kernel, and for what compiles one."""
+
+    def __getattr__(self, name: str) -> Any:
+        return self._compile
+
+    def __call__(self, *_: Any, **__: Any) -> None:
+        return None
+
+    def _compile(self, *_: Any, **__: Any) -> _NoKernel:
+        return self
+
+
+def without_kernels(code: InductorCode, fake_mode: FakeTensorMode) -> Callable[[list[Any]], Any]:
+    """The code as a function that takes its arguments out of a list and has no kernels of Inductor's: to be
+    run on fake tensors. `AsyncCompile`, and what the code allocates and looks at tensors with.
+    """
+    from torch._inductor import async_compile
+
+    plain = async_compile.AsyncCompile
+    scope: dict[str, Any] = {"__name__": "remat_inductor_code", **code.constants}
+    setattr(async_compile, "AsyncCompile", _NoKernel)  # noqa: B010
+    try:
+        exec(compile(code.text, "<Inductor's code>", "exec"), scope)
+    finally:
+        setattr(async_compile, "AsyncCompile", plain)  # noqa: B010
+
+    def nothing(*_: Any, **__: Any) -> None:
+        return None
+
+    def empty_on(device: str) -> Callable[..., torch.Tensor]:
+        return lambda size, stride, dtype: torch.empty_strided(size, stride, dtype=dtype, device=device)
+
+    def shown(tensor: torch.Tensor, size: Any, stride: Any, offset: int = 0) -> torch.Tensor:
+        return torch.as_strided(tensor, size, stride, tensor.storage_offset() + offset)
+
+    changed: dict[str, Any] = {"reinterpret_tensor": shown}
+    for name in scope:
+        if name.startswith("assert_"):
+            changed[name] = nothing
+        elif name.startswith("empty_strided_"):
+            changed[name] = empty_on(name.removeprefix("empty_strided_").removesuffix("_pinned"))
+        elif name in code.constants:
+            changed[name] = fake_mode.from_tensor(code.constants[name])
+    scope.update(changed)
+    call: Callable[[list[Any]], Any] = scope["call"]
+    return call
+
 def compiled_apart(run: Callable[..., Any], backend: Any, dynamic: bool | None = False) -> Callable[..., Any]:
     """A function that a backend of Dynamo compiles, counted apart from all other functions of the same code.
 
@@ -765,6 +856,7 @@ __all__ = [
     "DispatchKey",
     "FakeTensor",
     "FakeTensorMode",
+    "InductorCode",
     "JointTrace",
     "OpOverload",
     "PlainAOTOutput",
@@ -804,6 +896,7 @@ __all__ = [
     "holds_at",
     "in_data_parallel",
     "inductor",
+    "inductor_code",
     "innermost_backend",
     "is_primal",
     "is_region",
@@ -833,6 +926,7 @@ __all__ = [
     "traced_once",
     "unprinted",
     "will_execute",
+    "without_kernels",
     "without_names",
     "write_count",
 ]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
@@ -73,6 +73,17 @@ class Problem:
     @cached_property
     def budget(self) -> int:
         return remat.parse_bytes(self.options.budget, self.whole, floor=self.graph.floor + self.reserve)
+
+    def at(self, budget: int) -> Problem:
+        """The same with another budget, in bytes."""
+        return replace(self, options=replace(self.options, budget=budget))
+
+    @property
+    def may_aim(self) -> bool:
+        """May it be planned for other budgets to keep this one? Not where ranks plan together, or graphs do,
+        or the budget is on what an allocator takes.
+        """
+        return self.is_alone and self.options.group is None and self.on_reserved is None
 
     @cached_property
     def existing_gradients(self) -> int:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import remat
@@ -140,6 +140,15 @@ class PlanReport:
         if calls:
             lines.append(f"stalled_measured = {self.traffic.stalled / calls:.4g} s a call of {calls}")
         return lines
+
+    def as_scheduled(self, rise: int) -> PlanReport:
+        """The same where an executor with a schedule of its own carries the plan out, which needs so many
+        bytes above what is in memory when the step begins. Of that nothing is proved but what is there.
+        """
+        there = self.predicted_peak - self.rise
+        return replace(
+            self, predicted_peak=there + rise, rise=rise, peak_lower_bound=min(there, self.peak_lower_bound)
+        )
 
     def took(self, seconds: Mapping[str, float]) -> None:
         """Making the plan took so many seconds, by phase."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -20,6 +20,7 @@ from ..base.nodes import copied
 from ..base.progress import ProgressLine, progress_line
 from ..base.step import OutputUse, StepGraph
 from ..cost.profile import run_alone
+from ..plan.aiming import Aimed, aim
 from ..plan.arena import Placeable
 from ..plan.cache import PlanCache
 from ..plan.options import Options
@@ -35,6 +36,7 @@ from ..run.placed import placeable
 from ..run.places import Places
 from ..run.pool import Pool, Tenant
 from ..run.rewrite import Halves, rewrite
+from ..run.schedule import Schedule, Workspaces, scheduled
 from ..trace.away import copyable_values
 from ..trace.capture import Circumstances, capture_step
 from .flight import InFlight
@@ -138,6 +140,7 @@ class Pipeline:
         self._parts: dict[tuple[int, bool], Part] = {}
         self.pool = Pool()
         self._host_pool: HostPool | None = None
+        self._workspaces = Workspaces()
 
     def capture_both(self) -> None:
         """From here on; of what is only captured."""
@@ -199,21 +202,67 @@ class Pipeline:
                 allocator = runtime_of(call.device).caching_allocator()
                 may_place = self._placeable(captured, part.copies == 1 and not others)
                 problem = Problem(step, part, options, others, allocator, may_place)
-                report = plan_step(problem, self.cache, progress)
+
+                def planned(budget: int | None = None) -> PlanReport:
+                    asked = problem if budget is None else problem.at(budget)
+                    return plan_step(asked, self.cache, progress)
+
+                if self.for_compiler and problem.may_aim:
+                    report, halves = self._aimed(problem, captured, planned)
+                else:
+                    report, halves = planned(), None
             report = replace(
                 report,
                 rise=report.rise + self.surroundings.rise(call.args, bool(call.existing.stepped)),
                 distinct_ops=costed.measured,
                 existing_gradients=call.existing.bytes,
             )
-            with phase("code"):
-                halves = self._halves(step, report, may_place, call.device)
+            if halves is None:
+                with phase("code"):
+                    halves = self._halves(step, report, may_place, call.device)
             progress.came_to(report.came_to())
         plan = report.plan
         held = part.held_bytes(plan.steps, plan.copies) - step.tangent_bytes
         tenant = self._tenant(report)
         planned = Planned(report, held, step.tangent_bytes, step.output_bytes(), step.is_random, tenant)
         return planned, halves
+
+    def _aimed(
+        self, problem: Problem, captured: Captured, planned: Callable[[int | None], PlanReport]
+    ) -> tuple[PlanReport, Halves]:
+        """A plan that is within the budget as Inductor schedules it, with the peak of that schedule.
+
+        planned: the plan for so many bytes.
+        """
+        call = captured.call
+
+        def make(budget: int) -> Aimed[tuple[PlanReport, Halves]]:
+            report = planned(budget)
+            halves = self._halves(captured.step, report, None, call.device)
+            report = replace(report, budget=problem.budget)
+            schedule = self._scheduled(halves, captured)
+            if schedule is not None:
+                report = report.as_scheduled(schedule.rise)
+            return Aimed((report, halves), report.predicted_peak, report.overhead)
+
+        if problem.options.plan is not None:
+            return make(problem.budget).made
+        return aim(make, problem.budget, problem.reserve + int(problem.graph.resident)).made
+
+    def _scheduled(self, halves: Halves, captured: Captured) -> Schedule | None:
+        """Inductor's schedule, or None where it cannot be told: then the peak is the plan's."""
+        around, call = self.surroundings, captured.call
+        try:
+            return scheduled(
+                halves,
+                captured.step.num_forward_outputs,
+                call.use.dropped,
+                self._workspaces,
+                (around.loss_workspace, around.loss_bytes),
+            )
+        except Exception as error:
+            log.debug("Inductor's schedule is not known before it runs: %s", error, exc_info=True)
+            return None
 
     def _halves(
         self, step: StepGraph, report: PlanReport, may_place: Placeable | None, device: torch.device
