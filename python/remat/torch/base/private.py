@@ -206,6 +206,7 @@ def without_kernels(code: InductorCode, fake_mode: FakeTensorMode) -> Callable[[
     call: Callable[[list[Any]], Any] = scope["call"]
     return call
 
+
 def compiled_apart(run: Callable[..., Any], backend: Any, dynamic: bool | None = False) -> Callable[..., Any]:
     """A function that a backend of Dynamo compiles, counted apart from all other functions of the same code.
 

@@ -1,4 +1,4 @@
-"""A plan for an executor that needs other memory than planned: what to plan for, so that it keeps a budget."""
+"""What to plan for where an executor needs other memory than planned, so that it keeps a budget."""
 
 from __future__ import annotations
 

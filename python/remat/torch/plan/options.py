@@ -146,7 +146,7 @@ class Options:
         device: for the roofline: a name of :func:`remat.devices`, or
             "flops=19.5e12,bandwidth=2e12,launch=4e-6". None: "a100".
         executor: "boxed" runs the ops of eager mode in the plan's order. "inductor" compiles both halves,
-            keeps what the plan keeps, and measures the peak of the first step.
+            keeps what the plan keeps, plans for the peak of its schedule, and measures the first step's.
         host: memory beside the device's, to which results are copied while ops run, and from which they come
             back: "25GB/s" both ways, a :class:`remat.Host`, or "auto": as fast as it is measured to be. On
             the CPU it is a file, on CUDA pinned memory.

@@ -1,8 +1,8 @@
 """Executor "inductor": forward and backward compiled by Inductor, what is kept and what runs again planned.
 
 Inductor asks a partitioner which results of the forward the backward gets; here the plan answers. Fusion and
-the order within a half are Inductor's own, so that the peak of a plan is no promise: it is looked at in the
-first training step.
+the order within a half are Inductor's own: `schedule` says what they need, and the first training step is
+looked at too.
 """
 
 from __future__ import annotations

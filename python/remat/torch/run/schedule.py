@@ -195,5 +195,3 @@ def _followed(code: InductorCode | None, arguments: list[Any], meter: _Meter) ->
         call = without_kernels(code, fake_mode)
         with fake_mode, meter:
             return list(call(arguments))
-
-

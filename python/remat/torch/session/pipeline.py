@@ -203,14 +203,14 @@ class Pipeline:
                 may_place = self._placeable(captured, part.copies == 1 and not others)
                 problem = Problem(step, part, options, others, allocator, may_place)
 
-                def planned(budget: int | None = None) -> PlanReport:
+                def plan_for(budget: int | None = None) -> PlanReport:
                     asked = problem if budget is None else problem.at(budget)
                     return plan_step(asked, self.cache, progress)
 
                 if self.for_compiler and problem.may_aim:
-                    report, halves = self._aimed(problem, captured, planned)
+                    report, halves = self._aimed(problem, captured, plan_for)
                 else:
-                    report, halves = planned(), None
+                    report, halves = plan_for(), None
             report = replace(
                 report,
                 rise=report.rise + self.surroundings.rise(call.args, bool(call.existing.stepped)),
