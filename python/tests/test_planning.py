@@ -230,10 +230,10 @@ def test_a_time_limit_of_zero_ends_at_once() -> None:
 
 def test_a_gap_ends_planning_with_what_is_proved_so_near() -> None:
     graph = chain(40)
-    near = remat.plan(graph, "30%", gap="60%", time_limit=None, work_limit=50_000_000)
+    near = remat.plan(graph, "20%", gap="20%", time_limit=None, work_limit=400_000)
     assert near.stopped_by == "gap"
     assert near.gap is not None
-    assert 0 < near.gap <= 0.6
-    best = remat.plan(graph, "30%", time_limit=None, work_limit=50_000_000)
+    assert 0 < near.gap <= 0.2
+    best = remat.plan(graph, "20%", time_limit=None, work_limit=400_000)
     assert best.stopped_by != "gap"
     assert best.duration <= near.duration
