@@ -31,31 +31,43 @@ void MaxFlow::build() {
     half_[at(back)] = {from_[a], there, 0};
     position_[a] = there;
   }
+  level_.assign(at(num_nodes_), -1);
+  next_.resize(at(num_nodes_));
+  queue_.clear();
   built_ = true;
 }
 
-/// Distances from the source over arcs with room.
+/// Distances from the source over arcs with room, up to the sink's: what is as far or further leads nowhere.
 bool MaxFlow::find_levels() {
-  level_.assign(narrow<std::size_t>(num_nodes_), -1);
+  for (const Node node : queue_) level_[at(node)] = -1;
   queue_.clear();
-  queue_.push_back(kSource);
-  level_[kSource] = 0;
+  const auto reach = [&](Node node, std::int32_t level) {
+    level_[at(node)] = level;
+    next_[at(node)] = begin_[at(node)];
+    queue_.push_back(node);
+  };
+  reach(kSource, 0);
   for (std::size_t q = 0; q < queue_.size(); ++q) {
     const auto node = narrow<std::size_t>(queue_[q]);
+    const std::int32_t level = level_[node] + 1;
     for (std::int32_t h = begin_[node]; h < begin_[node + 1]; ++h) {
       const Half& half = half_[at(h)];
       if (half.left == 0 || level_[at(half.to)] >= 0) continue;
-      level_[at(half.to)] = level_[node] + 1;
-      queue_.push_back(half.to);
+      if (half.to == kSink) {
+        for (; level_[at(queue_.back())] == level; queue_.pop_back()) level_[at(queue_.back())] = -1;
+        reach(kSink, level);
+        ticks_ += h - begin_[node];
+        return true;
+      }
+      reach(half.to, level);
     }
     ticks_ += begin_[node + 1] - begin_[node];
   }
-  return level_[kSink] >= 0;
+  return false;
 }
 
 /// A blocking flow over arcs that lead one level on.
 MaxFlow::Amount MaxFlow::push_paths() {
-  next_.assign(begin_.begin(), begin_.end() - 1);
   path_.clear();
   Amount total = 0;
   Node node = kSource;
