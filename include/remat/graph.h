@@ -33,6 +33,8 @@ class TextColumn {
   }
   /// Appends a row that repeats row `i`.
   void push_copy_of(I i) { slices_.push_back(slices_[static_cast<std::size_t>(i.index())]); }
+  /// Appends rows without text.
+  void append_empty(std::size_t rows) { slices_.resize(slices_.size() + rows, {0, 0}); }
   std::size_t size() const { return slices_.size(); }
   friend bool operator==(const TextColumn& a, const TextColumn& b) {
     if (a.size() != b.size()) return false;

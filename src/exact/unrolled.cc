@@ -1,10 +1,10 @@
 #include "exact/unrolled.h"
 
 #include <algorithm>
-#include <array>
-#include <vector>
+#include <utility>
 
 #include "base/numbers.h"
+#include "base/sorted.h"
 
 namespace remat {
 namespace {
@@ -26,60 +26,123 @@ bool can_unroll(const Graph& graph, const Script& script, const FetchPrices* pri
   return std::max(bytes + workspace.count(), duration) < kMaxCount;
 }
 
+/// Fills the columns by itself: `lns` unrolls some thousand scripts a second, and what GraphBuilder checks holds
+/// for a script.
+class Unroller {
+ public:
+  Unroller(const Graph& graph, const Script& script, const FetchPrices* prices)
+      : from_(graph),
+        script_(script),
+        prices_(prices),
+        newest_(graph.num_values()),
+        states_(graph.num_ops()),
+        runs_(graph.num_ops(), 0) {}
+
+  Unrolled run() {
+    reserve();
+    for (ValueId v : from_.graph_inputs) {
+      to_.graph_inputs.push_back(add_instance(v, OpId::none()));
+      to_.resident += from_.bytes[v];
+    }
+    for (const Item& item : script_) {
+      if (item.op) ++runs_[item.op];
+    }
+    for (const Item& item : script_) item.op ? add_run(item.op) : add_fetch(item.fetched);
+    for (ValueId v : from_.graph_outputs) {
+      to_.graph_outputs.push_back(newest_[v]);
+      to_.kept[newest_[v]] = true;
+    }
+    std::ranges::sort(to_.graph_outputs);
+    finish();
+    return std::move(all_);
+  }
+
+ private:
+  void reserve() {
+    const std::size_t ops = script_.size();
+    to_.duration.reserve(ops);
+    to_.workspace.reserve(ops);
+    to_.recomputable.reserve(ops);
+  }
+
+  ValueId add_value(ValueId v, Bytes bytes, OpId maker) {
+    all_.value.push_back(v);
+    if (prices_) all_.prices.push_back(v ? (*prices_)[v] : kMaxCount);
+    to_.producer.push_back(maker);
+    to_.kept.push_back(false);
+    return to_.bytes.push_back(bytes);
+  }
+  ValueId add_instance(ValueId v, OpId maker) { return newest_[v] = add_value(v, from_.bytes[v], maker); }
+  OpId next_op() const { return OpId(std::ssize(to_.duration)); }
+
+  void add_fetch(ValueId v) {
+    to_.outputs.push(add_instance(v, next_op()));
+    add_op(Duration((*prices_)[v]), Bytes(), true);
+  }
+
+  void add_run(OpId op) {
+    for (ValueId v : from_.inputs[op]) inputs_.push_back(newest_[v]);
+    for (const Over& pair : from_.over[op]) over_.push_back({newest_[pair.input], pair.output});
+    for (ValueId v : from_.outputs[op]) to_.outputs.push(add_instance(v, next_op()));
+    for (Over& pair : over_) pair.output = newest_[pair.output];
+    Bytes workspace = from_.workspace[op];
+    if (const Bytes state = from_.generator_state[op]; state > Bytes() && runs_[op] > 1) {
+      if (!states_[op]) {
+        to_.outputs.push(states_[op] = add_value(ValueId::none(), state, next_op()));
+      } else {
+        inputs_.push_back(states_[op]);
+        workspace += state;
+      }
+    }
+    sort_unique(inputs_);
+    std::ranges::sort(over_, {}, &Over::input);
+    add_op(from_.duration[op], workspace, from_.recomputable[op]);
+  }
+
+  void add_op(Duration duration, Bytes workspace, bool recomputable) {
+    to_.inputs.append_row(inputs_);
+    to_.over.append_row(over_);
+    to_.outputs.end_row();
+    inputs_.clear();
+    over_.clear();
+    to_.duration.push_back(duration);
+    to_.workspace.push_back(workspace);
+    to_.recomputable.push_back(recomputable);
+    to_.base_duration += duration;
+  }
+
+  /// What no op and no value of the new graph has.
+  void finish() {
+    const std::size_t ops = script_.size(), values = to_.bytes.size();
+    to_.name = from_.name;
+    to_.time_unit = from_.time_unit;
+    to_.copyable.assign(values, true);
+    to_.generator_state.assign(ops, Bytes());
+    to_.phase.assign(ops, Phase::kNone);
+    to_.forward_of.assign(ops, OpId::none());
+    for (std::size_t i = 0; i < ops; ++i) to_.after.end_row();
+    to_.value_name.append_empty(values);
+    for (auto* column : {&to_.op_name, &to_.op_kind, &to_.op_module, &to_.op_source}) column->append_empty(ops);
+    to_.readers = Rows<OpId, ValueId>::transpose(to_.inputs, values);
+  }
+
+  const Graph& from_;
+  const Script& script_;
+  const FetchPrices* prices_;
+  Unrolled all_;
+  Graph& to_ = all_.graph;
+  IndexVector<ValueId, ValueId> newest_;  ///< instance by value
+  IndexVector<OpId, ValueId> states_;
+  IndexVector<OpId, int> runs_;
+  std::vector<ValueId> inputs_;
+  std::vector<Over> over_;
+};
+
 }  // namespace
 
 std::optional<Unrolled> unrolled(const Graph& graph, const Script& script, const FetchPrices* prices) {
   if (!can_unroll(graph, script, prices)) return std::nullopt;
-  Unrolled all;
-  GraphBuilder builder(graph.name, graph.time_unit);
-  IndexVector<ValueId, std::int64_t> newest(graph.num_values(), -1);
-  const auto add_value = [&](ValueId v, Bytes bytes) {
-    all.value.push_back(v);
-    if (prices) all.prices.push_back(v ? (*prices)[v] : kMaxCount);
-    return builder.add_value(bytes);
-  };
-  const auto add_instance = [&](ValueId v) { return newest[v] = add_value(v, graph.bytes[v]); };
-  for (ValueId v : graph.graph_inputs) builder.add_input(add_instance(v));
-  std::vector<std::int64_t> inputs, outputs;
-  std::vector<std::array<std::int64_t, 2>> over;
-  IndexVector<OpId, std::int64_t> runs(graph.num_ops(), 0), states(graph.num_ops(), -1);
-  for (const Item& item : script) {
-    if (item.op) ++runs[item.op];
-  }
-  for (const Item& item : script) {
-    inputs.clear();
-    outputs.clear();
-    over.clear();
-    if (!item.op) {
-      outputs.push_back(add_instance(item.fetched));
-      builder.add_op({.name = {}, .duration = Duration((*prices)[item.fetched]), .outputs = outputs});
-      continue;
-    }
-    const OpId op = item.op;
-    for (const Over& pair : graph.over[op]) over.push_back({newest[pair.input], -1});
-    for (ValueId v : graph.inputs[op]) inputs.push_back(newest[v]);
-    for (ValueId v : graph.outputs[op]) outputs.push_back(add_instance(v));
-    for (std::size_t i = 0; i < over.size(); ++i) over[i][1] = newest[graph.over[op][i].output];
-    Bytes workspace = graph.workspace[op];
-    if (const Bytes state = graph.generator_state[op]; state > Bytes() && runs[op] > 1) {
-      if (states[op] < 0) {
-        outputs.push_back(states[op] = add_value(ValueId::none(), state));
-      } else {
-        inputs.push_back(states[op]);
-        workspace += state;
-      }
-    }
-    builder.add_op({.name = {},
-                    .duration = graph.duration[op],
-                    .workspace = workspace,
-                    .recomputable = graph.recomputable[op],
-                    .inputs = inputs,
-                    .outputs = outputs,
-                    .over = over});
-  }
-  for (ValueId v : graph.graph_outputs) builder.add_output(newest[v]);
-  all.graph = builder.build();
-  return all;
+  return Unroller(graph, script, prices).run();
 }
 
 }  // namespace remat
