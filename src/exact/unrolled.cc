@@ -26,8 +26,8 @@ bool can_unroll(const Graph& graph, const Script& script, const FetchPrices* pri
   return std::max(bytes + workspace.count(), duration) < kMaxCount;
 }
 
-/// Fills the columns by itself: `lns` unrolls some thousand scripts a second, and what GraphBuilder checks holds
-/// for a script.
+/// Fills the columns by itself: `lns` unrolls some thousand scripts a second, and what GraphBuilder checks
+/// holds for a script.
 class Unroller {
  public:
   Unroller(const Graph& graph, const Script& script, const FetchPrices* prices)
@@ -122,7 +122,8 @@ class Unroller {
     to_.forward_of.assign(ops, OpId::none());
     for (std::size_t i = 0; i < ops; ++i) to_.after.end_row();
     to_.value_name.append_empty(values);
-    for (auto* column : {&to_.op_name, &to_.op_kind, &to_.op_module, &to_.op_source}) column->append_empty(ops);
+    for (auto* column : {&to_.op_name, &to_.op_kind, &to_.op_module, &to_.op_source})
+      column->append_empty(ops);
     to_.readers = Rows<OpId, ValueId>::transpose(to_.inputs, values);
   }
 
