@@ -44,6 +44,7 @@ Options read_options(const PlanOptions& given) {
       .number("proof", o.proof, kLeast, 1)
       .number("proof_gap", o.proof_gap, 0, 1e9)
       .integer("sure_proof_ops", o.sure_proof_ops, 0, 1'000'000)
+      .number("bound_before_proof", o.bound_before_proof, kLeast, 1)
       .number("bound", o.bound, kLeast, 1)
       .number("bound_seconds", o.bound_seconds, 0, 1e9)
       .number("search_before_bound", o.search_before_bound, kLeast, 1)
@@ -126,14 +127,20 @@ class Schedule {
     if (is_small() && has_plan(best_)) {
       by_cuts(share_before_proof() / 2);
       search(share_before_proof());
-      if (is_provable()) return prove(own_.proof);
+      if (is_provable()) return bound_and_prove();
     }
     const bool has_time = limits_.seconds_left().value_or(0) >= own_.bound_seconds;
     compete();
-    if (is_small()) return is_provable() ? prove(own_.proof) : bound(own_.proof);
+    if (is_small()) return is_provable() ? bound_and_prove() : bound(own_.proof);
     if (problem_.order != OrderMode::kFixed || !has_time) return;
     if (!is_far()) search(own_.search_before_bound);
     bound(is_far() ? own_.bound : 1);
+  }
+
+  /// Few moments prove in a second what the whole program, where it is not solved, does not.
+  void bound_and_prove() {
+    if (num_ops() > own_.sure_proof_ops) bound(own_.bound_before_proof);
+    prove(own_.proof);
   }
 
   bool is_provable() const { return !is_far() || num_ops() <= own_.sure_proof_ops; }

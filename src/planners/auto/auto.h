@@ -34,6 +34,7 @@ struct Options {
   double proof = 0.85;
   double proof_gap = 0.05;           ///< further above the bound, a better bound in place of the proof
   std::int64_t sure_proof_ops = 60;  ///< but not on such small graphs
+  double bound_before_proof = 0.25;  ///< the better bound first, but not on such small graphs
   double bound = 0.6;                ///< of what is left, for larger graphs as far above the bound
   double bound_seconds = 4;          ///< with less time left the larger models of the bound are not begun
   double search_before_bound = 0.92;
