@@ -142,12 +142,17 @@ class StageBounds {
 }  // namespace
 
 DurationBound best_duration_bound(const Graph& graph, Bytes budget, OrderMode order,
-                                  std::optional<Duration> known, Limits& limits) {
+                                  std::optional<Duration> known, Limits& limits,
+                                  std::optional<Plan>* faster) {
   DurationBound best = cheap_duration_bound(graph, budget, order, limits);
   if (known) best.duration = std::min(best.duration, *known);
   if (order != OrderMode::kFixed) return best;
-  if (!limits.reached() && (!known || best.duration < *known))
-    raise_by_moments(graph, budget, known, limits, best);
+  if (!limits.reached() && (!known || best.duration < *known)) {
+    if (std::optional<Plan> plan = raise_by_moments(graph, budget, known, limits, best)) {
+      known = simulate(graph, *plan).duration;
+      if (faster) *faster = std::move(plan);
+    }
+  }
   if (!limits.reached()) StageBounds(graph, budget, known, limits, best).run();
   return best;
 }

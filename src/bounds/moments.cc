@@ -16,6 +16,7 @@ constexpr std::int64_t kMostColumns = 400'000;
 constexpr std::int64_t kMostCandidates = 16;
 constexpr std::int64_t kWindows = 50;       ///< of the graph, one candidate of either kind in each
 constexpr std::int64_t kLeastGain = 2000;   ///< this part of the step, for one moment more
+constexpr std::int64_t kLeastOfGap = 20;    ///< or this part of what is missing
 constexpr std::int64_t kTicksPerOp = 4000;  ///< of a minimum cut: about ten microseconds per op
 constexpr std::int64_t kMostTicks = 20'000'000;
 constexpr std::int64_t kMostWork = 30'000'000;  ///< of one integer program: some seconds
@@ -29,15 +30,12 @@ class Moments {
           DurationBound& best)
       : graph_(graph), budget_(budget), known_(known), limits_(limits), best_(best) {}
 
-  void run() {
-    if (too_large({})) return;
-    choose();
-    // Each moment more makes the program dearer by a multiple: what was not settled was the last.
-    for (auto count = std::min<std::size_t>(3, chosen_.size()); count <= chosen_.size() && !done(limits_);
-         ++count) {
-      std::vector<OpId> some(chosen_.begin(), chosen_.begin() + narrow<std::ptrdiff_t>(count));
-      if (!settled(std::move(some))) return;
+  std::optional<Plan> run() {
+    if (!too_large({})) {
+      choose();
+      solve_programs();
     }
+    return std::move(faster_);
   }
 
  private:
@@ -45,6 +43,21 @@ class Moments {
     OpId at;
     Duration gain;  ///< of what is proved, beside those that were chosen when it was tried last
   };
+
+  void solve_programs() {
+    // Each moment more makes the program dearer by a multiple: what was not settled was the last.
+    for (auto count = std::min<std::size_t>(3, chosen_.size()); count <= chosen_.size() && !done(limits_);
+         ++count) {
+      std::vector<OpId> some(chosen_.begin(), chosen_.begin() + narrow<std::ptrdiff_t>(count));
+      if (!settled(std::move(some))) return;
+    }
+    while (!done(limits_) && !too_large(chosen_)) {
+      const OpId next = forgotten();
+      if (!next) return;
+      chosen_.push_back(next);
+      if (!settled(chosen_)) return;
+    }
+  }
 
   bool done(Limits& limits) const { return limits.reached() || (known_ && best_.duration >= *known_); }
 
@@ -101,7 +114,10 @@ class Moments {
       rest.push_back({at, extra});
       raise({"retention", graph_.base_duration + extra});
     }
-    const Duration least(graph_.base_duration.count() / kLeastGain);
+    // Where little is missing, less is worth a moment.
+    std::int64_t worth = graph_.base_duration.count() / kLeastGain;
+    if (known_) worth = std::min(worth, (*known_ - best_.duration).count() / kLeastOfGap);
+    const Duration least(worth);
     bool is_all_new = false;
     reached_ = graph_.base_duration;
     while (!rest.empty() && !done(part)) {
@@ -153,6 +169,32 @@ class Moments {
     return solve(std::move(moments), true, part).settled;
   }
 
+  /// The moment at which the last solution, as a plan, is furthest over the budget; none where it fits, or is
+  /// dearest at moments that were chosen.
+  OpId forgotten() const {
+    if (!solution_) return OpId::none();
+    IndexVector<StepId, Bytes> memory;
+    simulate(graph_, *solution_, memory);
+    IndexVector<OpId, bool> has_run(graph_.num_ops(), false);
+    OpId found;
+    Bytes most = budget_;
+    // The memory of a rerun is that of the stage which the next first run is in.
+    Bytes since;
+    for (StepId step : solution_->steps.ids()) {
+      since = std::max(since, memory[step]);
+      const OpId op = solution_->steps[step];
+      if (has_run[op]) continue;
+      has_run[op] = true;
+      const bool is_new = std::ranges::find(chosen_, op) == chosen_.end();
+      if (is_new && since > most) {
+        most = since;
+        found = op;
+      }
+      since = Bytes();
+    }
+    return found;
+  }
+
   StageOutcome solve(std::vector<OpId> moments, bool integer, Limits& limits) {
     const auto stages = std::ssize(moments) + 1;
     std::ranges::sort(moments);
@@ -168,7 +210,21 @@ class Moments {
     effort.heuristics = 0;
     StageOutcome outcome = solve_stages(graph_, model, spec, effort, limits);
     raise({integer ? "stage_milp" : "stage_lp", outcome.bound});
+    if (integer) {
+      solution_.reset();
+      if (outcome.x) take(model.plan_late(*outcome.x));
+    }
     return outcome;
+  }
+
+  void take(Plan plan) {
+    const Simulation cost = simulate(graph_, plan);
+    if (cost.peak <= budget_ && (!known_ || cost.duration < *known_)) {
+      known_ = cost.duration;
+      best_.duration = std::min(best_.duration, cost.duration);
+      faster_ = plan;
+    }
+    solution_ = std::move(plan);
   }
 
   void raise(DurationBound bound) {
@@ -182,14 +238,16 @@ class Moments {
   Limits& limits_;
   DurationBound& best_;
   std::vector<OpId> chosen_;
-  Duration reached_;  ///< what the relaxation over the chosen ones proves
+  std::optional<Plan> faster_;    ///< than what was known, within the budget
+  std::optional<Plan> solution_;  ///< what the last integer program found, over the budget elsewhere
+  Duration reached_;              ///< what the relaxation over the chosen ones proves
 };
 
 }  // namespace
 
-void raise_by_moments(const Graph& graph, Bytes budget, std::optional<Duration> known, Limits& limits,
-                      DurationBound& best) {
-  Moments(graph, budget, known, limits, best).run();
+std::optional<Plan> raise_by_moments(const Graph& graph, Bytes budget, std::optional<Duration> known,
+                                     Limits& limits, DurationBound& best) {
+  return Moments(graph, budget, known, limits, best).run();
 }
 
 }  // namespace remat

@@ -9,6 +9,7 @@
 #include "base/numbers.h"
 #include "exact/stage_row.h"
 #include "graph/need.h"
+#include "plan/script.h"
 
 namespace remat {
 
@@ -267,6 +268,48 @@ Plan StageModel::plan_as_run(const std::vector<double>& x) const {
   }
   std::reverse(steps.begin(), steps.end());
   return {IndexVector<StepId, OpId>(std::move(steps))};
+}
+
+Plan StageModel::plan_late(const std::vector<double>& x) const {
+  Script script;
+  IndexVector<OpId, bool> pending(graph_.num_ops(), false);
+  std::vector<OpId> asked, found;
+  const auto bring = [&](OpId reader) {
+    asked.assign(1, reader);
+    found.clear();
+    while (!asked.empty()) {
+      const OpId op = asked.back();
+      asked.pop_back();
+      for (ValueId v : graph_.inputs[op]) {
+        const OpId maker = graph_.producer[v];
+        if (!maker || !pending[maker]) continue;
+        pending[maker] = false;
+        asked.push_back(maker);
+        found.push_back(maker);
+      }
+    }
+    std::ranges::sort(found);
+    for (OpId op : found) script.push_back({op, ValueId::none()});
+  };
+  for (int s = 0; s < stages_; ++s) {
+    for (OpId op : IdRange<OpId>(OpId(0), begin_of(s))) {
+      const lp::Column c = rerun_column(s, op);
+      pending[op] = c >= 0 && x[at(c)] >= 0.5;
+    }
+    const auto bring_all = [&] {
+      for (OpId op : IdRange<OpId>(OpId(0), begin_of(s))) {
+        if (pending[op]) script.push_back({op, ValueId::none()});
+        pending[op] = false;
+      }
+    };
+    for (OpId op : IdRange<OpId>(begin_of(s), end_of(s))) {
+      bring(op);
+      if (op.next() == end_of(s)) bring_all();
+      script.push_back({op, ValueId::none()});
+    }
+    bring_all();
+  }
+  return steps_of(without_unread(graph_, script));
 }
 
 }  // namespace remat

@@ -65,6 +65,9 @@ class StageModel {
   Plan plan_of(const std::vector<double>& x, double threshold = 0.5) const;
   /// The plan that runs again what `x` runs again, in the graph's order, less what nobody reads.
   Plan plan_as_run(const std::vector<double>& x) const;
+  /// The same, each rerun as late in its stage as possible: just before its first reader there, or, where
+  /// only later stages read it, before the stage's last step.
+  Plan plan_late(const std::vector<double>& x) const;
 
   /// Column of a rerun or of a held value, or -1 where the structure decides.
   lp::Column rerun_column(int stage, OpId op) const { return rerun_[stage_row(stage, op)]; }

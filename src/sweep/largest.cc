@@ -238,10 +238,12 @@ class Search {
     std::int64_t over = least_impossible(limits);
     while (over - lo_ > 1 && !limits.reached()) {
       const std::int64_t middle = lo_ + (over - lo_) / 2;
-      const int left = narrow<int>(std::bit_width(narrow<std::uint64_t>(over - lo_ - 1)));
+      const int left = 1 + narrow<int>(std::bit_width(narrow<std::uint64_t>(over - lo_ - 1)));
       Limits share(limits, 1.0 / left);
       (look(middle, share, true).fits() ? lo_ : over) = middle;
     }
+    // What was looked at before the plans of its neighbours were there.
+    while (lo_ < most_ && !limits.reached() && look(lo_ + 1, limits, true).fits()) ++lo_;
   }
 
   /// Peaks need not rise with the size everywhere.

@@ -62,7 +62,7 @@ TEST(DurationBounds, OfEveryKindAreNeverAboveTheLeastDurationOfTinyGraphs) {
 
 TEST(DurationBounds, ProofsHoldAndFindTheOptimumFromAnyPlan) {
   Random random(78);
-  int proved = 0, improved = 0, cases = 0;
+  int proved = 0, improved = 0, cases = 0, found_faster = 0;
   for (int round = 0; round < 400; ++round) {
     const Graph g = testing::random_graph(random);
     const Bytes budget = testing::oracle_min_peak(g, OrderMode::kFixed);
@@ -85,6 +85,15 @@ TEST(DurationBounds, ProofsHoldAndFindTheOptimumFromAnyPlan) {
       if (proof.optimal) {
         ASSERT_EQ(best, truth);
       }
+      std::optional<Plan> faster;
+      const DurationBound few =
+          best_duration_bound(g, budget, OrderMode::kFixed, cost.duration, limits, &faster);
+      ASSERT_LE(few.duration, truth) << few.argument;
+      if (faster) {
+        ASSERT_FALSE(validate(g, *faster, OrderMode::kFixed, budget));
+        ASSERT_LT(simulate(g, *faster).duration, cost.duration);
+        found_faster += 1;
+      }
       proved += proof.optimal;
       ++cases;
       break;
@@ -93,6 +102,7 @@ TEST(DurationBounds, ProofsHoldAndFindTheOptimumFromAnyPlan) {
   EXPECT_GT(cases, 200);
   EXPECT_GT(proved * 10, cases * 9);
   EXPECT_GT(improved, 20);
+  EXPECT_GT(found_faster, 0);
 }
 
 TEST(DurationBounds, StopAtTheWorkLimitWithTheSameBoundEachTime) {

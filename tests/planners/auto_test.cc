@@ -61,7 +61,13 @@ TEST(Auto, SearchesFromTheRetentionPlanOnTrainingSteps) {
   EXPECT_EQ(schedule(plan(training("gpt", 12), 60, 300'000)), near_the_bound);
   EXPECT_EQ(schedule(plan(training("resnet", -1), 60, 300'000)), near_the_bound);
   EXPECT_EQ(schedule(plan(training("unet", 4), 60, 300'000)),
-            (Names{"keep_all", "retention", "search", "prove_optimal", "search"}));
+            (Names{"keep_all", "retention", "search", "best_duration_bound", "prove_optimal", "search"}));
+}
+
+TEST(Auto, ProvesTheOptimumOfASmallTrainingStepFromFewMoments) {
+  const PlanResult result = plan(training("unet", 2), 60, 4'000'000);
+  EXPECT_EQ(result.status, Status::kOptimal);
+  EXPECT_EQ(schedule(result).back(), "best_duration_bound");
 }
 
 TEST(Auto, TriesAllThatIsCheapWhereNoPlanIsAtHand) {
@@ -75,8 +81,8 @@ TEST(Auto, TriesAllThatIsCheapWhereNoPlanIsAtHand) {
 
 TEST(Auto, TakesTurnsAndBoundsWhereSeveralMomentsBind) {
   const Names far_from_the_bound{
-      "keep_all", "retention",           "rotor",  "lns", "search", "search", "lns",
-      "lns",      "best_duration_bound", "search", "lns"};
+      "keep_all", "retention",           "rotor", "lns",   "search", "search", "lns",
+      "lns",      "best_duration_bound", "lns",   "search"};
   EXPECT_EQ(schedule(plan(training("unet", 4), 30, 2'000'000)), far_from_the_bound);
 }
 

@@ -256,12 +256,7 @@ class Schedule {
     Limits part(limits_, share);
     Proof proof = prove_optimal(*problem_.graph, problem_.budget, problem_.order, *best_.plan, part);
     note("prove_optimal", part);
-    if (proof.plan) {
-      best_.plan = std::move(proof.plan);
-      best_.cost = simulate(*problem_.graph, *best_.plan);
-      best_.planner = "stage_milp";
-      update_starts();
-    }
+    take_plan(std::move(proof.plan));
     take_bound(std::move(proof.bound));
     if (proof.optimal) {
       best_.status = Status::kOptimal;
@@ -272,9 +267,21 @@ class Schedule {
   void bound(double share) {
     if (done() || !has_plan(best_)) return;
     Limits part(limits_, share);
-    take_bound(
-        best_duration_bound(*problem_.graph, problem_.budget, problem_.order, best_.cost.duration, part));
+    std::optional<Plan> faster;
+    DurationBound proved = best_duration_bound(*problem_.graph, problem_.budget, problem_.order,
+                                               best_.cost.duration, part, &faster);
     note("best_duration_bound", part);
+    take_plan(std::move(faster));
+    take_bound(std::move(proved));
+  }
+
+  /// Of an integer program.
+  void take_plan(std::optional<Plan> faster) {
+    if (!faster) return;
+    best_.plan = std::move(faster);
+    best_.cost = simulate(*problem_.graph, *best_.plan);
+    best_.planner = "stage_milp";
+    update_starts();
   }
 
   void report() const {
