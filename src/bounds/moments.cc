@@ -1,6 +1,7 @@
 #include "bounds/moments.h"
 
 #include <algorithm>
+#include <deque>
 #include <utility>
 #include <vector>
 
@@ -82,23 +83,17 @@ class Moments {
     const std::int64_t reach = std::max<std::int64_t>(1, n / kWindows);
     IndexVector<OpId, Bytes> here(graph_.num_ops());
     for (OpId op : graph_.ops()) here[op] = measure(op);
-    // From the nearest outwards, which ends at once almost everywhere.
-    const auto is_dearest = [&](OpId op) {
-      const OpId begin(std::max<std::int64_t>(0, op.index() - reach)),
-          last(std::min(n - 1, op.index() + reach));
-      for (OpId other = op; other > begin;) {
-        other = other.prev();
-        if (here[other] >= here[op]) return false;
-      }
-      for (OpId other = op; other < last;) {
-        other = other.next();
-        if (here[other] > here[op]) return false;
-      }
-      return true;
-    };
+    // Within reach, each that is dearer than all after it: the front is the dearest.
+    std::deque<OpId> ahead;
+    std::int64_t next = 0;
     std::vector<OpId> result;
     for (OpId op : IdRange<OpId>(OpId(0), OpId(std::max<std::int64_t>(0, n - 1)))) {
-      if (is_dearest(op)) result.push_back(op);
+      for (; next <= std::min(n - 1, op.index() + reach); ++next) {
+        while (!ahead.empty() && here[ahead.back()] < here[OpId(next)]) ahead.pop_back();
+        ahead.push_back(OpId(next));
+      }
+      if (ahead.front().index() < op.index() - reach) ahead.pop_front();
+      if (ahead.front() == op) result.push_back(op);
     }
     std::stable_sort(result.begin(), result.end(), [&](OpId a, OpId b) { return here[a] > here[b]; });
     if (std::ssize(result) > most) result.resize(narrow<std::size_t>(most));
