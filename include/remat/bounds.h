@@ -32,7 +32,8 @@ PeakBound forced_bound(const Graph& graph);
 /// nothing better. Valid in the order that it is asked for. docs/bounds.md has the proof.
 PeakBound pebbling_bound(const Graph& graph, OrderMode order, const PeakBound& known);
 
-/// The best of the peak bounds above for the order. O(edges) and some milliseconds.
+/// The best of the peak bounds above for the order and, up to 20,000 ops, of `last_run` (docs/bounds.md):
+/// O(edges) and some milliseconds, with `last_run` up to some 0.1 s.
 PeakBound best_peak_bound(const Graph& graph, OrderMode order);
 
 /// A lower bound on the duration of every plan within a budget, in the order that it was asked for.

@@ -2,6 +2,7 @@
 
 #include "base/numbers.h"
 #include "base/sorted.h"
+#include "bounds/last_run.h"
 #include "bounds/pebbling.h"
 #include "graph/need.h"
 #include "remat/bounds.h"
@@ -87,6 +88,11 @@ std::vector<ValueId> alive_at(const Graph& graph, const Moment& moment,
   return alive;
 }
 
+/// Looks at arcs that `last_run_bound` takes at most, a tenth of a second, and ops up to which it is asked:
+/// on larger graphs that buys a few flows, which prove nothing.
+constexpr std::int64_t kLastRunTicks = 20'000'000;
+constexpr std::size_t kLastRunOps = 20'000;
+
 }  // namespace
 
 PeakBound pebbling_bound(const Graph& graph, OrderMode order, const PeakBound& known) {
@@ -126,7 +132,9 @@ PeakBound best_peak_bound(const Graph& graph, OrderMode order) {
   if (order == OrderMode::kFixed) {
     if (PeakBound forced = forced_bound(graph); forced.peak > best.peak) best = std::move(forced);
   }
-  return pebbling_bound(graph, order, best);
+  best = pebbling_bound(graph, order, best);
+  if (graph.num_ops() > kLastRunOps) return best;
+  return last_run_bound(graph, order, best, kLastRunTicks);
 }
 
 }  // namespace remat

@@ -34,6 +34,8 @@ class MaxFlow {
   void set_stop(std::function<bool()> stop) { stop_ = std::move(stop); }
   /// After `solve`: the node is on the source's side of the minimum cut with the fewest nodes there.
   bool on_source_side(Node node) const { return level_[at(node)] >= 0; }
+  /// After `solve`: what flows through the arc.
+  Amount flow(Arc arc) const { return capacity_[at(arc)] - half_[at(position_[at(arc)])].left; }
   /// Looks at arcs in all flows so far.
   std::int64_t ticks() const { return ticks_; }
 

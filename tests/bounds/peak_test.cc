@@ -1,5 +1,6 @@
 #include <gtest/gtest.h>
 
+#include "bounds/last_run.h"
 #include "helpers/graphs.h"
 #include "helpers/oracle.h"
 #include "remat/bounds.h"
@@ -52,7 +53,7 @@ TEST(PeakBounds, KeptOutputsAreInMemoryTogetherWhenTheLastOfThemIsMade) {
 
 TEST(PeakBounds, AreNeverAboveTheLeastPeakOfTinyGraphs) {
   Random random(2024);
-  int better = 0, tight = 0;
+  int better = 0, tight = 0, by_last_run = 0, alone_better = 0;
   constexpr int kGraphs = 3000;
   for (int round = 0; round < kGraphs; ++round) {
     const Graph g = testing::random_graph(random);
@@ -64,12 +65,20 @@ TEST(PeakBounds, AreNeverAboveTheLeastPeakOfTinyGraphs) {
       ASSERT_GE(bound.peak, floor_bound(g).peak);
       better += bound.peak > floor_bound(g).peak;
       tight += bound.peak == least;
+      by_last_run += bound.argument == "last_run";
+      const PeakBound alone = last_run_bound(g, order, floor_bound(g), 1'000'000);
+      ASSERT_LE(alone.peak, least) << "graph " << round << ", last_run alone";
+      alone_better += alone.peak > floor_bound(g).peak;
     }
   }
   EXPECT_GT(better, kGraphs / 10);
   EXPECT_GT(tight, kGraphs);
+  EXPECT_GT(by_last_run, 0);
+  EXPECT_GT(alone_better, kGraphs / 10);
   RecordProperty("better_than_floor", better);
   RecordProperty("tight", tight);
+  RecordProperty("by_last_run", by_last_run);
+  RecordProperty("alone_better", alone_better);
 }
 
 TEST(PeakBounds, CostLittleOnALongChain) {

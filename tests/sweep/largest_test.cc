@@ -27,7 +27,7 @@ std::vector<Graph> gpt_steps(std::int64_t batch) { return {gpt(batch)}; }
 
 LargestResult largest_with_work(const StepsOfSize& steps, Bytes budget, LargestOptions options = {}) {
   Limits limits;
-  limits.set_work(10'000'000);
+  limits.set_work(20'000'000);
   PlanStore store;
   return find_largest(steps, budget, options, limits, store);
 }
