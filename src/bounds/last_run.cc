@@ -72,7 +72,7 @@ class LastRun {
     for (OpId op : graph_.ops()) {
       if (chosen_[op]) last = op;
     }
-    for (std::int32_t i = graph_.ops().size(); i-- > 0;) {
+    for (std::size_t i = graph_.num_ops(); i-- > 0;) {
       const OpId op(i);
       if (order_ == OrderMode::kFixed) before[op] = last && op <= last;
       if (!before[op] && !chosen_[op]) continue;
