@@ -1,29 +1,27 @@
 #include "bounds/moments.h"
 
 #include <algorithm>
-#include <deque>
 #include <utility>
 #include <vector>
 
 #include "base/numbers.h"
-#include "exact/retention_cut.h"
+#include "bounds/walk.h"
 #include "exact/stage_solve.h"
-#include "graph/need.h"
 
 namespace remat {
 namespace {
 
 constexpr std::int64_t kMostColumns = 400'000;
-constexpr std::int64_t kMostCandidates = 16;
-constexpr std::int64_t kWindows = 50;       ///< of the graph, one candidate of either kind in each
-constexpr std::int64_t kLeastGain = 2000;   ///< this part of the step, for one moment more
-constexpr std::int64_t kLeastOfGap = 20;    ///< or this part of what is missing
-constexpr std::int64_t kTicksPerOp = 4000;  ///< of a minimum cut: about ten microseconds per op
-constexpr std::int64_t kMostTicks = 20'000'000;
-constexpr std::int64_t kMostWork = 30'000'000;  ///< of one integer program: some seconds
-constexpr double kChoosing = 0.5;               ///< of the limits
-
-constexpr std::int64_t kFewStages = 3;  ///< unions of fewer prove next to nothing more
+constexpr std::int64_t kMostInTurn = 24;
+constexpr std::int64_t kLessBudget = 32;         ///< this part less, for moments that are nearly as dear
+constexpr std::int64_t kLeastGain = 2000;        ///< this part of the step, for one moment more
+constexpr std::int64_t kLeastOfGap = 20;         ///< or this part of what is missing
+constexpr std::int64_t kMostWork = 300'000'000;  ///< of one integer program: half a minute
+constexpr std::int64_t kWholeNumbers = 16;       ///< this part more than the relaxation, mostly
+constexpr int kMostWalks = 4;
+constexpr std::int64_t kSmallOps = 220;  ///< larger graphs: integer programs take long and prove little more
+constexpr double kChoosing = 0.4;        ///< of the limits
+constexpr double kChoosingLarge = 0.9;
 
 class Moments {
  public:
@@ -40,15 +38,9 @@ class Moments {
   }
 
  private:
-  struct Candidate {
-    OpId at;
-    Duration gain;  ///< of what is proved, beside those that were chosen when it was tried last
-  };
-
   void solve_programs() {
     // Each moment more makes the program dearer by a multiple: what was not settled was the last.
-    for (auto count = std::min<std::size_t>(3, chosen_.size()); count <= chosen_.size() && !done(limits_);
-         ++count) {
+    for (std::size_t count = worthwhile(); count <= chosen_.size() && !done(limits_); ++count) {
       std::vector<OpId> some(chosen_.begin(), chosen_.begin() + narrow<std::ptrdiff_t>(count));
       if (!settled(std::move(some))) return;
     }
@@ -60,97 +52,67 @@ class Moments {
     }
   }
 
+  /// The least number of moments whose whole numbers may prove more than all relaxations did.
+  std::size_t worthwhile() const {
+    const auto is_worthwhile = [&](Duration relaxed) {
+      const Duration extra = relaxed - graph_.base_duration;
+      return relaxed + Duration(extra.count() / kWholeNumbers) > best_.duration;
+    };
+    const auto first = std::ranges::find_if(relaxed_, is_worthwhile);
+    return std::min(chosen_.size(), narrow<std::size_t>(first - relaxed_.begin()) + 1);
+  }
+
   bool done(Limits& limits) const { return limits.reached() || (known_ && best_.duration >= *known_); }
 
-  /// The dearest step of each window, by what keep-all holds there and by what the op needs itself: what is
-  /// made again for one of those must be gone again for the next.
-  std::vector<OpId> candidates() const {
-    IndexVector<StepId, Bytes> memory;
-    simulate(graph_, keep_all_plan(graph_), memory);
-    const auto by_memory = [&](OpId op) { return memory[StepId(op.index())]; };
-    const auto by_need = [&](OpId op) { return need_of(graph_, op); };
-    std::vector<OpId> result = dearest(by_memory, kMostCandidates / 4);
-    for (OpId op : dearest(by_need, kMostCandidates)) {
-      if (std::ranges::find(result, op) == result.end()) result.push_back(op);
-    }
-    if (std::ssize(result) > kMostCandidates) result.resize(kMostCandidates);
-    return result;
-  }
-
-  template <class Measure>
-  std::vector<OpId> dearest(const Measure& measure, std::int64_t most) const {
-    const auto n = graph_.ops().size();
-    const std::int64_t reach = std::max<std::int64_t>(1, n / kWindows);
-    IndexVector<OpId, Bytes> here(graph_.num_ops());
-    for (OpId op : graph_.ops()) here[op] = measure(op);
-    // Within reach, each that is dearer than all after it: the front is the dearest.
-    std::deque<OpId> ahead;
-    std::int64_t next = 0;
-    std::vector<OpId> result;
-    for (OpId op : IdRange<OpId>(OpId(0), OpId(std::max<std::int64_t>(0, n - 1)))) {
-      for (; next <= std::min(n - 1, op.index() + reach); ++next) {
-        while (!ahead.empty() && here[ahead.back()] < here[OpId(next)]) ahead.pop_back();
-        ahead.push_back(OpId(next));
-      }
-      if (ahead.front().index() < op.index() - reach) ahead.pop_front();
-      if (ahead.front() == op) result.push_back(op);
-    }
-    std::stable_sort(result.begin(), result.end(), [&](OpId a, OpId b) { return here[a] > here[b]; });
-    if (std::ssize(result) > most) result.resize(narrow<std::size_t>(most));
-    return result;
-  }
-
+  /// Those of a walk, each where it proves more beside those before it; then the others again, which may be
+  /// worth something beside those after them. Walks within a little less find further ones.
   void choose() {
-    Limits part(limits_, kChoosing);
-    std::vector<Candidate> rest;
-    for (OpId at : candidates()) {
-      const auto ticks = std::min(kMostTicks, kTicksPerOp * graph_.ops().size());
-      const Duration extra = retention_bound(graph_, at, budget_, OrderMode::kFixed, ticks, &part);
-      rest.push_back({at, extra});
-      raise({"retention", graph_.base_duration + extra});
+    Limits part(limits_, is_large() ? kChoosingLarge : kChoosing);
+    std::vector<OpId> tried;
+    Bytes budget = budget_;
+    for (int walk = 0; walk < kMostWalks && !done(part); ++walk) {
+      std::vector<OpId> rest;
+      for (OpId at : in_turn(budget, part)) {
+        if (std::ranges::find(tried, at) == tried.end()) rest.push_back(at);
+      }
+      tried.insert(tried.end(), rest.begin(), rest.end());
+      while (std::erase_if(rest, [&](OpId at) { return adds(at, part); }) > 0) {
+      }
+      budget = budget - Bytes(budget.count() / kLessBudget);
     }
-    // Where little is missing, less is worth a moment.
+  }
+
+  bool is_large() const { return graph_.ops().size() > kSmallOps; }
+
+  /// Where all else is left as it is, a repair that costs little is hardly worth a moment.
+  std::vector<OpId> in_turn(Bytes budget, Limits& limits) {
+    const std::vector<Repair> repairs = repairs_in_turn(graph_, budget, kMostInTurn, limits);
+    if (budget == budget_ && !repairs.empty())
+      raise({"retention", graph_.base_duration + repairs.front().extra});
+    std::vector<OpId> result;
+    for (const Repair& repair : repairs) {
+      if (repair.extra > least_gain()) result.push_back(repair.at);
+    }
+    return result;
+  }
+
+  /// Where little is missing, less is worth a moment.
+  Duration least_gain() const {
     std::int64_t worth = graph_.base_duration.count() / kLeastGain;
     if (known_) worth = std::min(worth, (*known_ - best_.duration).count() / kLeastOfGap);
-    const Duration least(worth);
-    bool is_all_new = false;
-    reached_ = graph_.base_duration;
-    while (!rest.empty() && !done(part)) {
-      sort(rest);
-      if (rest.front().gain <= least) {
-        // Moments may be worth something together only.
-        if (is_all_new || chosen_.empty()) break;
-        renew(rest, true, part);
-        is_all_new = true;
-        continue;
-      }
-      reached_ += rest.front().gain;
-      chosen_.push_back(rest.front().at);
-      rest.erase(rest.begin());
-      is_all_new = chosen_.size() == 1;
-      renew(rest, is_all_new, part);
-    }
+    return Duration(worth);
   }
 
-  /// Tries all again beside those that are chosen; or only the best so far, until that is one tried again.
-  void renew(std::vector<Candidate>& rest, bool all, Limits& limits) {
-    std::vector<bool> is_new(graph_.ops().size(), false);
-    const auto is_old = [&](const Candidate& c) { return !is_new[at(c.at.index())]; };
-    while (!limits.reached()) {
-      if (!all) sort(rest);
-      const auto next = all ? std::ranges::find_if(rest, is_old) : rest.begin();
-      if (next == rest.end() || !is_old(*next)) return;
-      std::vector<OpId> moments = chosen_;
-      moments.push_back(next->at);
-      if (too_large(moments)) return rest.clear();
-      next->gain = solve(std::move(moments), false, limits).bound - reached_;
-      is_new[at(next->at.index())] = true;
-    }
-  }
-
-  static void sort(std::vector<Candidate>& rest) {
-    std::stable_sort(rest.begin(), rest.end(),
-                     [](const Candidate& a, const Candidate& b) { return a.gain > b.gain; });
+  bool adds(OpId at, Limits& limits) {
+    std::vector<OpId> moments = chosen_;
+    moments.push_back(at);
+    if (done(limits) || too_large(moments)) return false;
+    const Duration bound = solve(std::move(moments), false, limits).bound;
+    if (!chosen_.empty() && bound - reached_ <= least_gain()) return false;
+    reached_ = bound;
+    chosen_.push_back(at);
+    relaxed_.push_back(bound);
+    return true;
   }
 
   bool too_large(const std::vector<OpId>& moments) const {
@@ -164,45 +126,26 @@ class Moments {
     return solve(std::move(moments), true, part).settled;
   }
 
-  /// The moment at which the last solution, as a plan, is furthest over the budget; none where it fits, or is
-  /// dearest at moments that were chosen.
+  /// The moment at which the last solution, as a plan, is dearest to repair; none where it fits, or only
+  /// moments that were chosen are over the budget.
   OpId forgotten() const {
-    if (!solution_) return OpId::none();
-    IndexVector<StepId, Bytes> memory;
-    simulate(graph_, *solution_, memory);
-    IndexVector<OpId, bool> has_run(graph_.num_ops(), false);
-    OpId found;
-    Bytes most = budget_;
-    // The memory of a rerun is that of the stage which the next first run is in.
-    Bytes since;
-    for (StepId step : solution_->steps.ids()) {
-      since = std::max(since, memory[step]);
-      const OpId op = solution_->steps[step];
-      if (has_run[op]) continue;
-      has_run[op] = true;
-      const bool is_new = std::ranges::find(chosen_, op) == chosen_.end();
-      if (is_new && since > most) {
-        most = since;
-        found = op;
-      }
-      since = Bytes();
-    }
-    return found;
+    return solution_ ? dearest_repair(graph_, script_of(*solution_), budget_, chosen_, limits_).at
+                     : OpId::none();
   }
 
   StageOutcome solve(std::vector<OpId> moments, bool integer, Limits& limits) {
-    const auto stages = std::ssize(moments) + 1;
     std::ranges::sort(moments);
     StageSpec spec{.budget = budget_, .first = {OpId(0)}};
     for (OpId op : moments) spec.first.push_back(op.next());
     if (known_) spec.cutoff = *known_ - Duration(1);
     spec.first_runs = false;
-    spec.unions = !integer && stages > kFewStages;
     const StageModel model(graph_, spec);
     StageEffort effort;
     effort.integer = integer;
     effort.fixing_rounds = integer ? 2 : 1;
     effort.heuristics = 0;
+    effort.strong_branching = false;
+    effort.paths = std::ssize(moments) > 1;
     StageOutcome outcome = solve_stages(graph_, model, spec, effort, limits);
     raise({integer ? "stage_milp" : "stage_lp", outcome.bound});
     if (integer) {
@@ -233,9 +176,10 @@ class Moments {
   Limits& limits_;
   DurationBound& best_;
   std::vector<OpId> chosen_;
-  std::optional<Plan> faster_;    ///< than what was known, within the budget
-  std::optional<Plan> solution_;  ///< what the last integer program found, over the budget elsewhere
-  Duration reached_;              ///< what the relaxation over the chosen ones proves
+  std::optional<Plan> faster_;     ///< than what was known, within the budget
+  std::optional<Plan> solution_;   ///< what the last integer program found, over the budget elsewhere
+  std::vector<Duration> relaxed_;  ///< what the relaxation proves over the first, the first two, ... of them
+  Duration reached_;               ///< what the relaxation over the chosen ones proves
 };
 
 }  // namespace

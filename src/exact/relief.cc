@@ -4,7 +4,6 @@
 #include <utility>
 
 #include "base/numbers.h"
-#include "exact/unrolled.h"
 
 namespace remat {
 namespace {
@@ -15,6 +14,21 @@ constexpr std::int64_t kMostTicks = 400'000'000;
 constexpr std::int64_t kTicksPerUnit = 50;
 
 }  // namespace
+
+std::optional<Script> relieved_at(const Graph& graph, const Script& script, const Unrolled& all, OpId step,
+                                  Bytes budget, const FetchPrices* prices, Limits& limits, Effort effort) {
+  const FetchPrices* fetch = prices ? &all.prices : nullptr;
+  const RetentionResult found =
+      effort == Effort::kQuick
+          ? quick_retention(all.graph, step, budget, kMostTicks, &limits, fetch)
+          : solve_retention(all.graph, step, budget, OrderMode::kFixed, kMostTicks, &limits, fetch);
+  limits.spend(1 + found.ticks / kTicksPerUnit + std::ssize(script) / 64);
+  if (!found.choice) return std::nullopt;
+  Script next;
+  for (const Item& item : script_of(all.graph, *found.choice))
+    next.push_back(item.op ? script[at(item.op.index())] : Item{OpId::none(), all.value[item.fetched]});
+  return without_unread(graph, next);
+}
 
 void relieve(const Graph& graph, Script script, Bytes budget, const FetchPrices* prices, Limits& limits,
              Effort effort, const SeenScript& seen) {
@@ -32,20 +46,10 @@ void relieve(const Graph& graph, Script script, Bytes budget, const FetchPrices*
     if (gained) least = cost.peak;
     without_gain = gained ? 0 : without_gain + 1;
     if (without_gain > kMostWithoutGain) return;
-    const OpId dearest(cost.peak_step.index());
-    const FetchPrices* fetch = prices ? &all->prices : nullptr;
-    const RetentionResult found =
-        effort == Effort::kQuick
-            ? quick_retention(all->graph, dearest, budget, kMostTicks, &limits, fetch)
-            : solve_retention(all->graph, dearest, budget, OrderMode::kFixed, kMostTicks, &limits, fetch);
-    limits.spend(1 + found.ticks / kTicksPerUnit + std::ssize(script) / 64);
-    if (!found.choice) return;
-    Script next;
-    for (const Item& item : script_of(all->graph, *found.choice))
-      next.push_back(item.op ? script[at(item.op.index())] : Item{OpId::none(), all->value[item.fetched]});
-    next = without_unread(graph, next);
-    if (next == script) return;
-    script = std::move(next);
+    std::optional<Script> next =
+        relieved_at(graph, script, *all, OpId(cost.peak_step.index()), budget, prices, limits, effort);
+    if (!next || *next == script) return;
+    script = std::move(*next);
   }
 }
 

@@ -2,9 +2,9 @@
 #pragma once
 
 #include <functional>
+#include <optional>
 
-#include "exact/retention_cut.h"
-#include "plan/script.h"
+#include "exact/unrolled.h"
 #include "remat/limits.h"
 
 namespace remat {
@@ -14,6 +14,10 @@ using SeenScript = std::function<bool(const Script& script, Bytes peak)>;
 
 /// Of each choice: the nearest to the best, or more of them in the same time.
 enum class Effort { kFull, kQuick };
+
+/// The script after the best choice at one step of it, which `all` is unrolled from; nothing where none fits.
+std::optional<Script> relieved_at(const Graph& graph, const Script& script, const Unrolled& all, OpId step,
+                                  Bytes budget, const FetchPrices* prices, Limits& limits, Effort effort);
 
 /// Again and again the best choice at the dearest step of what was chosen before, until the budget is met, no
 /// choice meets it, peaks do not fall any more or the limits are reached. `seen` gets every script on the

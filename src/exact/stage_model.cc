@@ -39,7 +39,6 @@ StageModel::StageModel(const Graph& graph, const StageSpec& spec) : graph_(graph
   add_columns();
   for (int s = 0; s < stages_; ++s) add_availability(s);
   for (int s = 0; s < stages_; ++s) add_memory(s, spec);
-  if (spec.unions) add_unions();
 }
 
 namespace {

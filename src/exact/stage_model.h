@@ -32,8 +32,6 @@ struct StageSpec {
   /// Rows for the memory at first runs inside stages of several ops. Where stages end at the steps that are
   /// short of memory they prove nothing more and take half of the time.
   bool first_runs = true;
-  /// Rows over unions of stages: they make relaxations over many stages tighter, and larger.
-  bool unions = false;
 };
 
 /// Stage s is all steps after the first run of the op before first[s] up to the first run of the op before
@@ -69,6 +67,13 @@ class StageModel {
   /// only later stages read it, before the stage's last step.
   Plan plan_late(const std::vector<double>& x) const;
 
+  /// Adds rows that hold for all plans and not for `x`, of a relaxation, to a model with the same columns: a
+  /// value that stages a to b read, run again or hand on, and that was made before them, is held into a, or
+  /// what makes it runs in one of them; and so for the inputs of that, and theirs. For whole numbers the rows
+  /// of single stages imply that; of a relaxation half a rerun in either of two stages is two halves of what
+  /// needs it. Returns how many.
+  int add_paths(const std::vector<double>& x, lp::Model& target) const;
+
   /// Column of a rerun or of a held value, or -1 where the structure decides.
   lp::Column rerun_column(int stage, OpId op) const { return rerun_[stage_row(stage, op)]; }
   lp::Column held_column(int stage, ValueId v) const { return held_[value_row(stage, v)].column; }
@@ -82,6 +87,7 @@ class StageModel {
     bool is_one() const { return column < 0 && constant == 1; }
   };
   class Row;
+  class Paths;
 
   std::size_t stage_row(int stage, OpId op) const {
     return narrow<std::size_t>(stage) * graph_.num_ops() + narrow<std::size_t>(op.index());
@@ -90,6 +96,7 @@ class StageModel {
     return narrow<std::size_t>(stage) * graph_.num_values() + narrow<std::size_t>(v.index());
   }
   Literal& held(int stage, ValueId v) { return held_[value_row(stage, v)]; }
+  const Literal& held(int stage, ValueId v) const { return held_[value_row(stage, v)]; }
   Literal rerun(int stage, OpId op) const { return {rerun_column(stage, op), 0}; }
   OpId begin_of(int stage) const { return first_[at(stage)]; }
   OpId end_of(int stage) const { return first_[narrow<std::size_t>(stage) + 1]; }
@@ -114,8 +121,6 @@ class StageModel {
   void add_first_runs(int stage);
   void add_any_order(int stage, double slack);
   void add_graph_order(int stage);
-  void add_unions();
-  void add_union(int from, int to);
   void find_through(int stage);
   Literal chained(Literal later, Literal now);
   lp::Column fraction(double lo = 0, double hi = 1) { return model_.add_column(0, lo, hi, false); }

@@ -33,6 +33,21 @@ lp::Model with_room(lp::Model model) {
   return model;
 }
 
+/// The relaxation with the rows over several stages that it breaks.
+lp::Solution relax_with_paths(const StageModel& stages, lp::Model& model, std::optional<double> cutoff,
+                              Limits& limits, double& bound, StageOutcome& outcome) {
+  lp::Relaxation relaxation(model);
+  for (;;) {
+    lp::Solution relaxed = relaxation.solve(limits);
+    outcome.iterations += relaxed.iterations;
+    if (relaxed.outcome != lp::Outcome::kOptimal || !relaxed.x) return relaxed;
+    bound = std::max(bound, relaxed.bound);
+    if (limits.reached() || (cutoff && bound > *cutoff)) return relaxed;
+    if (stages.add_paths(*relaxed.x, model) == 0) return relaxed;
+    relaxation.add_rows();
+  }
+}
+
 /// Relaxations until they fix nothing more. Raises outcome.bound; true where that settles the question.
 bool relax_and_fix(const StageModel& stages, lp::Model& model, std::optional<double> cutoff,
                    const StageEffort& effort, Limits& limits, double& bound, StageOutcome& outcome) {
@@ -40,8 +55,10 @@ bool relax_and_fix(const StageModel& stages, lp::Model& model, std::optional<dou
   settings.relax = true;
   settings.threads = effort.threads;
   for (int round = 0; round == 0 || (cutoff && round < effort.fixing_rounds); ++round) {
-    const lp::Solution relaxed = lp::solve(model, settings, limits);
-    outcome.iterations += relaxed.iterations;
+    const lp::Solution relaxed = effort.paths
+                                     ? relax_with_paths(stages, model, cutoff, limits, bound, outcome)
+                                     : lp::solve(model, settings, limits);
+    if (!effort.paths) outcome.iterations += relaxed.iterations;
     if (relaxed.outcome == lp::Outcome::kInfeasible) return cutoff.has_value();
     bound = std::max(bound, relaxed.bound);
     if (cutoff && bound > *cutoff) return true;
@@ -148,6 +165,7 @@ class StageSolver {
     settings.absolute_gap = stages_.objective_step() / 4;
     if (above_) settings.cutoff = stages_.objective_of(*above_ - Duration(1)) + stages_.objective_step() / 2;
     settings.heuristic_effort = effort_.heuristics;
+    settings.strong_branching = effort_.strong_branching;
     settings.threads = effort_.threads;
     settings.seed = effort_.seed;
     if (effort_.on_better)

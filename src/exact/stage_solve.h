@@ -20,8 +20,10 @@ struct StageOutcome {
 
 struct StageEffort {
   bool integer = true;    ///< after the relaxation, the integer program
+  bool paths = false;     ///< rows over several stages, as a relaxation breaks them (StageModel::add_paths)
   int fixing_rounds = 2;  ///< relaxations whose reduced costs fix columns
   double heuristics = 0.05;
+  bool strong_branching = true;
   double relative_gap = 0;
   int threads = 1;
   std::int64_t seed = 0;

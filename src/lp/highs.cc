@@ -92,6 +92,7 @@ void set_options(void* highs, const Settings& settings, const Limits& limits) {
   Highs_setDoubleOptionValue(highs, "mip_rel_gap", settings.relative_gap);
   Highs_setDoubleOptionValue(highs, "mip_abs_gap", settings.absolute_gap);
   Highs_setDoubleOptionValue(highs, "mip_heuristic_effort", settings.heuristic_effort);
+  if (!settings.strong_branching) Highs_setIntOptionValue(highs, "mip_pscost_minreliable", 0);
   if (settings.cutoff && !settings.relax)
     Highs_setDoubleOptionValue(highs, "objective_bound", *settings.cutoff);
   if (const auto left = limits.seconds_left()) Highs_setDoubleOptionValue(highs, "time_limit", *left);
@@ -233,7 +234,8 @@ Solution solve(const Model& model, const Settings& settings, Limits& limits) {
 struct Relaxation::State {
   const Model& model;
   std::shared_ptr<Job> job = std::make_shared<Job>();
-  bool left_behind = false;  ///< the solver runs on by itself and must not be touched
+  int rows = model.num_rows();  ///< that the solver has
+  bool left_behind = false;     ///< the solver runs on by itself and must not be touched
 };
 
 Relaxation::Relaxation(const Model& model) : state_(std::make_unique<State>(State{.model = model})) {
@@ -250,6 +252,24 @@ void Relaxation::update(Column column) {
   if (state_->left_behind) return;
   const auto c = narrow<std::size_t>(column);
   Highs_changeColBounds(state_->job->highs.get(), column, state_->model.lower[c], state_->model.upper[c]);
+}
+
+void Relaxation::add_rows() {
+  const Model& model = state_->model;
+  if (state_->left_behind || state_->rows == model.num_rows()) return;
+  const auto first = at(std::exchange(state_->rows, model.num_rows()));
+  const double infinity = Highs_getInfinity(state_->job->highs.get());
+  std::vector<double> lower, upper;
+  std::vector<HighsInt> begin;
+  for (std::size_t row = first; row < model.row_lower.size(); ++row) {
+    lower.push_back(std::max(model.row_lower[row], -infinity));
+    upper.push_back(std::min(model.row_upper[row], infinity));
+    begin.push_back(model.row_begin[row] - model.row_begin[first]);
+  }
+  const auto entries = at(model.row_begin[first]);
+  Highs_addRows(state_->job->highs.get(), narrow<HighsInt>(lower.size()), lower.data(), upper.data(),
+                narrow<HighsInt>(model.entry_column.size() - entries), begin.data(),
+                model.entry_column.data() + entries, model.entry_factor.data() + entries);
 }
 
 Solution Relaxation::solve(Limits& limits) {

@@ -17,6 +17,7 @@ struct Settings {
   double absolute_gap = 0;
   std::optional<double> cutoff = std::nullopt;  ///< only solutions below are asked for; none: kInfeasible
   double heuristic_effort = 0.05;               ///< share of the work that goes into finding solutions
+  bool strong_branching = true;                 ///< looks ahead before it branches: fewer nodes, longer ones
   int threads = 1;
   std::int64_t seed = 0;
   std::optional<std::vector<double>> start;  ///< to start from; NaN: not known
@@ -52,11 +53,11 @@ constexpr double milp_margin(double objective) {
 /// thread. Spends what it used.
 Solution solve(const Model& model, const Settings& settings, Limits& limits);
 
-/// A relaxation that is solved again and again with other bounds on its columns, each time from where the
-/// last solution was.
+/// A relaxation that is solved again and again with other bounds on its columns and with more rows, each time
+/// from where the last solution was.
 class Relaxation {
  public:
-  /// The model must outlive it and keep its rows.
+  /// The model must outlive it.
   explicit Relaxation(const Model& model);
   ~Relaxation();
   Relaxation(const Relaxation&) = delete;
@@ -64,6 +65,8 @@ class Relaxation {
 
   /// New bounds of a column, as they stand in the model by then.
   void update(Column column);
+  /// Rows that were added to the model since.
+  void add_rows();
   Solution solve(Limits& limits);
 
  private:
