@@ -46,13 +46,18 @@ Options read_options(const PlanOptions& given) {
       .integer("sure_proof_ops", o.sure_proof_ops, 0, 1'000'000)
       .number("bound_before_proof", o.bound_before_proof, kLeast, 1)
       .number("bound", o.bound, kLeast, 1)
-      .number("bound_seconds", o.bound_seconds, 0, 1e9)
-      .number("search_before_bound", o.search_before_bound, kLeast, 1)
+      .number("small_bound", o.small_bound, kLeast, 1)
+      .number("late_bound", o.late_bound, kLeast, 1)
+      .number("bound_seconds_per_op", o.bound_seconds_per_op, 0, 1)
+      .number("round_seconds", o.round_seconds, 1e-3, 1e9)
+      .integer("round_work", o.round_work, 1000, std::int64_t{1} << 62)
       .integer("large_ops", o.large_ops, 0, std::int64_t{1} << 31)
       .number("search_seconds_per_op", o.search_seconds_per_op, 0, 1)
       .finish();
   return o;
 }
+
+constexpr double kWorkPerSecond = 1e7;  ///< about
 
 using Settings = std::map<std::string, std::string>;
 
@@ -69,10 +74,7 @@ class Schedule {
   PlanResult run() {
     plan_with("keep_all", 1);
     if (problem_.objective == Objective::kTime) {
-      first_plans();
-      search_and_prove();
-      if (wants_cuts()) take_turn(own_.late_turn);
-      if (wants_cuts()) take_turn(1);
+      go_round();
     } else if (num_ops() <= own_.lns_ops) {
       search(own_.search_for_peak);
       plan_with("lns", own_.lns_for_peak);
@@ -88,6 +90,51 @@ class Schedule {
   }
 
  private:
+  /// Rounds, each as long as all before it together: what is found within a limit is found again, by the same
+  /// calls, within twice that.
+  void go_round() {
+    const int rounds = num_rounds();
+    const double all = units_left();
+    for (int round = 1; round <= rounds && !done(); ++round) {
+      const double after = all * (1 - 1 / real(std::int64_t{1} << (rounds - round)));
+      const double share = round == rounds ? 1 : 1 - after / units_left();
+      if (share <= 0) continue;
+      Limits part(limits_, share);
+      now_ = &part;
+      round == 1 ? first_round() : later_round();
+      now_ = &limits_;
+    }
+  }
+
+  /// Of work where that is limited, else seconds; what is not limited does not end.
+  double units_left() const {
+    if (const auto work = limits_.work_left()) return real(*work);
+    return limits_.seconds_left().value_or(0);
+  }
+
+  /// On large graphs first plans take as long as a round.
+  int num_rounds() const {
+    const double least = limits_.has_work_limit() ? real(own_.round_work) : own_.round_seconds;
+    int rounds = 1;
+    if (num_ops() >= own_.large_ops) return rounds;
+    for (double length = units_left(); length >= 2 * least; length /= 2) ++rounds;
+    return rounds;
+  }
+
+  void first_round() {
+    first_plans();
+    search_and_prove();
+    if (wants_cuts()) take_turn(own_.late_turn);
+    take_turn(1);
+  }
+
+  void later_round() {
+    take_turn(own_.turn);
+    raise_bound();
+    if (wants_cuts()) take_turn(own_.late_turn);
+    take_turn(1);
+  }
+
   void first_plans() {
     plan_with("retention", num_ops() < own_.large_ops ? own_.retention : own_.large_retention);
     // Chains at low budgets; the search from these plans costs more the larger the graph is.
@@ -119,7 +166,7 @@ class Schedule {
 
   /// Of a long limit the search of a small graph needs little.
   double share_before_proof() const {
-    const bool is_long = limits_.seconds_left().value_or(own_.long_seconds) >= own_.long_seconds;
+    const bool is_long = now_->seconds_left().value_or(own_.long_seconds) >= own_.long_seconds;
     return is_long ? own_.search_before_proof : own_.short_search_before_proof;
   }
 
@@ -129,12 +176,17 @@ class Schedule {
       search(share_before_proof());
       if (is_provable()) return bound_and_prove();
     }
-    const bool has_time = limits_.seconds_left().value_or(0) >= own_.bound_seconds;
     compete();
-    if (is_small()) return is_provable() ? bound_and_prove() : bound(own_.proof);
-    if (problem_.order != OrderMode::kFixed || !has_time) return;
-    if (!is_far()) search(own_.search_before_bound);
-    bound(is_far() ? own_.bound : 1);
+    raise_bound();
+  }
+
+  void raise_bound() {
+    if (problem_.order != OrderMode::kFixed) return;
+    if (is_small()) return is_provable() ? bound_and_prove() : bound(own_.small_bound);
+    const double seconds =
+        now_->seconds_left().value_or(real(now_->work_left().value_or(0)) / kWorkPerSecond);
+    if (seconds < own_.bound_seconds_per_op * real(num_ops())) return;
+    bound(bound_gained_ ? own_.bound : own_.late_bound);
   }
 
   /// Few moments prove in a second what the whole program, where it is not solved, does not.
@@ -158,6 +210,7 @@ class Schedule {
 
   /// Of the one that gained more for its time; where neither did, of the one that was not called last.
   void take_turn(double share) {
+    if (!wants_cuts()) return search(share);
     const double cuts = pace_["lns"], moves = pace_["search"];
     if (cuts > moves || (cuts == moves && last_called_ == "search")) {
       by_cuts(share);
@@ -168,7 +221,7 @@ class Schedule {
 
   bool done() {
     return best_.status == Status::kOptimal || best_.status == Status::kInfeasible ||
-           (best_.plan && limits_.reached()) || is_good_enough();
+           (best_.plan && now_->reached()) || is_good_enough();
   }
 
   bool is_good_enough() const {
@@ -181,7 +234,7 @@ class Schedule {
   void search(double share) {
     const double to_begin = own_.search_seconds_per_op * real(num_ops());
     const bool is_large = num_ops() >= own_.large_ops;
-    if (is_large && has_plan(best_) && limits_.seconds_left().value_or(to_begin) < to_begin) {
+    if (is_large && has_plan(best_) && now_->seconds_left().value_or(to_begin) < to_begin) {
       too_late_ = true;
       return;
     }
@@ -200,7 +253,7 @@ class Schedule {
 
   void plan_with(std::string_view name, double share, const Settings& set = {}) {
     if (done()) return;
-    Limits part(limits_, share);
+    Limits part(*now_, share);
     Problem problem = problem_;
     problem.starts = starts_;
     const PlannerInfo& planner = find_planner(name);
@@ -253,7 +306,7 @@ class Schedule {
 
   void prove(double share) {
     if (done() || !has_plan(best_)) return;
-    Limits part(limits_, share);
+    Limits part(*now_, share);
     Proof proof = prove_optimal(*problem_.graph, problem_.budget, problem_.order, *best_.plan, part);
     note("prove_optimal", part);
     take_plan(std::move(proof.plan));
@@ -266,11 +319,12 @@ class Schedule {
 
   void bound(double share) {
     if (done() || !has_plan(best_)) return;
-    Limits part(limits_, share);
+    Limits part(*now_, share);
     std::optional<Plan> faster;
     DurationBound proved = best_duration_bound(*problem_.graph, problem_.budget, problem_.order,
                                                best_.cost.duration, part, &faster);
     note("best_duration_bound", part);
+    bound_gained_ = proved.duration > best_.duration_bound.duration;
     take_plan(std::move(faster));
     take_bound(std::move(proved));
   }
@@ -305,6 +359,7 @@ class Schedule {
   const PlanOptions& options_;
   const Options own_;
   Limits& limits_;
+  Limits* now_ = &limits_;  ///< of the round at hand
   std::vector<Plan> starts_;
   std::uint64_t calls_ = 0;
   std::map<std::string, double> pace_;  ///< what the last call of each planner gained, by what it spent
@@ -312,7 +367,8 @@ class Schedule {
   std::optional<Plan> over_budget_;  ///< of retention, where it found none within it
   Counters called_;                  ///< what was called, in sequence, and the work that it took
   PlanResult best_;
-  bool too_late_ = false;  ///< for a search, which would outlast the limit
+  bool bound_gained_ = true;  ///< when it was raised last
+  bool too_late_ = false;     ///< for a search, which would outlast the limit
 };
 
 /// Joint plans first, then the best plan without copies, as if there were no host; the better one.

@@ -32,12 +32,15 @@ struct Options {
   double short_search_before_proof = 0.5;  ///< where the integer program may not end in time
   double search_before_proof = 0.06;
   double proof = 0.85;
-  double proof_gap = 0.05;           ///< further above the bound, a better bound in place of the proof
-  std::int64_t sure_proof_ops = 60;  ///< but not on such small graphs
-  double bound_before_proof = 0.25;  ///< the better bound first, but not on such small graphs
-  double bound = 0.6;                ///< of what is left, for larger graphs as far above the bound
-  double bound_seconds = 4;          ///< with less time left the larger models of the bound are not begun
-  double search_before_bound = 0.92;
+  double proof_gap = 0.05;             ///< further above the bound, a better bound in place of the proof
+  std::int64_t sure_proof_ops = 60;    ///< but not on such small graphs
+  double bound_before_proof = 0.25;    ///< the better bound first, but not on such small graphs
+  double small_bound = 0.6;            ///< of small graphs that are further above the bound
+  double bound = 0.3;                  ///< of larger graphs
+  double late_bound = 0.1;             ///< where the one before proved nothing new
+  double bound_seconds_per_op = 1e-3;  ///< with less time left the larger models of the bound are not begun
+  double round_seconds = 0.25;         ///< the first round is so long, or up to twice that
+  std::int64_t round_work = 2'500'000;
   std::int64_t large_ops = 4000;        ///< larger graphs: the search makes no plans of its own to begin from
   double search_seconds_per_op = 8e-6;  ///< large graphs with a plan: no search where less time is left
 };
