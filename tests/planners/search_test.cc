@@ -17,9 +17,9 @@
 namespace remat {
 namespace {
 
-constexpr std::array kSwitches{"insert_chain", "erase", "shift",    "insert_erase", "erase_insert",
-                               "window",       "trim",  "restart",  "adapt",        "constructive",
-                               "aim",          "mix",   "retention"};
+constexpr std::array kSwitches{"insert_chain", "erase", "shift",     "insert_erase", "erase_insert",
+                               "window",       "trim",  "restart",   "adapt",        "constructive",
+                               "aim",          "mix",   "retention", "deep_chain"};
 
 Plan steps(std::initializer_list<std::int64_t> ops) {
   Plan plan;
@@ -202,6 +202,22 @@ TEST(Search, ReachesTheSmallestPeakOfTinyGraphs) {
     reached += result.cost.peak == least;
   }
   EXPECT_GE(reached, 95);
+}
+
+TEST(Search, ForTheLeastPeakMakesAgainWhatTakesManyOps) {
+  // 0 -> 1 -> ... -> 119 -> 121, and 120, which needs 100 bytes and reads nothing, runs before 121.
+  std::vector<testing::TestOp> ops;
+  for (std::int64_t i = 0; i < 120; ++i)
+    ops.push_back({i > 0 ? std::vector{i - 1} : std::vector<std::int64_t>{}, {8}});
+  ops.push_back({{}, {1}, 1, 99});
+  ops.push_back({{119, 120}, {1}});
+  const Graph graph = testing::make_graph({}, ops, {});
+  const Problem problem{.graph = &graph, .budget = kNoBudget, .objective = Objective::kPeak};
+  Limits limits;
+  limits.set_work(100'000);
+  const PlanResult result =
+      testing::recorded_plan(problem, "search", {0, 1, {{"constructive", "off"}}}, limits);
+  EXPECT_EQ(result.cost.peak, Bytes(100));
 }
 
 TEST(Search, StartsFromPlansKnownBefore) {

@@ -152,7 +152,7 @@ void Annealer::cycle(std::int64_t moves, double hot, double cold, Limits& limits
     if (work)
       done = std::max(done, real(limits.work() - work_begun) / real(std::max<std::int64_t>(1, *work)));
     temperature_ = mean_recomputation_ * geometric(hot, cold, std::min(1.0, done));
-    const std::int64_t ticks = state_.tracker.ticks();
+    const std::int64_t ticks = state_.tracker.ticks() + state_.ticks;
     for (std::int64_t k = 0; k < kBatch; ++k) {
       try_move();
       // A move over a hundred thousand steps may take a millisecond.
@@ -161,7 +161,8 @@ void Annealer::cycle(std::int64_t moves, double hot, double cold, Limits& limits
     moves_done_ += kBatch;
     if (chase_peak_ && state_.tracker.excess() == 0) lower_budget();
     if (options_.adapt) state_.price *= state_.tracker.excess() > 0 ? step : 1 / step;
-    if (limits.spend((kBatch * kTicksPerMove + state_.tracker.ticks() - ticks) / kTicksPerUnit)) break;
+    const std::int64_t looks = state_.tracker.ticks() + state_.ticks - ticks;
+    if (limits.spend((kBatch * kTicksPerMove + looks) / kTicksPerUnit)) break;
   }
   settle_best();
   keep_closest();

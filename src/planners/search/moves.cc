@@ -118,6 +118,18 @@ bool insert_for_random_use(State& state, double limit, OccId across) {
   return true;
 }
 
+OccId step_over_budget(State& state) {
+  const StepBlocks& blocks = state.tracker.blocks();
+  if (state.tracker.excess() == 0) return OccId::none();
+  const auto n = static_cast<std::int64_t>(blocks.num_blocks());
+  for (int draw = 0; draw < 8; ++draw) {
+    const auto rank = narrow<std::size_t>(state.random.below(n));
+    if (!blocks.may_exceed(rank)) continue;
+    if (const OccId occ = blocks.random_over(rank, state.random)) return occ;
+  }
+  return OccId::none();
+}
+
 namespace {
 
 class InsertChain : public Move {
@@ -125,21 +137,14 @@ class InsertChain : public Move {
   InsertChain() : Move("insert_chain", 30) {}
   bool propose(State& state) override {
     const double limit = state.threshold + state.price * real(state.tracker.excess());
-    return insert_for_random_use(state, limit, step_over_budget(state));
+    return insert_for_random_use(state, limit, aim(state));
   }
 
  private:
   /// Mostly a random step over the budget, where there are any: only gaps around it can help.
-  static OccId step_over_budget(State& state) {
-    const StepBlocks& blocks = state.tracker.blocks();
+  static OccId aim(State& state) {
     if (!state.aimed || state.tracker.excess() == 0 || state.random.chance(0.2)) return OccId::none();
-    const auto n = static_cast<std::int64_t>(blocks.num_blocks());
-    for (int draw = 0; draw < 8; ++draw) {
-      const auto rank = narrow<std::size_t>(state.random.below(n));
-      if (!blocks.may_exceed(rank)) continue;
-      if (const OccId occ = blocks.random_over(rank, state.random)) return occ;
-    }
-    return OccId::none();
+    return step_over_budget(state);
   }
 };
 
@@ -298,6 +303,7 @@ class EraseInsert : public Move {
 std::vector<std::unique_ptr<Move>> make_moves(const Options& options, OrderMode order) {
   std::vector<std::unique_ptr<Move>> moves;
   if (options.insert_chain) moves.push_back(std::make_unique<InsertChain>());
+  if (options.deep_chain) moves.push_back(make_deep_chain_move());
   if (options.erase) moves.push_back(std::make_unique<Erase>());
   if (options.shift) moves.push_back(std::make_unique<Shift>());
   if (options.insert_erase) moves.push_back(std::make_unique<InsertErase>());

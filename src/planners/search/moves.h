@@ -37,6 +37,12 @@ class Move {
 /// The moves that the options allow and the order mode supports.
 std::vector<std::unique_ptr<Move>> make_moves(const Options& options, OrderMode order);
 
+/// A random step over the budget, as far as a few draws find one.
+OccId step_over_budget(State& state);
+
+/// Objective peak: see deep_chain.cc.
+std::unique_ptr<Move> make_deep_chain_move();
+
 /// Free order: moves of first runs; see window.cc.
 std::unique_ptr<Move> make_window_move();
 std::unique_ptr<Move> make_slide_move();

@@ -21,6 +21,7 @@ Options read_options(const PlanOptions& given) {
       .flag("shift", o.shift)
       .flag("insert_erase", o.insert_erase)
       .flag("erase_insert", o.erase_insert)
+      .flag("deep_chain", o.deep_chain)
       .flag("window", o.window)
       .flag("aim", o.aim)
       .flag("trim", o.trim)
@@ -59,7 +60,8 @@ bool needs_less(const Problem& problem, double part, Bytes keep_all_peak) {
 }
 
 PlanResult run(const Problem& problem, const PlanOptions& given, Limits& limits) {
-  const Options options = read_options(given);
+  Options options = read_options(given);
+  if (problem.objective == Objective::kTime) options.deep_chain = false;
   PlanResult result;
   Starts starts;
   starts.keep_all = keep_all_plan(*problem.graph);

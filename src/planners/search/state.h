@@ -18,6 +18,7 @@ struct Options {
   bool shift = true;         ///< move a recomputation to another place
   bool insert_erase = true;  ///< insert one, then erase the best of several others
   bool erase_insert = true;  ///< erase one, then insert the best of several others
+  bool deep_chain = true;    ///< objective peak: drop across a dear step, however much it takes to make again
   bool window = true;        ///< free order: reorder steps inside a window
   bool aim = true;           ///< insertions look for gaps around steps where memory is short
   bool trim = true;          ///< drop what nobody reads after every move
@@ -60,6 +61,7 @@ struct State {
   /// A move is taken where its cost is at most this: drawn anew for every move from the temperature, so
   /// that moves can give up early.
   double threshold = 0;
+  std::int64_t ticks = 0;   ///< looks of moves beside those that the tracker counts
   bool aimed = true;        ///< Options::aim
   std::vector<OpId> chain;  ///< scratch: ops of the chain that is being tried
   std::vector<Use> uses;    ///< all of them, the pseudo step at the end included

@@ -1,0 +1,136 @@
+// Objective peak: what the other moves make again is near by, at most 24 ops. Near the least peak it pays to
+// drop the results of whole layers, and the place where they are made again matters more than when they are
+// read.
+#include <algorithm>
+
+#include "planners/search/moves.h"
+
+namespace remat::search {
+namespace {
+
+/// What lies in memory across a step over the budget goes. All that it takes to make it again runs, in one
+/// chain, mostly where least is in memory before it is read.
+class DeepChain : public Move {
+ public:
+  DeepChain() : Move("deep_chain", 4) {}
+
+  bool propose(State& state) override {
+    Tracker& tracker = state.tracker;
+    const OccId across = step_over_budget(state);
+    if (!across) return false;
+    const auto [op, reader] = draw_across(state, across);
+    if (!reader) return false;
+    const OccId before = state.random.chance(0.25) ? reader : lowest(state, across, reader);
+    // Longer ones pay on dense graphs, and take the time of many shorter ones.
+    ops_left_ = state.random.chance(0.75) ? kMostOps : kMostOpsOfLong;
+    if (reader == tracker.end_occ()) ops_left_ = std::min(ops_left_, kMostOpsOfKept);
+    room_ = state.threshold + state.price * real(tracker.excess());
+    in_chain_.resize(tracker.graph().duration.size(), 0);
+    ++generation_;
+    state.chain.clear();
+    if (!collect(state, op, tracker.key(before))) return false;
+    for (OpId run : state.chain) tracker.insert(run, before);
+    return true;
+  }
+
+ private:
+  static constexpr std::int64_t kMostLooks = 2000;
+  static constexpr std::int64_t kMostOps = 128, kMostOpsOfLong = 1024, kMostOpsOfKept = 256;
+
+  struct Drawn {
+    OpId op;
+    OccId reader;
+  };
+
+  /// An op with an output that is in memory across the step, which does not read it, and the step that reads
+  /// it next. What is only held to the end is drawn less often: to make a gradient again takes most of the
+  /// graph.
+  static Drawn draw_across(State& state, OccId across) {
+    const Tracker& tracker = state.tracker;
+    const TrackerGraph& graph = tracker.graph();
+    const auto at = tracker.key(across);
+    const auto ops = static_cast<std::int64_t>(graph.graph->num_ops());
+    const std::int64_t looks = std::min(ops, kMostLooks), first = state.random.below(ops);
+    OccId made;
+    BundleId bundle;
+    std::int64_t count = 0;
+    const bool with_kept = state.random.chance(0.3);
+    state.ticks += looks;
+    for (std::int64_t i = 0; i < looks; ++i) {
+      const OpId op((first + i) % ops);
+      if (!graph.recomputable(op)) continue;
+      const OccId run = tracker.newest_before(op, at);
+      if (!run) continue;
+      for (BundleId b : graph.bundles(op)) {
+        const OccId end = tracker.last_reader(run, b);
+        if (tracker.key(end) <= at || (!with_kept && end == tracker.end_occ())) continue;
+        if (state.random.below(++count) != 0) continue;
+        made = run;
+        bundle = b;
+      }
+    }
+    if (!made || tracker.last_reader_before(made, bundle, at + 1) == across) return {};
+    return {tracker.op(made), reader_behind(tracker, made, bundle, at)};
+  }
+
+  static OccId reader_behind(const Tracker& tracker, OccId made, BundleId bundle, Tracker::Key at) {
+    OccId reader = tracker.last_reader(made, bundle);
+    while (true) {
+      const OccId before = tracker.last_reader_before(made, bundle, tracker.key(reader));
+      if (tracker.key(before) <= at) return reader;
+      reader = before;
+    }
+  }
+
+  /// The step behind `across` with the least in memory, up to the reader.
+  static OccId lowest(State& state, OccId across, OccId reader) {
+    const Tracker& tracker = state.tracker;
+    OccId best = reader, occ = reader;
+    std::int64_t least = tracker.blocks().memory(reader);
+    for (std::int64_t i = 0; i < kMostLooks; ++i) {
+      occ = tracker.prev(occ);
+      if (occ == across) break;
+      ++state.ticks;
+      const std::int64_t memory = tracker.blocks().memory(occ);
+      if (memory >= least) continue;
+      least = memory;
+      best = occ;
+    }
+    return best;
+  }
+
+  /// The op behind all that it reads and that is dead there. False where that takes too many ops or too long.
+  bool collect(State& state, OpId op, Tracker::Key at) {
+    const Tracker& tracker = state.tracker;
+    const TrackerGraph& graph = tracker.graph();
+    in_chain_[op] = generation_;
+    room_ -= real(graph.duration[op]);
+    if (room_ < 0 || --ops_left_ < 0) return false;
+    ++state.ticks;
+    const auto inputs = graph.inputs[op];
+    const auto n = std::ssize(inputs);
+    // Which of two chains comes first decides what lies in memory beside the other.
+    const std::int64_t first = n > 1 ? state.random.below(n) : 0;
+    for (std::int64_t i = 0; i < n; ++i) {
+      const BundleId b = inputs[narrow<std::size_t>((first + i) % n)];
+      const OpId producer = graph.producer[b];
+      if (!graph.recomputable(producer) || in_chain_[producer] == generation_) continue;
+      const OccId made = tracker.newest_before(producer, at);
+      if (tracker.key(tracker.last_reader(made, b)) >= at) continue;
+      if (!collect(state, producer, at)) return false;
+    }
+    state.chain.push_back(op);
+    return true;
+  }
+
+  IndexVector<OpId, std::int64_t> in_chain_;  ///< the generation in which the op came into the chain
+  std::int64_t generation_ = 0;
+  std::int64_t ops_left_ = 0;
+  double room_ = 0;
+};
+
+}  // namespace
+
+std::unique_ptr<Move> make_deep_chain_move() { return std::make_unique<DeepChain>(); }
+
+}  // namespace remat::search
