@@ -56,6 +56,18 @@ TEST(Auto, SearchesThenProvesOnSmallGraphsInFixedOrder) {
   EXPECT_EQ(schedule(plan(graph, 80, 300'000, OrderMode::kFree)), (Names{"keep_all", "retention", "search"}));
 }
 
+TEST(Auto, SearchesForTheLeastPeakInFixedOrderFirst) {
+  const Graph graph = random_layered({.ops = 60, .seed = 3});
+  const auto names = [&](OrderMode order) {
+    const Problem problem{&graph, kNoBudget, order, Objective::kPeak};
+    Limits limits;
+    limits.set_work(300'000);
+    return schedule(make_plan(problem, "auto", {}, limits));
+  };
+  EXPECT_EQ(names(OrderMode::kFixed), (Names{"keep_all", "search", "lns", "search"}));
+  EXPECT_EQ(names(OrderMode::kFree), (Names{"keep_all", "search", "search", "lns", "search"}));
+}
+
 TEST(Auto, SearchesFromTheRetentionPlanOnTrainingSteps) {
   const Names near_the_bound{"keep_all", "retention", "search"};
   EXPECT_EQ(schedule(plan(training("gpt", 12), 60, 300'000)), near_the_bound);

@@ -76,7 +76,12 @@ class Schedule {
     if (problem_.objective == Objective::kTime) {
       go_round();
     } else if (num_ops() <= own_.lns_ops) {
-      search(own_.search_for_peak);
+      const Settings for_peak{{"peak_share", "1"}};
+      // Its plans hold in free order too, where the search needs far longer to get as low.
+      const bool is_free = problem_.order == OrderMode::kFree;
+      const double share = is_free ? own_.search_for_peak / 2 : own_.search_for_peak;
+      if (is_free) plan_with("search", share, for_peak, OrderMode::kFixed);
+      plan_with("search", share, for_peak);
       plan_with("lns", own_.lns_for_peak);
     }
     search(1);
@@ -252,6 +257,10 @@ class Schedule {
   }
 
   void plan_with(std::string_view name, double share, const Settings& set = {}) {
+    plan_with(name, share, set, problem_.order);
+  }
+
+  void plan_with(std::string_view name, double share, const Settings& set, OrderMode order) {
     if (done()) return;
     Limits part(*now_, share);
     Problem problem = problem_;
@@ -264,7 +273,11 @@ class Schedule {
     const Duration before = best_.cost.duration;
     PlanResult result = make_plan_with(
         problem, name,
-        [&](const Problem& bounded, Limits& inner) { return planner.run(bounded, options, inner); }, part);
+        [&](Problem bounded, Limits& inner) {
+          bounded.order = order;
+          return planner.run(bounded, options, inner);
+        },
+        part);
     note(name, part);
     last_called_ = name;
     if (name == "retention" && !has_plan(result)) over_budget_ = result.plan;

@@ -54,7 +54,7 @@ class DeepChain : public Move {
     OccId made;
     BundleId bundle;
     std::int64_t count = 0;
-    const bool with_kept = state.random.chance(0.3);
+    const bool with_kept = state.random.chance(0.75);
     state.ticks += looks;
     for (std::int64_t i = 0; i < looks; ++i) {
       const OpId op((first + i) % ops);

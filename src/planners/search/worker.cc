@@ -124,8 +124,15 @@ void Worker::search_peak(Limits& limits) {
   annealer_.begin(starts_->keep_all);
   for (const Plan& plan : starts_->known) annealer_.begin(plan);
   for (const Plan& plan : starts_->constructive) annealer_.begin(plan);
+  constexpr int kCyclesToSettle = 2;
+  int cycle = 0;
   do {
-    if (const auto best = pool_->best()) annealer_.begin(best->plan);
+    // Another descent often ends lower than what a long search makes of the first.
+    if (options_.restart && ++cycle > kCyclesToSettle && random_.chance(options_.restarts)) {
+      annealer_.begin(starts_->keep_all);
+    } else if (const auto best = pool_->best()) {
+      annealer_.begin(best->plan);
+    }
     annealer_.cycle(static_cast<std::int64_t>(moves), options_.hot, options_.cold, first);
     publish();
     moves *= options_.growth;
