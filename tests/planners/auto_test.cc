@@ -64,8 +64,8 @@ TEST(Auto, SearchesForTheLeastPeakInFixedOrderFirst) {
     limits.set_work(300'000);
     return schedule(make_plan(problem, "auto", {}, limits));
   };
-  EXPECT_EQ(names(OrderMode::kFixed), (Names{"keep_all", "search", "lns", "search"}));
-  EXPECT_EQ(names(OrderMode::kFree), (Names{"keep_all", "search", "search", "lns", "search"}));
+  EXPECT_EQ(names(OrderMode::kFixed), (Names{"keep_all", "search", "search", "lns", "search"}));
+  EXPECT_EQ(names(OrderMode::kFree), (Names{"keep_all", "search", "search", "search", "lns", "search"}));
 }
 
 TEST(Auto, SearchesFromTheRetentionPlanOnTrainingSteps) {
@@ -118,7 +118,8 @@ TEST(Auto, SearchesAndCutsForTheLeastPeak) {
   Limits limits;
   limits.set_work(100'000);
   const Problem problem{&graph, kNoBudget, OrderMode::kFixed, Objective::kPeak};
-  EXPECT_EQ(schedule(make_plan(problem, "auto", {}, limits)), (Names{"keep_all", "search", "lns", "search"}));
+  EXPECT_EQ(schedule(make_plan(problem, "auto", {}, limits)),
+            (Names{"keep_all", "search", "search", "lns", "search"}));
 }
 
 TEST(Auto, BoundsLargerGraphsWhereThereIsTime) {

@@ -80,6 +80,8 @@ class Schedule {
       // Its plans hold in free order too, where the search needs far longer to get as low.
       const bool is_free = problem_.order == OrderMode::kFree;
       const double share = is_free ? own_.search_for_peak / 2 : own_.search_for_peak;
+      // Some graphs end lower without what others need most.
+      plan_with("search", share / 3, {{"peak_share", "1"}, {"deep_chain", "off"}}, OrderMode::kFixed);
       if (is_free) plan_with("search", share, for_peak, OrderMode::kFixed);
       plan_with("search", share, for_peak);
       plan_with("lns", own_.lns_for_peak);
