@@ -2,12 +2,14 @@
 #pragma once
 
 #include <algorithm>
+#include <functional>
 
 namespace remat {
 
-/// Sorts and leaves one of each.
+/// Sorts and leaves one of each. Most are so when they come.
 template <class List>
 void sort_unique(List& list) {
+  if (std::adjacent_find(list.begin(), list.end(), std::greater_equal<>()) == list.end()) return;
   std::sort(list.begin(), list.end());
   list.erase(std::unique(list.begin(), list.end()), list.end());
 }

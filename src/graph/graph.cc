@@ -121,18 +121,29 @@ std::string structure_hash(const Graph& graph) {
   return hash.text();
 }
 
+namespace {
+
+/// Texts, found by what is no string yet.
+struct TextHash {
+  using is_transparent = void;
+  std::size_t operator()(std::string_view text) const { return std::hash<std::string_view>()(text); }
+};
+using FirstRows = std::unordered_map<std::string, OpId, TextHash, std::equal_to<>>;
+
+}  // namespace
+
 /// The columns of the graph to be, and rows of indices that nobody has checked yet.
 struct GraphBuilder::State {
   Graph graph;
   std::vector<std::int64_t> forward_of;
   Rows<OpId, std::int64_t> inputs, outputs, after;
   Rows<OpId, std::array<std::int64_t, 2>> over;
-  std::unordered_map<std::string, OpId> kinds, modules, sources;
+  FirstRows kinds, modules, sources;
   std::vector<std::int64_t> graph_inputs, graph_outputs;
 
   template <class I>
-  std::vector<I> checked_ids(std::span<const std::int64_t> row, std::string_view role,
-                             OpId op = OpId::none()) const;
+  void check_ids(std::span<const std::int64_t> row, std::string_view role, OpId op,
+                 std::vector<I>& ids) const;
   void connect_values();
   void connect_ops();
   void connect_over();
@@ -171,15 +182,12 @@ void append_text(TextColumn<I>& column, std::string_view text) {
 }
 
 /// Appends `text`, sharing the characters of an earlier equal row.
-void append_shared(TextColumn<OpId>& column, std::unordered_map<std::string, OpId>& seen,
-                   std::string_view text) {
+void append_shared(TextColumn<OpId>& column, FirstRows& seen, std::string_view text) {
   const OpId row(std::ssize(column));
-  const auto [at, is_new] = seen.try_emplace(std::string(text), row);
-  if (is_new) {
-    append_text(column, text);
-  } else {
-    column.push_copy_of(at->second);
-  }
+  if (row.index() > 0 && column[row.prev()] == text) return column.push_copy_of(row.prev());
+  if (const auto at = seen.find(text); at != seen.end()) return column.push_copy_of(at->second);
+  seen.emplace(text, row);
+  append_text(column, text);
 }
 
 /// Sum of a column; throws where it leaves [0, kMaxCount).
@@ -230,32 +238,32 @@ std::int64_t GraphBuilder::add_op(const OpSpec& op) {
   return g.duration.push_back(op.duration).index();
 }
 
-/// Sorted, duplicate-free ids of a row of indices; throws where one is out of range. `role` and `op` say
-/// where the row stands.
+/// Makes `ids` the sorted, duplicate-free ids of a row of indices; throws where one is out of range. `role`
+/// and `op` say where the row stands.
 template <class I>
-std::vector<I> GraphBuilder::State::checked_ids(std::span<const std::int64_t> row, std::string_view role,
-                                                OpId op) const {
+void GraphBuilder::State::check_ids(std::span<const std::int64_t> row, std::string_view role, OpId op,
+                                    std::vector<I>& ids) const {
   constexpr bool kOps = std::is_same_v<I, OpId>;
   const auto limit = static_cast<std::int64_t>(kOps ? graph.num_ops() : graph.num_values());
-  std::vector<I> result;
-  result.reserve(row.size());
+  ids.clear();
+  ids.reserve(row.size());
   for (std::int64_t index : row) {
     if (index < 0 || index >= limit) {
       const std::string place = op ? describe(graph, op) + ": " : std::string();
       throw InputError(place + std::string(role) + " " + std::to_string(index) + " is not one of the " +
                        std::to_string(limit) + (kOps ? " ops" : " values"));
     }
-    result.push_back(I(index));
+    ids.push_back(I(index));
   }
-  sort_unique(result);
-  return result;
+  sort_unique(ids);
 }
 
 void GraphBuilder::State::connect_values() {
   Graph& g = graph;
   g.producer.assign(g.num_values(), OpId::none());
+  std::vector<ValueId> outs;
   for (OpId op : g.ops()) {
-    const auto outs = checked_ids<ValueId>(outputs[op], "output", op);
+    check_ids(outputs[op], "output", op, outs);
     for (ValueId v : outs) {
       if (g.producer[v]) {
         throw InputError(describe(g, v) + " is made twice: by " + describe(g, g.producer[v]) + " and by " +
@@ -265,7 +273,7 @@ void GraphBuilder::State::connect_values() {
     }
     g.outputs.append_row(outs);
   }
-  g.graph_inputs = checked_ids<ValueId>(graph_inputs, "graph input");
+  check_ids(graph_inputs, "graph input", OpId::none(), g.graph_inputs);
   for (ValueId v : g.graph_inputs) {
     if (g.producer[v]) {
       throw InputError(describe(g, v) + " is declared a graph input and is made by " +
@@ -273,18 +281,22 @@ void GraphBuilder::State::connect_values() {
     }
   }
   g.kept.assign(g.num_values(), false);
-  g.graph_outputs = checked_ids<ValueId>(graph_outputs, "graph output");
+  check_ids(graph_outputs, "graph output", OpId::none(), g.graph_outputs);
   for (ValueId v : g.graph_outputs) g.kept[v] = true;
 }
 
 void GraphBuilder::State::connect_ops() {
   Graph& g = graph;
+  std::vector<ValueId> ins;
+  std::vector<OpId> ops;
   for (OpId op : g.ops()) {
-    g.inputs.append_row(checked_ids<ValueId>(inputs[op], "input", op));
-    g.after.append_row(checked_ids<OpId>(after[op], "'after'", op));
+    check_ids(inputs[op], "input", op, ins);
+    g.inputs.append_row(ins);
+    check_ids(after[op], "'after'", op, ops);
+    g.after.append_row(ops);
     const std::int64_t forward = forward_of[at(op)];
-    const std::int64_t row[] = {forward};
-    g.forward_of.push_back(forward == -1 ? OpId::none() : checked_ids<OpId>(row, "'forward_of'", op).front());
+    if (forward != -1) check_ids(std::span(&forward, 1), "'forward_of'", op, ops);
+    g.forward_of.push_back(forward == -1 ? OpId::none() : ops.front());
   }
   g.readers = Rows<OpId, ValueId>::transpose(g.inputs, g.num_values());
 }
@@ -292,6 +304,7 @@ void GraphBuilder::State::connect_ops() {
 void GraphBuilder::State::connect_over() {
   Graph& g = graph;
   std::vector<Over> row;
+  std::vector<ValueId> ids;
   for (OpId op : g.ops()) {
     row.clear();
     const auto fail = [&](ValueId v, std::string_view what) {
@@ -301,7 +314,7 @@ void GraphBuilder::State::connect_over() {
       return std::binary_search(sorted.begin(), sorted.end(), v);
     };
     for (const auto& pair : over[op]) {
-      checked_ids<ValueId>(pair, "'over'", op);
+      check_ids(pair, "'over'", op, ids);
       const Over next{ValueId(pair[0]), ValueId(pair[1])};
       if (!holds(g.inputs[op], next.input)) fail(next.input, ", which the op does not read");
       if (!g.producer[next.input]) fail(next.input, ", a graph input, which stays in memory");

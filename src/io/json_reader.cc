@@ -38,77 +38,38 @@ class TrackedIterator {
 };
 
 /// At most 40 bytes of a text, quoted, cut between characters.
-std::string in_quotes(const std::string& text) {
+std::string in_quotes(std::string_view text) {
   constexpr std::size_t kShown = 40;
-  if (text.size() <= kShown) return "'" + text + "'";
+  if (text.size() <= kShown) return std::string("'").append(text) + "'";
   std::size_t cut = kShown;
   while (cut > 0 && (static_cast<unsigned char>(text[cut]) & 0xc0) == 0x80) --cut;
   return std::string("'").append(text, 0, cut).append("...'");
 }
 
-}  // namespace
-
-/// nlohmann's SAX events, handed to the element that is open.
-class Events {
+/// Takes nlohmann's SAX events and keeps only how it words what is wrong.
+class Complaint {
  public:
   using json = nlohmann::json;
-  explicit Events(Reader& reader) : r_(reader) {}
-
-  bool null() {
-    r_.target().null(r_);
-    return !r_.stopped_;
-  }
-  bool boolean(bool value) {
-    r_.target().boolean(r_, value);
-    return !r_.stopped_;
-  }
-  bool number_integer(json::number_integer_t value) {
-    r_.target().integer(r_, value);
-    return !r_.stopped_;
-  }
-  bool number_unsigned(json::number_unsigned_t value) {
-    if (value > static_cast<std::uint64_t>(std::numeric_limits<std::int64_t>::max())) {
-      return number_float(real(value), std::to_string(value));
-    }
-    return number_integer(static_cast<std::int64_t>(value));
-  }
-  bool number_float(json::number_float_t value, const std::string& text) {
-    r_.target().number(r_, value, text);
-    return !r_.stopped_;
-  }
-  bool string(std::string& value) {
-    r_.target().text(r_, value);
-    return !r_.stopped_;
-  }
-  bool binary(json::binary_t&) { return false; }
-  bool start_object(std::size_t) {
-    Element& element = r_.target();
-    element.begin_object(r_);
-    r_.open(element, true);
-    return !r_.stopped_;
-  }
-  bool start_array(std::size_t) {
-    Element& element = r_.target();
-    element.begin_array(r_);
-    r_.open(element, false);
-    return !r_.stopped_;
-  }
-  bool key(std::string& name) {
-    r_.next_ = &r_.stack_.back()->member(r_, name);
-    return !r_.stopped_;
-  }
-  bool end_object() { return end_array(); }
-  bool end_array() {
-    r_.close();
-    return !r_.stopped_;
-  }
+  bool null() { return true; }
+  bool boolean(bool) { return true; }
+  bool number_integer(json::number_integer_t) { return true; }
+  bool number_unsigned(json::number_unsigned_t) { return true; }
+  bool number_float(json::number_float_t, const std::string&) { return true; }
+  bool string(std::string&) { return true; }
+  bool binary(json::binary_t&) { return true; }
+  bool start_object(std::size_t) { return true; }
+  bool start_array(std::size_t) { return true; }
+  bool key(std::string&) { return true; }
+  bool end_object() { return true; }
+  bool end_array() { return true; }
   bool parse_error(std::size_t, const std::string&, const json::exception& error) {
-    r_.fail_syntax(error.what());
+    message = error.what();
+    return false;
   }
-
- private:
-  Reader& r_;
+  std::string message;
 };
+
+}  // namespace
 
 Reader::Reader(std::string_view text, std::string_view place)
     : text_(text), place_(place), at_(text.data()) {}
@@ -118,25 +79,89 @@ void Reader::read(Element& root) {
     throw InputError(std::string(place_) + ": the file is empty");
   }
   root_ = &root;
-  Events events(*this);
-  const char* end = text_.data() + text_.size();
-  nlohmann::json::sax_parse(TrackedIterator(text_.data(), &at_), TrackedIterator(end, &at_), &events);
+  state_ = State::kValue;
+  Scanner scanner(text_);
+  while (!stopped_) {
+    const Token token = scanner.next();
+    at_ = scanner.at();
+    if (state_ == State::kEnd && token == Token::kEnd) return;
+    if (!take(token, scanner)) fail_syntax();
+  }
 }
 
-void Reader::open(Element& element, bool object) {
+bool Reader::take(Token token, Scanner& scanner) {
+  switch (state_) {
+    case State::kFirstKey:
+      if (token == Token::kEndObject) return close();
+      [[fallthrough]];
+    case State::kKey:
+      if (token != Token::kText) return false;
+      next_ = &stack_.back().element->member(*this, scanner.text());
+      state_ = State::kColon;
+      return true;
+    case State::kColon:
+      state_ = State::kValue;
+      return token == Token::kColon;
+    case State::kFirst:
+      if (token == Token::kEndArray) return close();
+      [[fallthrough]];
+    case State::kValue:
+      return begins_value(token) && take_value(token, scanner);
+    case State::kMore:
+      if (token == (stack_.back().is_object ? Token::kEndObject : Token::kEndArray)) return close();
+      state_ = stack_.back().is_object ? State::kKey : State::kValue;
+      return token == Token::kComma;
+    case State::kEnd:
+      break;
+  }
+  return false;
+}
+
+bool Reader::take_value(Token token, Scanner& scanner) {
+  Element& element = target();
+  state_ = stack_.empty() ? State::kEnd : State::kMore;
+  switch (token) {
+    case Token::kNull:
+      element.null(*this);
+      return true;
+    case Token::kFalse:
+    case Token::kTrue:
+      element.boolean(*this, token == Token::kTrue);
+      return true;
+    case Token::kInteger:
+      element.integer(*this, scanner.integer());
+      return true;
+    case Token::kNumber:
+      element.number(*this, scanner.number(), std::string(scanner.text()));
+      return true;
+    case Token::kText:
+      element.text(*this, scanner.text());
+      return true;
+    case Token::kBeginObject:
+      element.begin_object(*this);
+      return open(element, true);
+    case Token::kBeginArray:
+      element.begin_array(*this);
+      return open(element, false);
+    default:
+      return false;
+  }
+}
+
+bool Reader::open(Element& element, bool is_object) {
   if (stack_.size() == kMaxDepth) {
     fail_here("nested deeper than " + std::to_string(kMaxDepth) + " levels");
   }
-  stack_.push_back(&element);
-  in_object_.push_back(object);
-  unread_.emplace_back();
+  stack_.push_back({&element, is_object, {}});
+  state_ = is_object ? State::kFirstKey : State::kFirst;
+  return true;
 }
 
-void Reader::close() {
-  stack_.back()->end(*this);
+bool Reader::close() {
+  stack_.back().element->end(*this);
   stack_.pop_back();
-  in_object_.pop_back();
-  unread_.pop_back();
+  state_ = stack_.empty() ? State::kEnd : State::kMore;
+  return true;
 }
 
 std::string Reader::position() const {
@@ -152,8 +177,8 @@ void Reader::fail_here(const std::string& what) const { throw InputError(one_lin
 
 void Reader::fail(const std::string& what) const {
   std::string places;
-  for (const Element* element : stack_) {
-    const std::string one = element->where();
+  for (const Level& level : stack_) {
+    const std::string one = level.element->where();
     if (!one.empty()) places += one + ": ";
   }
   fail_here(places + what);
@@ -176,7 +201,11 @@ static std::string printable(const std::string& text) {
   return result;
 }
 
-void Reader::fail_syntax(const std::string& message) const {
+void Reader::fail_syntax() {
+  Complaint complaint;
+  const char* end = text_.data() + text_.size();
+  nlohmann::json::sax_parse(TrackedIterator(text_.data(), &at_), TrackedIterator(end, &at_), &complaint);
+  const std::string& message = complaint.message;
   // "[json.exception.parse_error.101] parse error at line 1, column 5: syntax error while ...".
   const std::size_t id_end = message.find("] ");
   std::string what = id_end == std::string::npos ? message : message.substr(id_end + 2);
@@ -187,8 +216,8 @@ void Reader::fail_syntax(const std::string& message) const {
   fail_here("not valid JSON: " + printable(what));
 }
 
-void Reader::require_new(const std::string& key) {
-  if (!unread_.back().insert(key).second) fail("the key " + in_quotes(key) + " appears twice");
+void Reader::require_new(std::string_view key) {
+  if (!stack_.back().unread.emplace(key).second) fail("the key " + in_quotes(key) + " appears twice");
 }
 
 void Reader::note_unknown(std::string what) {
@@ -220,12 +249,12 @@ void Element::number(Reader& reader, double, const std::string& text) {
   if (!whole) refuse(reader, *this, "the fraction " + text);
   reader.fail(text + " does not fit into 64 bits");
 }
-void Element::text(Reader& reader, std::string& value) {
+void Element::text(Reader& reader, std::string_view value) {
   refuse(reader, *this, "the text " + in_quotes(value));
 }
 void Element::begin_object(Reader& reader) { refuse(reader, *this, "an object"); }
 void Element::begin_array(Reader& reader) { refuse(reader, *this, "an array"); }
-Element& Element::member(Reader& reader, const std::string&) { refuse(reader, *this, "an object"); }
+Element& Element::member(Reader& reader, std::string_view) { refuse(reader, *this, "an object"); }
 Element& Element::item(Reader& reader) { refuse(reader, *this, "an array"); }
 
 Skip& Skip::nothing() {
@@ -240,8 +269,8 @@ void Count::integer(Reader& reader, std::int64_t read) {
   value = read;
 }
 
-void FormatName::text(Reader& reader, std::string& read) {
-  if (read != name_) reader.fail("found " + in_quotes(read) + " instead of " + in_quotes(std::string(name_)));
+void FormatName::text(Reader& reader, std::string_view read) {
+  if (read != name_) reader.fail("found " + in_quotes(read) + " instead of " + in_quotes(name_));
 }
 
 void FormatVersion::integer(Reader& reader, std::int64_t read) {
@@ -253,7 +282,7 @@ void FormatVersion::integer(Reader& reader, std::int64_t read) {
   reader.fail("version " + std::to_string(read) + " is not supported; this reader knows " + known);
 }
 
-void Choice::text(Reader& reader, std::string& read) {
+void Choice::text(Reader& reader, std::string_view read) {
   const auto at = std::find(words_.begin(), words_.end(), read);
   if (at == words_.end()) {
     std::string known;
@@ -272,20 +301,21 @@ void Object::begin_object(Reader&) {
 
 std::size_t Object::find(std::string_view key) const {
   // Files repeat their keys in the same sequence: start behind the last one.
-  for (std::size_t tried = 1; tried <= fields_.size(); ++tried) {
-    const std::size_t at = last_ == kNone ? tried - 1 : (last_ + tried) % fields_.size();
+  std::size_t at = last_;  // kNone is one before the first
+  for (std::size_t tried = 0; tried < fields_.size(); ++tried) {
+    if (++at == fields_.size()) at = 0;
     if (fields_[at].key == key) return at;
   }
   return kNone;
 }
 
-Element& Object::member(Reader& reader, const std::string& key) {
+Element& Object::member(Reader& reader, std::string_view key) {
   static Skip skip;
   const std::size_t at = find(key);
   at_unknown_ = at == kNone;
   if (at_unknown_) {
     reader.require_new(key);
-    if (unknown_keys_are_noted()) reader.note_unknown(std::string(key_prefix()) + key);
+    if (unknown_keys_are_noted()) reader.note_unknown(std::string(key_prefix()).append(key));
     return skip;
   }
   last_ = at;
