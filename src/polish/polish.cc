@@ -68,8 +68,9 @@ class Eraser {
   /// Erases the step where all memory stays within the limit; `freed` gets recomputations that may have
   /// lost their last reader.
   bool try_erase(Step s, std::vector<Step>& freed) {
-    undo_.clear();
     const Step before = previous_run(s);
+    if (is_hopeless(s, before)) return false;
+    undo_.clear();
     Step from = s;
     for (ValueId v : graph_.outputs[op(s)]) {
       const std::int64_t bytes = graph_.bytes[v].count();
@@ -125,6 +126,25 @@ class Eraser {
   }
 
  private:
+  /// Whether an output alone, held from its instance before to the first step that erasing may relieve, is
+  /// too much: of nearly all that stay, at a cost below a tenth of that of trying.
+  bool is_hopeless(Step s, Step before) const {
+    if (graph_.generator_state[op(s)] > Bytes()) return false;
+    Step relieved = s;
+    for (ValueId v : graph_.inputs[op(s)]) {
+      if (graph_.is_graph_input(v)) continue;
+      const Step made = instance(v, s);
+      relieved = std::min(relieved, std::max(made, last_read_before(v, made, s)));
+    }
+    for (ValueId v : graph_.outputs[op(s)]) {
+      if (last_read(v, s) < 0) continue;
+      const Step from = std::max(before, last_read(v, before)) + 1;
+      if (from < relieved && memory_.max(at(from), at(relieved)) + graph_.bytes[v].count() > limit_)
+        return true;
+    }
+    return false;
+  }
+
   static constexpr std::int64_t kGone = -kMaxCount;  ///< no step needs so much
   OpId op(Step s) const { return steps_[StepId(s)]; }
 
@@ -170,6 +190,10 @@ class Eraser {
   Step last_read(ValueId v, Step made) const {
     const Step until = next_run(made);
     if (graph_.kept[v] && until == length_) return length_ - 1;
+    return last_read_before(v, made, until);
+  }
+  /// The last step before `until` that reads the instance, or -1.
+  Step last_read_before(ValueId v, Step made, Step until) const {
     const auto& reads = reads_[v];
     auto next = std::lower_bound(reads.begin(), reads.end(), until);
     while (next != reads.begin()) {
