@@ -85,6 +85,17 @@ Moment::Choice Moment::keep_all() const {
       {at_, IndexVector<OpId, bool>(graph_.num_ops(), false), Duration(), Bytes(wanted_bytes_), {}}, 0, 0};
 }
 
+Moment::Choice Moment::priced(Choice choice) const {
+  choice.cost = 0;
+  for (const Rerun& rerun : reruns_) {
+    if (choice.retention.rerun[rerun.op]) choice.cost += rerun.cost;
+  }
+  for (const Keep& keep : keeps_) {
+    if (choice.retention.fetches(keep.value)) choice.cost += keep.fetch;
+  }
+  return choice;
+}
+
 std::optional<std::int64_t> Moment::least_sum(std::span<const std::int64_t> per_rerun,
                                               std::span<const std::int64_t> per_keep,
                                               std::int64_t most_ticks) {

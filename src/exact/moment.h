@@ -19,6 +19,8 @@ bool may_be_lost(const Graph& graph, OpId at, ValueId v);
 /// Cost and memory in one sum: cost x per_cost + bytes x per_byte.
 struct Price {
   std::int64_t per_cost, per_byte;
+
+  double ratio() const { return real(per_byte) / real(per_cost); }
 };
 
 /// The network of one moment. Source side: "is wanted after it" for a value, "runs again" for an op. A wanted
@@ -45,6 +47,8 @@ class Moment {
   /// The cheapest choice at a price; nothing where the ticks ran out.
   std::optional<Choice> cheapest(Price price, std::int64_t most_ticks);
   Choice keep_all() const;
+  /// The same choice with the cost that it has now.
+  Choice priced(Choice choice) const;
   /// No choice costs or holds more.
   std::int64_t most_cost() const { return std::max<std::int64_t>(1, most_cost_); }
   std::int64_t most_bytes() const { return std::max<std::int64_t>(1, keep_bytes_); }

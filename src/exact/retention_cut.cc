@@ -28,6 +28,13 @@ Price price_of(std::int64_t cost, std::int64_t bytes, const Moment& moment) {
   return {part(per_cost), part(per_byte)};
 }
 
+Price price_at(double ratio, const Moment& moment) {
+  constexpr double kOne = 0x1p52;
+  const auto part = [](double share) { return static_cast<std::int64_t>(share); };
+  return ratio < 1 ? price_of(part(kOne * ratio), part(kOne), moment)
+                   : price_of(part(kOne), part(kOne / ratio), moment);
+}
+
 /// Follows the hull of (held, cost) to the room.
 class Hull {
  public:
@@ -36,27 +43,49 @@ class Hull {
         room_(room),
         most_ticks_(most_ticks),
         most_secants_(most_secants),
-        beyond_(moment.keep_all()) {}
+        beyond_(End{moment.keep_all()}) {}
 
   /// False where the ticks ran out before a choice fitted.
   bool run() {
-    if (beyond_->retention.held <= room_) {
+    if (beyond_->choice.retention.held <= room_) {
       within_ = std::exchange(beyond_, std::nullopt);
     } else if (find_within()) {
       close_in();
     }
     return within_.has_value();
   }
+  /// The same from where the hull ended before the costs were skewed, in half the looks. There are as many
+  /// choices between its ends now as there are layers.
+  bool run_from(const Hull& straight) {
+    if (!straight.within_ || !straight.beyond_) return run();
+    within_ = End{moment_.priced(straight.within_->choice)};
+    beyond_ = End{moment_.priced(straight.beyond_->choice)};
+    if (close_in_by_prices()) return true;
+    within_.reset();
+    beyond_ = End{moment_.keep_all()};
+    return run();
+  }
   /// No choice that fits costs less.
   std::int64_t bound() const { return bound_; }
-  const std::optional<Moment::Choice>& within() const { return within_; }
+  const Moment::Choice& within() const { return within_->choice; }
 
  private:
   static constexpr int kMostRaises = 40;
 
+  /// A choice, and the price at which this hull found it.
+  struct End {
+    Moment::Choice choice;
+    std::optional<Price> price = {};
+
+    Wide sum(Price at) const {
+      return Wide(choice.cost) * at.per_cost + Wide(choice.retention.held.count()) * at.per_byte;
+    }
+  };
+
   /// One minimum cut; false where nothing new comes of it.
   bool look(Price price) {
     auto choice = moment_.cheapest(price, most_ticks_ - moment_.ticks());
+    least_ = choice ? choice->least : -1;
     if (!choice) return false;
     const Wide rest = Wide(choice->least) - Wide(room_.count()) * price.per_byte;
     // No choice costs more than the dearest, so a bound above it says that none fits.
@@ -64,11 +93,16 @@ class Hull {
       const Wide least = (rest + price.per_cost - 1) / price.per_cost;
       bound_ = std::max(bound_, static_cast<std::int64_t>(std::min<Wide>(least, moment_.most_cost())));
     }
-    const bool fits = choice->retention.held <= room_;
-    auto& side = fits ? within_ : beyond_;
+    fits_ = choice->retention.held <= room_;
+    auto& side = fits_ ? within_ : beyond_;
+    if (!side) {
+      side = End{std::move(*choice), price};
+      return true;
+    }
     const bool nearer =
-        !side || (fits ? choice->cost < side->cost : choice->retention.held < side->retention.held);
-    if (nearer) side = std::move(choice);
+        fits_ ? choice->cost < side->choice.cost : choice->retention.held < side->choice.retention.held;
+    if (nearer) side->choice = std::move(*choice);
+    side->price = price;
     return nearer;
   }
 
@@ -87,12 +121,54 @@ class Hull {
     return false;
   }
 
+  /// At which both ends are alike, so that every choice that is better is between them; nothing where there
+  /// is none.
+  std::optional<Price> chord() const {
+    const std::int64_t more = within_->choice.cost - beyond_->choice.cost;
+    const Bytes less = beyond_->choice.retention.held - within_->choice.retention.held;
+    return more > 0 && less > Bytes() ? std::optional(price_of(more, less.count(), moment_)) : std::nullopt;
+  }
+
   void close_in() {
     for (int i = 0; i < most_secants_; ++i) {
-      const std::int64_t more = within_->cost - beyond_->cost;
-      const Bytes less = beyond_->retention.held - within_->retention.held;
-      if (more <= 0 || less <= Bytes() || !look(price_of(more, less.count(), moment_))) return;
+      const auto price = chord();
+      if (!price || !look(*price)) return;
     }
+  }
+
+  /// Where many choices lie between the ends, chords halve them. So, once both ends were found at prices, the
+  /// next price is the one between at which the room would be met if the bytes fell evenly (the Illinois
+  /// method: an end that stays counts half), until the integers have no price between. False where an end
+  /// from before is not on the hull, or the ticks ran out.
+  bool close_in_by_prices() {
+    bool by_chord = true, fitted = false;
+    double stays = 1;
+    for (int i = 0; i < most_secants_; ++i) {
+      by_chord |= !within_->price || !beyond_->price;
+      const auto price = by_chord ? chord() : price_between(stays);
+      if (!price || within_->choice.retention.held == room_) return true;
+      const bool is_new = look(*price);
+      if (least_ < 0) return false;
+      if (!is_new && by_chord) return least_ == std::min(within_->sum(*price), beyond_->sum(*price));
+      stays = is_new && fits_ == fitted ? stays / 2 : 1;
+      fitted = fits_;
+      by_chord = !is_new;
+    }
+    return true;
+  }
+
+  /// Neither that of an end nor beyond it.
+  std::optional<Price> price_between(double stays) const {
+    const Price high = *within_->price, low = *beyond_->price;
+    double excess = real((beyond_->choice.retention.held - room_).count());
+    double slack = real((room_ - within_->choice.retention.held).count());
+    (fits_ ? excess : slack) *= stays;
+    const double share = excess / (excess + slack);
+    Price price = price_at(low.ratio() + (high.ratio() - low.ratio()) * share, moment_);
+    if (price.ratio() >= high.ratio()) price = {high.per_cost, high.per_byte - 1};
+    if (price.ratio() <= low.ratio()) price = {low.per_cost, low.per_byte + 1};
+    const bool is_between = low.ratio() < price.ratio() && price.ratio() < high.ratio();
+    return is_between ? std::optional(price) : std::nullopt;
   }
 
   Moment& moment_;
@@ -100,7 +176,9 @@ class Hull {
   std::int64_t most_ticks_;
   int most_secants_;
   std::int64_t bound_ = 0;
-  std::optional<Moment::Choice> within_, beyond_;
+  std::optional<End> within_, beyond_;
+  bool fits_ = false;        ///< what was found last
+  std::int64_t least_ = -1;  ///< its sum, or -1 where the ticks ran out
 };
 
 }  // namespace
@@ -114,12 +192,12 @@ RetentionResult solve_retention(const Graph& graph, OpId at, Bytes budget, Order
   Hull hull(moment, room, most_ticks);
   const bool found = hull.run();
   result.bound = Duration(hull.bound());
-  if (found) result.choice = hull.within()->retention;
+  if (found) result.choice = hull.within().retention;
   // Among equal prices the hull has no point in between: once more, with all prices different.
   if (found && result.choice->extra > result.bound && moment.skew()) {
     Hull finer(moment, room, most_ticks);
-    if (finer.run() && finer.within()->retention.extra < result.choice->extra)
-      result.choice = finer.within()->retention;
+    if (finer.run_from(hull) && finer.within().retention.extra < result.choice->extra)
+      result.choice = finer.within().retention;
   }
   result.ticks = moment.ticks();
   return result;
@@ -133,7 +211,7 @@ RetentionResult quick_retention(const Graph& graph, OpId at, Bytes budget, std::
   moment.stop_with(limits);
   moment.skew();
   Hull hull(moment, budget - need_of(graph, at), most_ticks, kFewSecants);
-  if (hull.run()) result.choice = hull.within()->retention;
+  if (hull.run()) result.choice = hull.within().retention;
   result.ticks = moment.ticks();
   return result;
 }

@@ -229,6 +229,22 @@ TEST(Retention, AlikeLayersChangeSidesOneByOne) {
   }
 }
 
+// The price is met between two others, not by halving: half as many minimum cuts.
+TEST(Retention, ManyAlikeLayersTakeFewCuts) {
+  constexpr std::int64_t kLayers = 300, kLooksAtArcs = 30'000;
+  const Graph g = testing::training_chain(kLayers, 10, 3);
+  const Simulation keep_all = simulate(g, keep_all_plan(g));
+  const OpId at(keep_all.peak_step.index());
+  for (std::int64_t dropped = 10; dropped < kLayers - 10; dropped += 31) {
+    const Bytes budget(keep_all.peak.count() - 10 * dropped);
+    const RetentionResult found = solve_retention(g, at, budget, OrderMode::kFixed, kAmple);
+    ASSERT_TRUE(found.choice) << dropped;
+    EXPECT_EQ(found.choice->extra, Duration(3 * dropped));
+    EXPECT_EQ(found.bound, Duration(3 * dropped));
+    EXPECT_LT(found.ticks, kLooksAtArcs);
+  }
+}
+
 TEST(Retention, StopsWithWhatIsProvedWhereItsTicksRunOut) {
   const Graph g = testing::training_chain(8, 10, 3);
   const Bytes half(simulate(g, keep_all_plan(g)).peak.count() / 2);
