@@ -71,101 +71,87 @@ class Complaint {
 
 }  // namespace
 
-Reader::Reader(std::string_view text, std::string_view place)
-    : text_(text), place_(place), at_(text.data()) {}
+Reader::Reader(std::string_view text, std::string_view place) : text_(text), place_(place), scanner_(text) {}
 
 void Reader::read(Element& root) {
   if (text_.find_first_not_of(" \t\r\n") == std::string_view::npos) {
     throw InputError(std::string(place_) + ": the file is empty");
   }
   root_ = &root;
-  state_ = State::kValue;
-  Scanner scanner(text_);
-  while (!stopped_) {
-    const Token token = scanner.next();
-    at_ = scanner.at();
-    if (state_ == State::kEnd && token == Token::kEnd) return;
-    if (!take(token, scanner)) fail_syntax();
-  }
+  Token token = scanner_.next();
+  do {
+    bool is_first = take_value(token);
+    if (stopped_) return;
+    token = scanner_.next();
+    while (!stack_.empty() && token == stack_.back().end) {
+      close();
+      is_first = false;
+      token = scanner_.next();
+    }
+    if (!stack_.empty()) token = next_value(token, is_first);
+  } while (!stack_.empty());
+  if (token != Token::kEnd) fail_syntax();
 }
 
-bool Reader::take(Token token, Scanner& scanner) {
-  switch (state_) {
-    case State::kFirstKey:
-      if (token == Token::kEndObject) return close();
-      [[fallthrough]];
-    case State::kKey:
-      if (token != Token::kText) return false;
-      next_ = &stack_.back().element->member(*this, scanner.text());
-      state_ = State::kColon;
-      return true;
-    case State::kColon:
-      state_ = State::kValue;
-      return token == Token::kColon;
-    case State::kFirst:
-      if (token == Token::kEndArray) return close();
-      [[fallthrough]];
-    case State::kValue:
-      return begins_value(token) && take_value(token, scanner);
-    case State::kMore:
-      if (token == (stack_.back().is_object ? Token::kEndObject : Token::kEndArray)) return close();
-      state_ = stack_.back().is_object ? State::kKey : State::kValue;
-      return token == Token::kComma;
-    case State::kEnd:
-      break;
-  }
-  return false;
-}
-
-bool Reader::take_value(Token token, Scanner& scanner) {
+/// Takes a value, or its beginning, and says whether what comes next is the first in it.
+bool Reader::take_value(Token token) {
+  if (!begins_value(token)) fail_syntax();
   Element& element = target();
-  state_ = stack_.empty() ? State::kEnd : State::kMore;
   switch (token) {
     case Token::kNull:
       element.null(*this);
-      return true;
-    case Token::kFalse:
-    case Token::kTrue:
-      element.boolean(*this, token == Token::kTrue);
-      return true;
+      return false;
     case Token::kInteger:
-      element.integer(*this, scanner.integer());
-      return true;
+      element.integer(*this, scanner_.integer());
+      return false;
     case Token::kNumber:
-      element.number(*this, scanner.number(), std::string(scanner.text()));
-      return true;
+      element.number(*this, scanner_.number(), std::string(scanner_.text()));
+      return false;
     case Token::kText:
-      element.text(*this, scanner.text());
-      return true;
+      element.text(*this, scanner_.text());
+      return false;
     case Token::kBeginObject:
       element.begin_object(*this);
-      return open(element, true);
+      open(element, Token::kEndObject);
+      return true;
     case Token::kBeginArray:
       element.begin_array(*this);
-      return open(element, false);
+      open(element, Token::kEndArray);
+      return true;
     default:
+      element.boolean(*this, token == Token::kTrue);
       return false;
   }
 }
 
-bool Reader::open(Element& element, bool is_object) {
+/// From the token behind a value, or behind the beginning of what is open, to that which the next one begins
+/// with.
+Token Reader::next_value(Token token, bool is_first) {
+  if (!is_first) {
+    if (token != Token::kComma) fail_syntax();
+    token = scanner_.next();
+  }
+  if (!stack_.back().is_object()) return token;
+  if (token != Token::kText) fail_syntax();
+  next_ = &stack_.back().element->member(*this, scanner_.text());
+  if (scanner_.next() != Token::kColon) fail_syntax();
+  return scanner_.next();
+}
+
+void Reader::open(Element& element, Token end) {
   if (stack_.size() == kMaxDepth) {
     fail_here("nested deeper than " + std::to_string(kMaxDepth) + " levels");
   }
-  stack_.push_back({&element, is_object, {}});
-  state_ = is_object ? State::kFirstKey : State::kFirst;
-  return true;
+  stack_.push_back({&element, end, nullptr});
 }
 
-bool Reader::close() {
+void Reader::close() {
   stack_.back().element->end(*this);
   stack_.pop_back();
-  state_ = stack_.empty() ? State::kEnd : State::kMore;
-  return true;
 }
 
-std::string Reader::position() const {
-  const std::string_view read = text_.substr(0, narrow<std::size_t>(at_ - text_.data()));
+std::string Reader::position(const char* at) const {
+  const std::string_view read = text_.substr(0, narrow<std::size_t>(at - text_.data()));
   const auto line = 1 + std::count(read.begin(), read.end(), '\n');
   const std::size_t newline = read.rfind('\n');
   const std::size_t column = newline == std::string_view::npos ? read.size() : read.size() - newline - 1;
@@ -173,7 +159,9 @@ std::string Reader::position() const {
          std::to_string(std::max<std::size_t>(column, 1)) + ": ";
 }
 
-void Reader::fail_here(const std::string& what) const { throw InputError(one_line(position() + what)); }
+void Reader::fail_here(const std::string& what) const {
+  throw InputError(one_line(position(scanner_.at()) + what));
+}
 
 void Reader::fail(const std::string& what) const {
   std::string places;
@@ -201,10 +189,10 @@ static std::string printable(const std::string& text) {
   return result;
 }
 
-void Reader::fail_syntax() {
+void Reader::fail_syntax() const {
   Complaint complaint;
-  const char* end = text_.data() + text_.size();
-  nlohmann::json::sax_parse(TrackedIterator(text_.data(), &at_), TrackedIterator(end, &at_), &complaint);
+  const char *at = text_.data(), *end = at + text_.size();
+  nlohmann::json::sax_parse(TrackedIterator(at, &at), TrackedIterator(end, &at), &complaint);
   const std::string& message = complaint.message;
   // "[json.exception.parse_error.101] parse error at line 1, column 5: syntax error while ...".
   const std::size_t id_end = message.find("] ");
@@ -213,11 +201,13 @@ void Reader::fail_syntax() {
     const std::size_t colon = what.find(": ");
     if (colon != std::string::npos) what = what.substr(colon + 2);
   }
-  fail_here("not valid JSON: " + printable(what));
+  throw InputError(one_line(position(at) + "not valid JSON: " + printable(what)));
 }
 
 void Reader::require_new(std::string_view key) {
-  if (!stack_.back().unread.emplace(key).second) fail("the key " + in_quotes(key) + " appears twice");
+  auto& unread = stack_.back().unread;
+  if (!unread) unread = std::make_unique<std::set<std::string>>();
+  if (!unread->emplace(key).second) fail("the key " + in_quotes(key) + " appears twice");
 }
 
 void Reader::note_unknown(std::string what) {

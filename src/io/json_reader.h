@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <set>
 #include <string>
@@ -66,36 +67,34 @@ class Reader {
   std::string unknown_keys() const;
 
  private:
-  /// What may come next.
-  enum class State : std::uint8_t { kValue, kFirst, kFirstKey, kKey, kColon, kMore, kEnd };
   /// An open object or array.
   struct Level {
     Element* element;
-    bool is_object;
-    std::set<std::string> unread;  ///< its keys that nobody reads
+    Token end;
+    std::unique_ptr<std::set<std::string>> unread;  ///< its keys that nobody reads
+
+    bool is_object() const { return end == Token::kEndObject; }
   };
   Element& target() {
-    return stack_.empty() ? *root_ : stack_.back().is_object ? *next_ : stack_.back().element->item(*this);
+    return stack_.empty() ? *root_ : stack_.back().is_object() ? *next_ : stack_.back().element->item(*this);
   }
-  /// Hands the token on. False where it may not stand here.
-  bool take(Token token, Scanner& scanner);
-  bool take_value(Token token, Scanner& scanner);
-  bool open(Element& element, bool is_object);
-  bool close();
+  bool take_value(Token token);
+  Token next_value(Token token, bool is_first);
+  void open(Element& element, Token end);
+  void close();
   /// Reads the text again with a parser that says what is wrong with it.
-  [[noreturn]] void fail_syntax();
-  std::string position() const;
+  [[noreturn]] void fail_syntax() const;
+  std::string position(const char* at) const;
 
   /// Nothing that Remat reads is deeper than 5.
   static constexpr std::size_t kMaxDepth = 128;
 
   std::string_view text_;
   std::string_view place_;
-  const char* at_;  ///< first character not read yet
+  Scanner scanner_;
   bool stopped_ = false;
   Element* root_ = nullptr;
   Element* next_ = nullptr;  ///< takes the value of the key just read
-  State state_ = State::kValue;
   std::vector<Level> stack_;
   std::vector<std::string> unknown_;
   std::set<std::string> noted_;  ///< what `unknown_` holds

@@ -12,8 +12,6 @@
 namespace remat::io {
 namespace {
 
-bool is_digit(char c) { return c >= '0' && c <= '9'; }
-
 /// A character of a text that stands for itself, in one byte.
 bool is_plain(char c) {
   const auto byte = static_cast<unsigned char>(c);
@@ -83,7 +81,7 @@ Scanner::Scanner(std::string_view text) : next_(text.data()), end_(text.data() +
 }
 
 Token Scanner::next() {
-  skip_blanks();
+  while (next_ != end_ && is_blank(*next_)) ++next_;
   if (next_ == end_) return Token::kEnd;
   switch (*next_) {
     case '{':
@@ -113,20 +111,10 @@ Token Scanner::next() {
   }
 }
 
-void Scanner::skip_blanks() {
-  while (next_ != end_ && (*next_ == ' ' || *next_ == '\n' || *next_ == '\r' || *next_ == '\t')) ++next_;
-}
-
 Token Scanner::word(std::string_view spelled, Token token) {
   if (!std::string_view(next_, end_).starts_with(spelled)) return Token::kWrong;
   at_ = next_ += spelled.size();
   return token;
-}
-
-bool Scanner::skip_digits() {
-  const char* begin = next_;
-  while (next_ != end_ && is_digit(*next_)) ++next_;
-  return next_ != begin;
 }
 
 Token Scanner::scan_number() {

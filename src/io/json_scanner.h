@@ -41,7 +41,8 @@ class Scanner {
   std::string_view text() const { return text_; }
 
  private:
-  void skip_blanks();
+  static bool is_blank(char c) { return c == ' ' || c == '\n' || c == '\r' || c == '\t'; }
+  static bool is_digit(char c) { return c >= '0' && c <= '9'; }
   Token one(Token token) {
     at_ = ++next_;
     return token;
@@ -49,7 +50,11 @@ class Scanner {
   Token word(std::string_view spelled, Token token);
   Token scan_number();
   Token scan_real(const char* begin);
-  bool skip_digits();
+  bool skip_digits() {
+    const char* begin = next_;
+    while (next_ != end_ && is_digit(*next_)) ++next_;
+    return next_ != begin;
+  }
   Token scan_text();
   Token scan_unplain(const char* begin);
   bool scan_escape();
