@@ -1,5 +1,6 @@
 #include "exact/relief.h"
 
+#include <algorithm>
 #include <optional>
 #include <utility>
 
@@ -12,6 +13,13 @@ constexpr int kMostMoments = 64;
 constexpr int kMostWithoutGain = 6;
 constexpr std::int64_t kMostTicks = 400'000'000;
 constexpr std::int64_t kTicksPerUnit = 50;
+
+/// Twice as fast as until now, the excess would not be gone at the last moment.
+bool is_hopeless(int moment, Bytes excess_at_first, Bytes least_excess) {
+  constexpr int kFewMoments = 8, kFaster = 2;
+  const Wide gone = Wide((excess_at_first - least_excess).count()) * kFaster;
+  return moment >= kFewMoments && gone * (kMostMoments - moment) < Wide(least_excess.count()) * moment;
+}
 
 }  // namespace
 
@@ -32,7 +40,7 @@ std::optional<Script> relieved_at(const Graph& graph, const Script& script, cons
 
 void relieve(const Graph& graph, Script script, Bytes budget, const FetchPrices* prices, Limits& limits,
              Effort effort, const SeenScript& seen) {
-  Bytes least;
+  Bytes least, lowest, at_first;
   int without_gain = 0;
   if (limits.reached()) return;
   for (int moment = 0;; ++moment) {
@@ -40,7 +48,10 @@ void relieve(const Graph& graph, Script script, Bytes budget, const FetchPrices*
     if (!all) return;
     const Simulation cost = simulate(all->graph, keep_all_plan(all->graph));
     if (!seen(script, cost.peak) || cost.peak <= budget) return;
+    if (moment == 0) lowest = at_first = cost.peak;
+    lowest = std::min(lowest, cost.peak);
     if (moment == kMostMoments || limits.reached()) return;
+    if (effort == Effort::kFull && is_hopeless(moment, at_first - budget, lowest - budget)) return;
     // The next moment may be dearer than the one that was relieved, but not for ever.
     const bool gained = moment == 0 || cost.peak.count() < least.count() - least.count() / 100;
     if (gained) least = cost.peak;

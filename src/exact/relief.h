@@ -20,9 +20,10 @@ std::optional<Script> relieved_at(const Graph& graph, const Script& script, cons
                                   Bytes budget, const FetchPrices* prices, Limits& limits, Effort effort);
 
 /// Again and again the best choice at the dearest step of what was chosen before, until the budget is met, no
-/// choice meets it, peaks do not fall any more or the limits are reached. `seen` gets every script on the
-/// way, the first one included. With prices, values may be fetched too, each time for the price; that copies
-/// take time, and memory on their way, is left to the prices.
+/// choice meets it, peaks do not fall any more (with full effort: so slowly that twice the pace would not do)
+/// or the limits are reached. `seen` gets every script on the way, the first one included. With prices,
+/// values may be fetched too, each time for the price; that copies take time, and memory on their way, is
+/// left to the prices.
 void relieve(const Graph& graph, Script script, Bytes budget, const FetchPrices* prices, Limits& limits,
              Effort effort, const SeenScript& seen);
 

@@ -71,6 +71,7 @@ class Hull {
 
  private:
   static constexpr int kMostRaises = 40;
+  static constexpr std::int64_t kMostCount = std::int64_t{1} << 61;
 
   /// A choice, and the price at which this hull found it.
   struct End {
@@ -106,10 +107,18 @@ class Hull {
     return nearer;
   }
 
-  /// Raises the price until a choice fits.
+  /// Raises the price until a choice fits. After six raises, one more than nearly all take, it asks whether
+  /// any does at the last price: the same for one cut in place of thirty, each of them slow. Asked after two,
+  /// lns made 362 tries where it makes 599.
   bool find_within() {
+    constexpr int kFewRaises = 6;
     std::int64_t cost = moment_.most_cost(), bytes = moment_.most_bytes();
     for (int i = 0; i < kMostRaises && moment_.ticks() < most_ticks_; ++i) {
+      if (i == kFewRaises) {
+        look(price_of(kMostCount, 1, moment_));
+        if (!within_) return false;
+        within_.reset();
+      }
       look(price_of(cost, bytes, moment_));
       if (within_) return true;
       if (cost < (std::int64_t{1} << 59)) {

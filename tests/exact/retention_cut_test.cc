@@ -245,6 +245,15 @@ TEST(Retention, ManyAlikeLayersTakeFewCuts) {
   }
 }
 
+// One cut at the last price tells what forty at rising prices did.
+TEST(Retention, FewCutsTellThatNothingFits) {
+  const Graph g = testing::training_chain(300, 10, 3);
+  const OpId at(simulate(g, keep_all_plan(g)).peak_step.index());
+  const RetentionResult found = solve_retention(g, at, need(g, at) - Bytes(1), OrderMode::kFixed, kAmple);
+  EXPECT_FALSE(found.choice);
+  EXPECT_LT(found.ticks, 40'000);
+}
+
 TEST(Retention, StopsWithWhatIsProvedWhereItsTicksRunOut) {
   const Graph g = testing::training_chain(8, 10, 3);
   const Bytes half(simulate(g, keep_all_plan(g)).peak.count() / 2);

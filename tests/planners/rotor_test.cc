@@ -142,6 +142,25 @@ TEST(Rotor, HoldsTheSkipsOfAUnetAndTheOutputOfAnEncoder) {
   }
 }
 
+TEST(Rotor, GoesOnBehindTheFirstViewWithAPlanWhereTheNextIsQuick) {
+  TrainingOptions options;
+  options.model = "unet";
+  options.device = parse_device("a100");
+  const Graph graph = training_graph(options);
+  const Bytes budget(keep_all(graph).count() / 2);
+  const auto duration = [&](const char* first, std::optional<std::int64_t> work) {
+    Limits limits;
+    if (work) limits.set_work(*work);
+    const PlanOptions set{.set = {{"first", first}}};
+    const PlanResult found = testing::recorded_plan({&graph, budget}, "rotor", set, limits);
+    EXPECT_TRUE(has_plan(found)) << first;
+    return found.cost.duration;
+  };
+  const Duration all = duration("off", std::nullopt), first = duration("on", std::nullopt);
+  EXPECT_GT(first, all);
+  EXPECT_EQ(duration("on", 100'000'000), all);
+}
+
 TEST(Rotor, SaysWhyItRefusesAGraph) {
   const auto reason = [](const Graph& graph) {
     const Problem problem{&graph, Bytes(1)};

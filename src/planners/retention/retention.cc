@@ -80,15 +80,29 @@ std::vector<Plan> first_moment_plans(const Graph& graph, Bytes budget, Limits& l
   return plans;
 }
 
-/// Goes on from the plan moment by moment, and adds the plans on the way.
-void add_relieved(const Graph& graph, const Plan& plan, Bytes budget, Limits& limits,
-                  std::vector<Plan>& plans) {
-  bool is_first = true;
-  relieve(graph, script_of(plan), budget, nullptr, limits, Effort::kFull, [&](const Script& script, Bytes) {
-    if (!std::exchange(is_first, false)) plans.push_back(steps_of(script));
-    return true;
-  });
-}
+/// Goes on from plans moment by moment, from none twice, and adds the plans on the way.
+class Relieved {
+ public:
+  Relieved(const Graph& graph, Bytes budget, std::vector<Plan>& plans)
+      : graph_(graph), budget_(budget), plans_(plans) {}
+
+  void add(Plan plan, Limits& limits) {
+    if (std::ranges::find(seen_, plan) != seen_.end()) return;
+    seen_.push_back(std::move(plan));
+    bool is_first = true;
+    relieve(graph_, script_of(seen_.back()), budget_, nullptr, limits, Effort::kFull,
+            [&](const Script& script, Bytes) {
+              if (!std::exchange(is_first, false)) plans_.push_back(steps_of(script));
+              return true;
+            });
+  }
+
+ private:
+  const Graph& graph_;
+  Bytes budget_;
+  std::vector<Plan>& plans_;
+  std::vector<Plan> seen_;
+};
 
 PlanResult run(const Problem& problem, const PlanOptions& given, Limits& limits) {
   bool buy_back = true;
@@ -119,12 +133,13 @@ std::vector<Plan> candidate_plans(const Graph& graph, Bytes budget, Limits& limi
   }
   if (plans.empty() || is_near || limits.reached()) return plans;
   const Plan first = plans.front();
-  if (!segmented.fits) add_relieved(graph, Plan(plans.back()), budget, limits, plans);
+  Relieved relieved(graph, budget, plans);
+  if (!segmented.fits) relieved.add(plans.back(), limits);
   for (Plan& plan : first_moment_plans(graph, budget, limits)) plans.push_back(std::move(plan));
-  add_relieved(graph, Plan(plans.back()), budget, limits, plans);
+  relieved.add(plans.back(), limits);
   // Where the first moment is not all, either way may come to the better plan.
   Limits part(limits, 0.5);
-  if (plans.size() > 1) add_relieved(graph, first, budget, part, plans);
+  if (plans.size() > 1) relieved.add(first, part);
   return plans;
 }
 

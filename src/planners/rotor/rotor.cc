@@ -37,7 +37,7 @@ class Run {
     if (!best_.fits()) {
       const std::int64_t most = most_stages(options_.stages, options_.slots);
       for (const ChainView& view : chain_views(graph_, *find_pairing(graph_), most)) {
-        if (limits_.reached() || (options_.first && best_.fits())) break;
+        if (limits_.reached() || (options_.first && best_.fits() && !is_quick(view))) break;
         solve(view);
       }
     }
@@ -45,6 +45,18 @@ class Run {
   }
 
  private:
+  /// Its table takes less than what is left.
+  bool is_quick(const ChainView& view) const {
+    constexpr Wide kEntriesPerUnit = 7200;  // an entry: one way to split one part of the chain in one slot
+    constexpr double kUnitsPerSecond = 1e7;
+    const Wide stages = std::ssize(view.halves),
+               units = stages * stages * stages * options_.slots / kEntriesPerUnit;
+    const auto work = limits_.work_left();
+    const auto seconds = limits_.seconds_left();
+    return (work || seconds) && (!work || units <= *work) &&
+           (!seconds || units <= static_cast<Wide>(*seconds * kUnitsPerSecond));
+  }
+
   void solve(const ChainView& view) {
     if (options_.costs == "unit") return solve_unit(view);
     const std::int64_t room = (problem_.budget - graph_.resident).count();

@@ -12,7 +12,9 @@ struct Options {
   std::int64_t stages = 1000;   ///< longer chains are cut at fewer places
   std::string costs = "given";  ///< "unit": all stages alike and none saved ahead, which is revolve
   bool buy_back = true;         ///< erase recomputations while the budget holds
-  bool first = false;           ///< stop at the first view with a plan within the budget
+  /// Stop at the first view with a plan within the budget, unless the next takes less than half of what is
+  /// left.
+  bool first = false;
 };
 
 PlannerInfo info();
