@@ -18,8 +18,8 @@ class Sniffer : public io::Object {
     optional("nodes", nodes_);
   }
   struct Format : io::Skip {
-    void text(io::Reader& reader, std::string_view read) override {
-      value = read;
+    void text(io::Reader& reader, std::string& read) override {
+      value = std::move(read);
       if (value == "remat.graph") reader.stop();
     }
     std::string value;

@@ -38,120 +38,109 @@ class TrackedIterator {
 };
 
 /// At most 40 bytes of a text, quoted, cut between characters.
-std::string in_quotes(std::string_view text) {
+std::string in_quotes(const std::string& text) {
   constexpr std::size_t kShown = 40;
-  if (text.size() <= kShown) return std::string("'").append(text) + "'";
+  if (text.size() <= kShown) return "'" + text + "'";
   std::size_t cut = kShown;
   while (cut > 0 && (static_cast<unsigned char>(text[cut]) & 0xc0) == 0x80) --cut;
   return std::string("'").append(text, 0, cut).append("...'");
 }
 
-/// Takes nlohmann's SAX events and keeps only how it words what is wrong.
-class Complaint {
- public:
-  using json = nlohmann::json;
-  bool null() { return true; }
-  bool boolean(bool) { return true; }
-  bool number_integer(json::number_integer_t) { return true; }
-  bool number_unsigned(json::number_unsigned_t) { return true; }
-  bool number_float(json::number_float_t, const std::string&) { return true; }
-  bool string(std::string&) { return true; }
-  bool binary(json::binary_t&) { return true; }
-  bool start_object(std::size_t) { return true; }
-  bool start_array(std::size_t) { return true; }
-  bool key(std::string&) { return true; }
-  bool end_object() { return true; }
-  bool end_array() { return true; }
-  bool parse_error(std::size_t, const std::string&, const json::exception& error) {
-    message = error.what();
-    return false;
-  }
-  std::string message;
-};
-
 }  // namespace
 
-Reader::Reader(std::string_view text, std::string_view place) : text_(text), place_(place), scanner_(text) {}
+/// nlohmann's SAX events, handed to the element that is open.
+class Events {
+ public:
+  using json = nlohmann::json;
+  explicit Events(Reader& reader) : r_(reader) {}
+
+  bool null() {
+    r_.target().null(r_);
+    return !r_.stopped_;
+  }
+  bool boolean(bool value) {
+    r_.target().boolean(r_, value);
+    return !r_.stopped_;
+  }
+  bool number_integer(json::number_integer_t value) {
+    r_.target().integer(r_, value);
+    return !r_.stopped_;
+  }
+  bool number_unsigned(json::number_unsigned_t value) {
+    if (value > static_cast<std::uint64_t>(std::numeric_limits<std::int64_t>::max())) {
+      return number_float(real(value), std::to_string(value));
+    }
+    return number_integer(static_cast<std::int64_t>(value));
+  }
+  bool number_float(json::number_float_t value, const std::string& text) {
+    r_.target().number(r_, value, text);
+    return !r_.stopped_;
+  }
+  bool string(std::string& value) {
+    r_.target().text(r_, value);
+    return !r_.stopped_;
+  }
+  bool binary(json::binary_t&) { return false; }
+  bool start_object(std::size_t) {
+    Element& element = r_.target();
+    element.begin_object(r_);
+    r_.open(element, true);
+    return !r_.stopped_;
+  }
+  bool start_array(std::size_t) {
+    Element& element = r_.target();
+    element.begin_array(r_);
+    r_.open(element, false);
+    return !r_.stopped_;
+  }
+  bool key(std::string& name) {
+    r_.next_ = &r_.stack_.back()->member(r_, name);
+    return !r_.stopped_;
+  }
+  bool end_object() { return end_array(); }
+  bool end_array() {
+    r_.close();
+    return !r_.stopped_;
+  }
+  bool parse_error(std::size_t, const std::string&, const json::exception& error) {
+    r_.fail_syntax(error.what());
+  }
+
+ private:
+  Reader& r_;
+};
+
+Reader::Reader(std::string_view text, std::string_view place)
+    : text_(text), place_(place), at_(text.data()) {}
 
 void Reader::read(Element& root) {
   if (text_.find_first_not_of(" \t\r\n") == std::string_view::npos) {
     throw InputError(std::string(place_) + ": the file is empty");
   }
   root_ = &root;
-  Token token = scanner_.next();
-  do {
-    bool is_first = take_value(token);
-    if (stopped_) return;
-    token = scanner_.next();
-    while (!stack_.empty() && token == stack_.back().end) {
-      close();
-      is_first = false;
-      token = scanner_.next();
-    }
-    if (!stack_.empty()) token = next_value(token, is_first);
-  } while (!stack_.empty());
-  if (token != Token::kEnd) fail_syntax();
+  Events events(*this);
+  const char* end = text_.data() + text_.size();
+  nlohmann::json::sax_parse(TrackedIterator(text_.data(), &at_), TrackedIterator(end, &at_), &events);
 }
 
-/// Takes a value, or its beginning, and says whether what comes next is the first in it.
-bool Reader::take_value(Token token) {
-  if (!begins_value(token)) fail_syntax();
-  Element& element = target();
-  switch (token) {
-    case Token::kNull:
-      element.null(*this);
-      return false;
-    case Token::kInteger:
-      element.integer(*this, scanner_.integer());
-      return false;
-    case Token::kNumber:
-      element.number(*this, scanner_.number(), std::string(scanner_.text()));
-      return false;
-    case Token::kText:
-      element.text(*this, scanner_.text());
-      return false;
-    case Token::kBeginObject:
-      element.begin_object(*this);
-      open(element, Token::kEndObject);
-      return true;
-    case Token::kBeginArray:
-      element.begin_array(*this);
-      open(element, Token::kEndArray);
-      return true;
-    default:
-      element.boolean(*this, token == Token::kTrue);
-      return false;
-  }
-}
-
-/// From the token behind a value, or behind the beginning of what is open, to that which the next one begins
-/// with.
-Token Reader::next_value(Token token, bool is_first) {
-  if (!is_first) {
-    if (token != Token::kComma) fail_syntax();
-    token = scanner_.next();
-  }
-  if (!stack_.back().is_object()) return token;
-  if (token != Token::kText) fail_syntax();
-  next_ = &stack_.back().element->member(*this, scanner_.text());
-  if (scanner_.next() != Token::kColon) fail_syntax();
-  return scanner_.next();
-}
-
-void Reader::open(Element& element, Token end) {
+void Reader::open(Element& element, bool object) {
   if (stack_.size() == kMaxDepth) {
     fail_here("nested deeper than " + std::to_string(kMaxDepth) + " levels");
   }
-  stack_.push_back({&element, end, nullptr});
+  stack_.push_back(&element);
+  in_object_.push_back(object);
+  unread_.emplace_back();
 }
 
 void Reader::close() {
-  stack_.back().element->end(*this);
+  stack_.back()->end(*this);
   stack_.pop_back();
+  in_object_.pop_back();
+  unread_.pop_back();
 }
 
-std::string Reader::position(const char* at) const {
-  const std::string_view read = text_.substr(0, narrow<std::size_t>(at - text_.data()));
+std::string Reader::position() const {
+  const std::string_view read = text_.substr(0, narrow<std::size_t>(at_ - text_.data()));
   const auto line = 1 + std::count(read.begin(), read.end(), '\n');
   const std::size_t newline = read.rfind('\n');
   const std::size_t column = newline == std::string_view::npos ? read.size() : read.size() - newline - 1;
@@ -159,14 +148,12 @@ std::string Reader::position(const char* at) const {
          std::to_string(std::max<std::size_t>(column, 1)) + ": ";
 }
 
-void Reader::fail_here(const std::string& what) const {
-  throw InputError(one_line(position(scanner_.at()) + what));
-}
+void Reader::fail_here(const std::string& what) const { throw InputError(one_line(position() + what)); }
 
 void Reader::fail(const std::string& what) const {
   std::string places;
-  for (const Level& level : stack_) {
-    const std::string one = level.element->where();
+  for (const Element* element : stack_) {
+    const std::string one = element->where();
     if (!one.empty()) places += one + ": ";
   }
   fail_here(places + what);
@@ -189,11 +176,7 @@ static std::string printable(const std::string& text) {
   return result;
 }
 
-void Reader::fail_syntax() const {
-  Complaint complaint;
-  const char *at = text_.data(), *end = at + text_.size();
-  nlohmann::json::sax_parse(TrackedIterator(at, &at), TrackedIterator(end, &at), &complaint);
-  const std::string& message = complaint.message;
+void Reader::fail_syntax(const std::string& message) const {
   // "[json.exception.parse_error.101] parse error at line 1, column 5: syntax error while ...".
   const std::size_t id_end = message.find("] ");
   std::string what = id_end == std::string::npos ? message : message.substr(id_end + 2);
@@ -201,13 +184,11 @@ void Reader::fail_syntax() const {
     const std::size_t colon = what.find(": ");
     if (colon != std::string::npos) what = what.substr(colon + 2);
   }
-  throw InputError(one_line(position(at) + "not valid JSON: " + printable(what)));
+  fail_here("not valid JSON: " + printable(what));
 }
 
-void Reader::require_new(std::string_view key) {
-  auto& unread = stack_.back().unread;
-  if (!unread) unread = std::make_unique<std::set<std::string>>();
-  if (!unread->emplace(key).second) fail("the key " + in_quotes(key) + " appears twice");
+void Reader::require_new(const std::string& key) {
+  if (!unread_.back().insert(key).second) fail("the key " + in_quotes(key) + " appears twice");
 }
 
 void Reader::note_unknown(std::string what) {
@@ -239,12 +220,12 @@ void Element::number(Reader& reader, double, const std::string& text) {
   if (!whole) refuse(reader, *this, "the fraction " + text);
   reader.fail(text + " does not fit into 64 bits");
 }
-void Element::text(Reader& reader, std::string_view value) {
+void Element::text(Reader& reader, std::string& value) {
   refuse(reader, *this, "the text " + in_quotes(value));
 }
 void Element::begin_object(Reader& reader) { refuse(reader, *this, "an object"); }
 void Element::begin_array(Reader& reader) { refuse(reader, *this, "an array"); }
-Element& Element::member(Reader& reader, std::string_view) { refuse(reader, *this, "an object"); }
+Element& Element::member(Reader& reader, const std::string&) { refuse(reader, *this, "an object"); }
 Element& Element::item(Reader& reader) { refuse(reader, *this, "an array"); }
 
 Skip& Skip::nothing() {
@@ -259,8 +240,8 @@ void Count::integer(Reader& reader, std::int64_t read) {
   value = read;
 }
 
-void FormatName::text(Reader& reader, std::string_view read) {
-  if (read != name_) reader.fail("found " + in_quotes(read) + " instead of " + in_quotes(name_));
+void FormatName::text(Reader& reader, std::string& read) {
+  if (read != name_) reader.fail("found " + in_quotes(read) + " instead of " + in_quotes(std::string(name_)));
 }
 
 void FormatVersion::integer(Reader& reader, std::int64_t read) {
@@ -272,7 +253,7 @@ void FormatVersion::integer(Reader& reader, std::int64_t read) {
   reader.fail("version " + std::to_string(read) + " is not supported; this reader knows " + known);
 }
 
-void Choice::text(Reader& reader, std::string_view read) {
+void Choice::text(Reader& reader, std::string& read) {
   const auto at = std::find(words_.begin(), words_.end(), read);
   if (at == words_.end()) {
     std::string known;
@@ -291,21 +272,20 @@ void Object::begin_object(Reader&) {
 
 std::size_t Object::find(std::string_view key) const {
   // Files repeat their keys in the same sequence: start behind the last one.
-  std::size_t at = last_;  // kNone is one before the first
-  for (std::size_t tried = 0; tried < fields_.size(); ++tried) {
-    if (++at == fields_.size()) at = 0;
+  for (std::size_t tried = 1; tried <= fields_.size(); ++tried) {
+    const std::size_t at = last_ == kNone ? tried - 1 : (last_ + tried) % fields_.size();
     if (fields_[at].key == key) return at;
   }
   return kNone;
 }
 
-Element& Object::member(Reader& reader, std::string_view key) {
+Element& Object::member(Reader& reader, const std::string& key) {
   static Skip skip;
   const std::size_t at = find(key);
   at_unknown_ = at == kNone;
   if (at_unknown_) {
     reader.require_new(key);
-    if (unknown_keys_are_noted()) reader.note_unknown(std::string(key_prefix()).append(key));
+    if (unknown_keys_are_noted()) reader.note_unknown(std::string(key_prefix()) + key);
     return skip;
   }
   last_ = at;

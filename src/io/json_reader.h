@@ -3,14 +3,12 @@
 #pragma once
 
 #include <cstdint>
-#include <memory>
 #include <optional>
 #include <set>
 #include <string>
 #include <string_view>
 #include <vector>
 
-#include "io/json_scanner.h"
 #include "remat/error.h"
 
 namespace remat::io {
@@ -34,12 +32,12 @@ class Element {
   virtual void integer(Reader& reader, std::int64_t value);
   /// Every number that is not an int64; `text` is how the file spells it.
   virtual void number(Reader& reader, double value, const std::string& text);
-  virtual void text(Reader& reader, std::string_view value);
+  virtual void text(Reader& reader, std::string& value);
   virtual void begin_object(Reader& reader);
   virtual void begin_array(Reader& reader);
 
   /// The element for the value of `key` (in an open object) or for the next item (in an open array).
-  virtual Element& member(Reader& reader, std::string_view key);
+  virtual Element& member(Reader& reader, const std::string& key);
   virtual Element& item(Reader& reader);
   virtual void end(Reader&) {}
 };
@@ -60,42 +58,34 @@ class Reader {
   /// Throws InputError: file, line, column, `what` (which names its place itself).
   [[noreturn]] void fail_here(const std::string& what) const;
   /// Throws InputError where the open object had this key, which nobody reads, before.
-  void require_new(std::string_view key);
+  void require_new(const std::string& key);
   /// `what` is an object's key that nobody reads, as in "ops[].color".
   void note_unknown(std::string what);
   /// One line that names all unknown keys, or empty.
   std::string unknown_keys() const;
 
  private:
-  /// An open object or array.
-  struct Level {
-    Element* element;
-    Token end;
-    std::unique_ptr<std::set<std::string>> unread;  ///< its keys that nobody reads
-
-    bool is_object() const { return end == Token::kEndObject; }
-  };
+  friend class Events;
   Element& target() {
-    return stack_.empty() ? *root_ : stack_.back().is_object() ? *next_ : stack_.back().element->item(*this);
+    return stack_.empty() ? *root_ : in_object_.back() ? *next_ : stack_.back()->item(*this);
   }
-  bool take_value(Token token);
-  Token next_value(Token token, bool is_first);
-  void open(Element& element, Token end);
+  void open(Element& element, bool object);
   void close();
-  /// Reads the text again with a parser that says what is wrong with it.
-  [[noreturn]] void fail_syntax() const;
-  std::string position(const char* at) const;
+  [[noreturn]] void fail_syntax(const std::string& message) const;
+  std::string position() const;
 
   /// Nothing that Remat reads is deeper than 5.
   static constexpr std::size_t kMaxDepth = 128;
 
   std::string_view text_;
   std::string_view place_;
-  Scanner scanner_;
+  const char* at_;  ///< first character not read yet
   bool stopped_ = false;
   Element* root_ = nullptr;
   Element* next_ = nullptr;  ///< takes the value of the key just read
-  std::vector<Level> stack_;
+  std::vector<Element*> stack_;
+  std::vector<bool> in_object_;
+  std::vector<std::set<std::string>> unread_;  ///< of each open object or array: its keys that nobody reads
   std::vector<std::string> unknown_;
   std::set<std::string> noted_;  ///< what `unknown_` holds
 };
@@ -108,10 +98,10 @@ class Skip : public Element {
   void boolean(Reader&, bool) override {}
   void integer(Reader&, std::int64_t) override {}
   void number(Reader&, double, const std::string&) override {}
-  void text(Reader&, std::string_view) override {}
+  void text(Reader&, std::string&) override {}
   void begin_object(Reader&) override {}
   void begin_array(Reader&) override {}
-  Element& member(Reader& reader, std::string_view key) override {
+  Element& member(Reader& reader, const std::string& key) override {
     reader.require_new(key);
     return nothing();
   }
@@ -125,7 +115,7 @@ class Text : public Element {
  public:
   std::string_view expected() const override { return "text"; }
   void reset() override { value.clear(); }
-  void text(Reader&, std::string_view read) override { value = read; }
+  void text(Reader&, std::string& read) override { value.swap(read); }
   std::string value;
 };
 
@@ -164,7 +154,7 @@ class Flag : public Element {
 class FormatName : public Text {
  public:
   explicit FormatName(std::string_view name) : name_(name) {}
-  void text(Reader& reader, std::string_view read) override;
+  void text(Reader& reader, std::string& read) override;
 
  private:
   std::string_view name_;
@@ -184,7 +174,7 @@ class Choice : public Element {
   explicit Choice(std::vector<std::string_view> words) : words_(std::move(words)) {}
   std::string_view expected() const override { return "text"; }
   void reset() override { value = 0; }
-  void text(Reader& reader, std::string_view read) override;
+  void text(Reader& reader, std::string& read) override;
   std::string_view word() const { return words_[value]; }
   std::size_t value = 0;
 
@@ -232,7 +222,7 @@ class Object : public Element {
 
   std::string_view expected() const override { return "an object"; }
   void begin_object(Reader&) override;
-  Element& member(Reader& reader, std::string_view key) override;
+  Element& member(Reader& reader, const std::string& key) override;
   void end(Reader& reader) override;
   std::string where() const override;
 

@@ -35,7 +35,7 @@ class Name : public Element {
     if (!is_whole(read)) Element::number(reader, read, text);
     take(static_cast<std::int64_t>(read));
   }
-  void text(Reader&, std::string_view read) override { take(std::string(read)); }
+  void text(Reader&, std::string& read) override { take(std::move(read)); }
   NodeName value;
 
  protected:
@@ -71,7 +71,7 @@ class LooseText : public Skip {
   void reset() override { value.clear(); }
   void integer(Reader&, std::int64_t read) override { value = std::to_string(read); }
   void number(Reader&, double, const std::string& text) override { value = text; }
-  void text(Reader&, std::string_view read) override { value = read; }
+  void text(Reader&, std::string& read) override { value = std::move(read); }
   std::string value;
 };
 
