@@ -113,6 +113,23 @@ TEST(Auto, FindsOnDenseGraphsWhatSearchFindsAlone) {
   EXPECT_LE(overhead("auto"), overhead("search"));
 }
 
+TEST(Auto, FindsWithinALimitWhatItFoundWithinHalfOfIt) {
+  for (const Graph& graph : {training("unet", 4), random_layered({.ops = 200, .seed = 5})}) {
+    Duration before(kMaxCount);
+    Duration proved;
+    for (std::int64_t work : {50'000, 100'000, 200'000, 400'000, 800'000}) {
+      const PlanResult result =
+          plan(graph, 60, work, OrderMode::kFixed, {.seed = 3, .set = {{"round_work", "50000"}}});
+      const Duration duration = has_plan(result) ? result.cost.duration : Duration(kMaxCount);
+      EXPECT_LE(duration, before) << work;
+      EXPECT_GE(result.duration_bound.duration, proved) << work;
+      before = duration;
+      proved = result.duration_bound.duration;
+    }
+    EXPECT_LT(before, Duration(kMaxCount));
+  }
+}
+
 TEST(Auto, SearchesAndCutsForTheLeastPeak) {
   const Graph graph = training("unet", 3);
   Limits limits;
@@ -129,7 +146,7 @@ TEST(Auto, BoundsLargerGraphsWhereThereIsTime) {
   // The work ends it; the time only has to be long enough to be worth a bound.
   limits.set_time(60).set_work(300'000);
   EXPECT_EQ(schedule(make_plan({&graph, Bytes(peak.count() / 10 * 6)}, "auto", {}, limits)),
-            (Names{"keep_all", "retention", "search", "best_duration_bound"}));
+            (Names{"keep_all", "retention", "best_duration_bound", "search"}));
 }
 
 TEST(Auto, BeginsNoSearchOfALargeGraphThatItCouldNotEnd) {
@@ -138,7 +155,7 @@ TEST(Auto, BeginsNoSearchOfALargeGraphThatItCouldNotEnd) {
   const Problem problem{&graph, Bytes(peak.count() / 100 * 60), OrderMode::kFixed};
   // A second per op is more than any limit here; without a limit there is time.
   PlanOptions options;
-  options.set = {{"large_ops", "1"}, {"search_seconds_per_op", "1"}, {"bound_seconds", "1000000"}};
+  options.set = {{"large_ops", "1"}, {"search_seconds_per_op", "1"}, {"bound_seconds_per_op", "1"}};
   Limits short_time;
   short_time.set_time(60);
   const PlanResult hurried = make_plan(problem, "auto", options, short_time);

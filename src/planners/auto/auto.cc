@@ -29,6 +29,7 @@ Options read_options(const PlanOptions& given) {
       .number("search_turn", o.search_turn, kLeast, 1)
       .number("lns_turn", o.lns_turn, kLeast, 1)
       .number("turn", o.turn, kLeast, 1)
+      .number("anew", o.anew, kLeast, 1)
       .number("late_turn", o.late_turn, kLeast, 1)
       .number("search_for_peak", o.search_for_peak, kLeast, 1)
       .number("lns_for_peak", o.lns_for_peak, kLeast, 1)
@@ -58,6 +59,7 @@ Options read_options(const PlanOptions& given) {
 }
 
 constexpr double kWorkPerSecond = 1e7;  ///< about
+constexpr double kMostRounds = 1e9;     ///< as lengths of the first
 
 using Settings = std::map<std::string, std::string>;
 
@@ -100,31 +102,34 @@ class Schedule {
   /// Rounds, each as long as all before it together: what is found within a limit is found again, by the same
   /// calls, within twice that.
   void go_round() {
-    const int rounds = num_rounds();
-    const double all = units_left();
+    const auto work = total(limits_.work_left(), limits_.work());
+    const auto seconds = total(limits_.seconds_left(), limits_.seconds());
+    const int rounds = num_rounds(work, seconds);
     for (int round = 1; round <= rounds && !done(); ++round) {
-      const double after = all * (1 - 1 / real(std::int64_t{1} << (rounds - round)));
-      const double share = round == rounds ? 1 : 1 - after / units_left();
-      if (share <= 0) continue;
-      Limits part(limits_, share);
+      Limits part(limits_, 1);
+      const std::int64_t share = std::int64_t{1} << (rounds - round);
+      if (work) part.set_work(std::max<std::int64_t>(0, *work / share - limits_.work()));
+      if (seconds) part.set_time(*seconds / real(share) - limits_.seconds());
       now_ = &part;
+      const Duration before = best_.cost.duration;
       round == 1 ? first_round() : later_round();
+      is_stuck_ = round > 1 && has_plan(best_) && best_.cost.duration == before;
       now_ = &limits_;
     }
   }
 
-  /// Of work where that is limited, else seconds; what is not limited does not end.
-  double units_left() const {
-    if (const auto work = limits_.work_left()) return real(*work);
-    return limits_.seconds_left().value_or(0);
+  template <class T>
+  static std::optional<T> total(std::optional<T> left, T spent) {
+    return left ? std::optional(*left + spent) : std::nullopt;
   }
 
   /// On large graphs first plans take as long as a round.
-  int num_rounds() const {
-    const double least = limits_.has_work_limit() ? real(own_.round_work) : own_.round_seconds;
+  int num_rounds(std::optional<std::int64_t> work, std::optional<double> seconds) const {
+    if (num_ops() >= own_.large_ops || (!work && !seconds)) return 1;
+    double length = work ? real(*work) / real(own_.round_work) : kMostRounds;
+    if (seconds) length = std::min(length, *seconds / own_.round_seconds);
     int rounds = 1;
-    if (num_ops() >= own_.large_ops) return rounds;
-    for (double length = units_left(); length >= 2 * least; length /= 2) ++rounds;
+    for (; length >= 2; length /= 2) ++rounds;
     return rounds;
   }
 
@@ -135,11 +140,20 @@ class Schedule {
     take_turn(1);
   }
 
+  /// Where the round before changed nothing, who made the best plan begins anew.
   void later_round() {
-    take_turn(own_.turn);
+    is_stuck_ ? begin_anew(own_.anew) : take_turn(own_.turn);
     raise_bound();
     if (wants_cuts()) take_turn(own_.late_turn);
     take_turn(1);
+  }
+
+  void begin_anew(double share) {
+    if (!wants_cuts()) return search(share);
+    starts_.clear();
+    if (over_budget_) starts_.push_back(*over_budget_);
+    best_.planner == "search" ? search(share) : by_cuts(share);
+    update_starts();
   }
 
   void first_plans() {
@@ -382,6 +396,7 @@ class Schedule {
   std::optional<Plan> over_budget_;  ///< of retention, where it found none within it
   Counters called_;                  ///< what was called, in sequence, and the work that it took
   PlanResult best_;
+  bool is_stuck_ = false;     ///< the last round gained nothing
   bool bound_gained_ = true;  ///< when it was raised last
   bool too_late_ = false;     ///< for a search, which would outlast the limit
 };

@@ -19,6 +19,7 @@ struct Options {
   double search_turn = 0.2;       ///< the first one of search
   double lns_turn = 0.3;          ///< the first one of lns, of what is left then
   double turn = 0.3;              ///< then of the one that gained more when it was called last
+  double anew = 0.4;              ///< of one that begins without the plans at hand
   double late_turn = 0.5;         ///< after the bounds
   double search_for_peak = 0.6;   ///< where the least peak is asked for
   double lns_for_peak = 0.3;      ///< of what is left then
