@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <utility>
-#include <vector>
 
 #include "base/numbers.h"
 #include "bounds/walk.h"
@@ -13,85 +12,83 @@ namespace {
 
 constexpr std::int64_t kMostColumns = 400'000;
 constexpr std::int64_t kMostInTurn = 24;
+constexpr int kMostWalks = 4;
 constexpr std::int64_t kLessBudget = 32;         ///< this part less, for moments that are nearly as dear
 constexpr std::int64_t kLeastGain = 2000;        ///< this part of the step, for one moment more
 constexpr std::int64_t kLeastOfGap = 20;         ///< or this part of what is missing
 constexpr std::int64_t kMostWork = 300'000'000;  ///< of one integer program: half a minute
 constexpr std::int64_t kWholeNumbers = 16;       ///< this part more than the relaxation, mostly
-constexpr int kMostWalks = 4;
-constexpr std::int64_t kSmallOps = 220;  ///< larger graphs: integer programs take long and prove little more
-constexpr double kChoosing = 0.4;        ///< of the limits
+constexpr std::int64_t kSmallOps = 220;          ///< larger graphs: integer programs take long
+constexpr double kChoosing = 0.4;                ///< of the limits
 constexpr double kChoosingLarge = 0.9;
 
-class Moments {
+}  // namespace
+
+/// One call: the limits, and what is known by then.
+class Moments::Call {
  public:
-  Moments(const Graph& graph, Bytes budget, std::optional<Duration> known, Limits& limits,
-          DurationBound& best)
-      : graph_(graph), budget_(budget), known_(known), limits_(limits), best_(best) {}
+  Call(Moments& state, std::optional<Duration> known, Limits& limits, DurationBound& best)
+      : state_(state), graph_(state.graph_), known_(known), limits_(limits), best_(best) {}
 
   std::optional<Plan> run() {
-    if (!too_large({})) {
-      choose();
-      solve_programs();
-    }
+    if (too_large({})) return std::nullopt;
+    choose();
+    solve_programs();
     return std::move(faster_);
   }
 
  private:
-  void solve_programs() {
-    // Each moment more makes the program dearer by a multiple: what was not settled was the last.
-    for (std::size_t count = worthwhile(); count <= chosen_.size() && !done(limits_); ++count) {
-      std::vector<OpId> some(chosen_.begin(), chosen_.begin() + narrow<std::ptrdiff_t>(count));
-      if (!settled(std::move(some))) return;
-    }
-    while (!done(limits_) && !too_large(chosen_)) {
-      const OpId next = forgotten();
-      if (!next) return;
-      chosen_.push_back(next);
-      if (!settled(chosen_)) return;
-    }
-  }
-
-  /// The least number of moments whose whole numbers may prove more than all relaxations did.
-  std::size_t worthwhile() const {
-    const auto is_worthwhile = [&](Duration relaxed) {
-      const Duration extra = relaxed - graph_.base_duration;
-      return relaxed + Duration(extra.count() / kWholeNumbers) > best_.duration;
-    };
-    const auto first = std::ranges::find_if(relaxed_, is_worthwhile);
-    return std::min(chosen_.size(), narrow<std::size_t>(first - relaxed_.begin()) + 1);
-  }
+  enum class Trial { kChosen, kOfNoUse, kEnded };
 
   bool done(Limits& limits) const { return limits.reached() || (known_ && best_.duration >= *known_); }
 
   /// Those of a walk, each where it proves more beside those before it; then the others again, which may be
   /// worth something beside those after them. Walks within a little less find further ones.
   void choose() {
-    Limits part(limits_, is_large() ? kChoosingLarge : kChoosing);
-    std::vector<OpId> tried;
-    Bytes budget = budget_;
-    for (int walk = 0; walk < kMostWalks && !done(part); ++walk) {
-      std::vector<OpId> rest;
-      for (OpId at : in_turn(budget, part)) {
-        if (std::ranges::find(tried, at) == tried.end()) rest.push_back(at);
+    Limits part(limits_, graph_.ops().size() > kSmallOps ? kChoosingLarge : kChoosing);
+    std::vector<OpId>& rest = state_.rest_;
+    while (!done(part)) {
+      const auto at = rest.begin() + narrow<std::ptrdiff_t>(state_.next_);
+      if (at == rest.end()) {
+        if (!begin_again(part)) return;
+        continue;
       }
-      tried.insert(tried.end(), rest.begin(), rest.end());
-      while (std::erase_if(rest, [&](OpId at) { return adds(at, part); }) > 0) {
+      const Trial trial = try_moment(*at, part);
+      if (trial == Trial::kEnded) return;
+      if (trial == Trial::kOfNoUse) {
+        ++state_.next_;
+      } else {
+        state_.gained_ = true;
+        rest.erase(at);
       }
-      budget = budget - Bytes(budget.count() / kLessBudget);
     }
   }
 
-  bool is_large() const { return graph_.ops().size() > kSmallOps; }
+  /// With the rest, or those of a new walk; false where both are at an end.
+  bool begin_again(Limits& limits) {
+    state_.next_ = 0;
+    if (std::exchange(state_.gained_, false)) return true;
+    if (state_.walks_ == kMostWalks) {
+      state_.rest_.clear();
+      return false;
+    }
+    state_.rest_ = walk(state_.less_, limits);
+    state_.seen_.insert(state_.seen_.end(), state_.rest_.begin(), state_.rest_.end());
+    if (limits.reached()) return false;
+    ++state_.walks_;
+    state_.less_ = state_.less_ - Bytes(state_.less_.count() / kLessBudget);
+    return true;
+  }
 
   /// Where all else is left as it is, a repair that costs little is hardly worth a moment.
-  std::vector<OpId> in_turn(Bytes budget, Limits& limits) {
+  std::vector<OpId> walk(Bytes budget, Limits& limits) {
     const std::vector<Repair> repairs = repairs_in_turn(graph_, budget, kMostInTurn, limits);
-    if (budget == budget_ && !repairs.empty())
+    if (budget == state_.budget_ && !repairs.empty())
       raise({"retention", graph_.base_duration + repairs.front().extra});
     std::vector<OpId> result;
     for (const Repair& repair : repairs) {
-      if (repair.extra > least_gain()) result.push_back(repair.at);
+      const bool is_new = std::ranges::find(state_.seen_, repair.at) == state_.seen_.end();
+      if (is_new && repair.extra > least_gain()) result.push_back(repair.at);
     }
     return result;
   }
@@ -103,16 +100,57 @@ class Moments {
     return Duration(worth);
   }
 
-  bool adds(OpId at, Limits& limits) {
-    std::vector<OpId> moments = chosen_;
+  Trial try_moment(OpId at, Limits& limits) {
+    std::vector<OpId> moments = state_.chosen_;
     moments.push_back(at);
-    if (done(limits) || too_large(moments)) return false;
-    const Duration bound = solve(std::move(moments), false, limits).bound;
-    if (!chosen_.empty() && bound - reached_ <= least_gain()) return false;
-    reached_ = bound;
-    chosen_.push_back(at);
-    relaxed_.push_back(bound);
-    return true;
+    if (too_large(moments)) return Trial::kOfNoUse;
+    // One that would not end proves nothing.
+    if (limits.seconds_left().value_or(state_.seconds_) < state_.seconds_ ||
+        limits.work_left().value_or(state_.work_) < state_.work_) {
+      return Trial::kEnded;
+    }
+    Limits part(limits, 1);
+    const Duration bound = solve(std::move(moments), false, part).bound;
+    state_.seconds_ = std::max(state_.seconds_, part.seconds());
+    state_.work_ = std::max(state_.work_, part.work());
+    std::vector<Duration>& relaxed = state_.relaxed_;
+    if (!relaxed.empty() && bound - relaxed.back() <= least_gain())
+      return limits.reached() ? Trial::kEnded : Trial::kOfNoUse;
+    state_.chosen_.push_back(at);
+    relaxed.push_back(bound);
+    return Trial::kChosen;
+  }
+
+  /// Each moment more makes the program dearer by a multiple: what was not settled is the last.
+  void solve_programs() {
+    std::vector<OpId>& chosen = state_.chosen_;
+    std::size_t& count = state_.program_;
+    count = std::max(count, worthwhile());
+    for (; count <= chosen.size(); ++count) {
+      std::vector<OpId> some(chosen.begin(), chosen.begin() + narrow<std::ptrdiff_t>(count));
+      if (done(limits_) || !settled(std::move(some))) return;
+    }
+    while (!done(limits_) && !too_large(chosen)) {
+      const OpId next = forgotten();
+      if (!next) return;
+      chosen.push_back(next);
+      // What the relaxation proves from here on is not known: the walks are over.
+      state_.walks_ = kMostWalks;
+      state_.rest_.clear();
+      state_.next_ = 0;
+      if (!settled(chosen)) return;
+      ++count;
+    }
+  }
+
+  /// The least number of moments whose whole numbers may prove more than all relaxations did.
+  std::size_t worthwhile() const {
+    const auto is_worthwhile = [&](Duration relaxed) {
+      const Duration extra = relaxed - graph_.base_duration;
+      return relaxed + Duration(extra.count() / kWholeNumbers) > best_.duration;
+    };
+    const auto first = std::ranges::find_if(state_.relaxed_, is_worthwhile);
+    return std::min(state_.chosen_.size(), narrow<std::size_t>(first - state_.relaxed_.begin()) + 1);
   }
 
   bool too_large(const std::vector<OpId>& moments) const {
@@ -129,13 +167,13 @@ class Moments {
   /// The moment at which the last solution, as a plan, is dearest to repair; none where it fits, or only
   /// moments that were chosen are over the budget.
   OpId forgotten() const {
-    return solution_ ? dearest_repair(graph_, script_of(*solution_), budget_, chosen_, limits_).at
-                     : OpId::none();
+    if (!state_.solution_) return OpId::none();
+    return dearest_repair(graph_, script_of(*state_.solution_), state_.budget_, state_.chosen_, limits_).at;
   }
 
   StageOutcome solve(std::vector<OpId> moments, bool integer, Limits& limits) {
     std::ranges::sort(moments);
-    StageSpec spec{.budget = budget_, .first = {OpId(0)}};
+    StageSpec spec{.budget = state_.budget_, .first = {OpId(0)}};
     for (OpId op : moments) spec.first.push_back(op.next());
     if (known_) spec.cutoff = *known_ - Duration(1);
     spec.first_runs = false;
@@ -149,7 +187,7 @@ class Moments {
     StageOutcome outcome = solve_stages(graph_, model, spec, effort, limits);
     raise({integer ? "stage_milp" : "stage_lp", outcome.bound});
     if (integer) {
-      solution_.reset();
+      state_.solution_.reset();
       if (outcome.x) take(model.plan_late(*outcome.x));
     }
     return outcome;
@@ -157,12 +195,12 @@ class Moments {
 
   void take(Plan plan) {
     const Simulation cost = simulate(graph_, plan);
-    if (cost.peak <= budget_ && (!known_ || cost.duration < *known_)) {
+    if (cost.peak <= state_.budget_ && (!known_ || cost.duration < *known_)) {
       known_ = cost.duration;
       best_.duration = std::min(best_.duration, cost.duration);
       faster_ = plan;
     }
-    solution_ = std::move(plan);
+    state_.solution_ = std::move(plan);
   }
 
   void raise(DurationBound bound) {
@@ -170,23 +208,16 @@ class Moments {
     if (known_) best_.duration = std::min(best_.duration, *known_);
   }
 
+  Moments& state_;
   const Graph& graph_;
-  Bytes budget_;
   std::optional<Duration> known_;
   Limits& limits_;
   DurationBound& best_;
-  std::vector<OpId> chosen_;
-  std::optional<Plan> faster_;     ///< than what was known, within the budget
-  std::optional<Plan> solution_;   ///< what the last integer program found, over the budget elsewhere
-  std::vector<Duration> relaxed_;  ///< what the relaxation proves over the first, the first two, ... of them
-  Duration reached_;               ///< what the relaxation over the chosen ones proves
+  std::optional<Plan> faster_;  ///< than what was known, within the budget
 };
 
-}  // namespace
-
-std::optional<Plan> raise_by_moments(const Graph& graph, Bytes budget, std::optional<Duration> known,
-                                     Limits& limits, DurationBound& best) {
-  return Moments(graph, budget, known, limits, best).run();
+std::optional<Plan> Moments::raise(std::optional<Duration> known, Limits& limits, DurationBound& best) {
+  return Call(*this, known, limits, best).run();
 }
 
 }  // namespace remat

@@ -2,17 +2,43 @@
 #pragma once
 
 #include <optional>
+#include <vector>
 
 #include "remat/bounds.h"
 #include "remat/limits.h"
 
 namespace remat {
 
-/// Fixed order: the stage model (exact/stage_model.h) whose stages end at steps that are chosen one by one,
-/// each the one that raises the relaxation most; then its integer programs, the fewest stages first. Raises
-/// `best` to what was proved until the limits were reached, never above `known`. Then each solution, as a
-/// plan, says at which step it is over the budget: one moment more. A solution that fits is the best plan.
-std::optional<Plan> raise_by_moments(const Graph& graph, Bytes budget, std::optional<Duration> known,
-                                     Limits& limits, DurationBound& best);
+/// Fixed order: the stage model (exact/stage_model.h) whose stages end at moments that are chosen one by one,
+/// from walks (bounds/walk.h), each where it raises the relaxation; then its integer programs, the fewest
+/// stages first. Then each solution, as a plan, says where it is dearest to repair: one moment more. A
+/// solution that fits is the best plan. Goes on, when it is called again, where the limits ended it.
+class Moments {
+ public:
+  /// The graph must outlive it.
+  Moments(const Graph& graph, Bytes budget) : graph_(graph), budget_(budget), less_(budget) {}
+
+  /// Raises `best` to what was proved until the limits were reached, never above `known`. Returns a plan that
+  /// is faster than that, if one was found.
+  std::optional<Plan> raise(std::optional<Duration> known, Limits& limits, DurationBound& best);
+
+ private:
+  class Call;
+
+  const Graph& graph_;
+  Bytes budget_;
+  std::vector<OpId> chosen_;
+  std::vector<Duration> relaxed_;  ///< what the relaxation proves over the first, the first two, ... of them
+  std::vector<OpId> seen_;         ///< in walks so far
+  std::vector<OpId> rest_;  ///< of these, not chosen; those before `next_` were tried since the last gain
+  std::size_t next_ = 0;
+  bool gained_ = false;  ///< since the first of the rest was tried
+  int walks_ = 0;
+  Bytes less_;               ///< budget of the next walk
+  std::size_t program_ = 0;  ///< moments of the next integer program
+  double seconds_ = 0;       ///< that the longest relaxation took
+  std::int64_t work_ = 0;
+  std::optional<Plan> solution_;  ///< of the last integer program, over the budget elsewhere
+};
 
 }  // namespace remat

@@ -22,7 +22,7 @@ TEST(Moments, AreNeverAboveTheLeastDurationOfTinyGraphs) {
     const std::optional<Duration> known = random.chance(0.5) ? std::optional(truth) : std::nullopt;
     DurationBound best{"base", g.base_duration};
     Limits limits;
-    raise_by_moments(g, budget, known, limits, best);
+    Moments(g, budget).raise(known, limits, best);
     ASSERT_LE(best.duration, truth) << best.argument << " graph " << round << " budget " << budget.count();
     if (truth == g.base_duration) continue;
     ++cases;
@@ -43,8 +43,29 @@ TEST(Moments, ProveMoreThanOneMomentWhereSeveralBind) {
   limits.set_work(3'000'000);
   DurationBound best = cheap_duration_bound(g, budget, OrderMode::kFixed);
   const Duration one = best.duration - g.base_duration;
-  raise_by_moments(g, budget, std::nullopt, limits, best);
+  Moments(g, budget).raise(std::nullopt, limits, best);
   EXPECT_GT((best.duration - g.base_duration).count() * 10, one.count() * 11) << best.argument;
+}
+
+TEST(Moments, GoOnWhereTheLimitsEndedThem) {
+  TrainingOptions options;
+  options.model = "unet";
+  options.settings.depth = 4;
+  options.device = parse_device("a100");
+  const Graph g = training_graph(options);
+  const Bytes budget(simulate(g, keep_all_plan(g)).peak.count() / 100 * 30);
+  const auto proved = [&](int calls, std::int64_t work) {
+    Moments moments(g, budget);
+    DurationBound best = cheap_duration_bound(g, budget, OrderMode::kFixed);
+    for (int call = 0; call < calls; ++call) {
+      Limits limits;
+      limits.set_work(work);
+      moments.raise(std::nullopt, limits, best);
+    }
+    return best.duration;
+  };
+  const Duration once = proved(1, 200'000);
+  EXPECT_GT(proved(8, 200'000), once);
 }
 
 }  // namespace

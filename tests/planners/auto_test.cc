@@ -73,13 +73,13 @@ TEST(Auto, SearchesFromTheRetentionPlanOnTrainingSteps) {
   EXPECT_EQ(schedule(plan(training("gpt", 12), 60, 300'000)), near_the_bound);
   EXPECT_EQ(schedule(plan(training("resnet", -1), 60, 300'000)), near_the_bound);
   EXPECT_EQ(schedule(plan(training("unet", 4), 60, 300'000)),
-            (Names{"keep_all", "retention", "search", "best_duration_bound", "prove_optimal", "search"}));
+            (Names{"keep_all", "retention", "search", "moments", "prove_optimal", "search"}));
 }
 
 TEST(Auto, ProvesTheOptimumOfASmallTrainingStepFromFewMoments) {
   const PlanResult result = plan(training("unet", 2), 60, 4'000'000);
   EXPECT_EQ(result.status, Status::kOptimal);
-  EXPECT_EQ(schedule(result).back(), "best_duration_bound");
+  EXPECT_EQ(schedule(result).back(), "moments");
 }
 
 TEST(Auto, TriesAllThatIsCheapWhereNoPlanIsAtHand) {
@@ -92,9 +92,8 @@ TEST(Auto, TriesAllThatIsCheapWhereNoPlanIsAtHand) {
 }
 
 TEST(Auto, TakesTurnsAndBoundsWhereSeveralMomentsBind) {
-  const Names far_from_the_bound{
-      "keep_all", "retention",           "rotor", "lns",   "search", "search", "lns",
-      "lns",      "best_duration_bound", "lns",   "search"};
+  const Names far_from_the_bound{"keep_all", "retention", "rotor",   "lns", "search", "search",
+                                 "lns",      "lns",       "moments", "lns", "search"};
   EXPECT_EQ(schedule(plan(training("unet", 4), 30, 2'000'000)), far_from_the_bound);
 }
 
@@ -146,7 +145,7 @@ TEST(Auto, BoundsLargerGraphsWhereThereIsTime) {
   // The work ends it; the time only has to be long enough to be worth a bound.
   limits.set_time(60).set_work(300'000);
   EXPECT_EQ(schedule(make_plan({&graph, Bytes(peak.count() / 10 * 6)}, "auto", {}, limits)),
-            (Names{"keep_all", "retention", "best_duration_bound", "search"}));
+            (Names{"keep_all", "retention", "moments", "search"}));
 }
 
 TEST(Auto, BeginsNoSearchOfALargeGraphThatItCouldNotEnd) {

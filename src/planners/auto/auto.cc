@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "base/numbers.h"
+#include "bounds/moments.h"
 #include "planners/offload/offload.h"
 #include "planning/objective.h"
 #include "planning/options.h"
@@ -71,7 +72,8 @@ class Schedule {
         options_(options),
         own_(read_options(options)),
         limits_(limits),
-        starts_(problem.starts.begin(), problem.starts.end()) {}
+        starts_(problem.starts.begin(), problem.starts.end()),
+        moments_(*problem.graph, problem.budget) {}
 
   PlanResult run() {
     plan_with("keep_all", 1);
@@ -204,10 +206,10 @@ class Schedule {
   void raise_bound() {
     if (problem_.order != OrderMode::kFixed) return;
     if (is_small()) return is_provable() ? bound_and_prove() : bound(own_.small_bound);
+    const double share = bound_gained_ ? own_.bound : own_.late_bound;
     const double seconds =
         now_->seconds_left().value_or(real(now_->work_left().value_or(0)) / kWorkPerSecond);
-    if (seconds < own_.bound_seconds_per_op * real(num_ops())) return;
-    bound(bound_gained_ ? own_.bound : own_.late_bound);
+    if (share * seconds >= own_.bound_seconds_per_op * real(num_ops())) bound(share);
   }
 
   /// Few moments prove in a second what the whole program, where it is not solved, does not.
@@ -349,10 +351,9 @@ class Schedule {
   void bound(double share) {
     if (done() || !has_plan(best_)) return;
     Limits part(*now_, share);
-    std::optional<Plan> faster;
-    DurationBound proved = best_duration_bound(*problem_.graph, problem_.budget, problem_.order,
-                                               best_.cost.duration, part, &faster);
-    note("best_duration_bound", part);
+    DurationBound proved = best_.duration_bound;
+    std::optional<Plan> faster = moments_.raise(best_.cost.duration, part, proved);
+    note("moments", part);
     bound_gained_ = proved.duration > best_.duration_bound.duration;
     take_plan(std::move(faster));
     take_bound(std::move(proved));
@@ -390,6 +391,7 @@ class Schedule {
   Limits& limits_;
   Limits* now_ = &limits_;  ///< of the round at hand
   std::vector<Plan> starts_;
+  Moments moments_;
   std::uint64_t calls_ = 0;
   std::map<std::string, double> pace_;  ///< what the last call of each planner gained, by what it spent
   std::string last_called_;

@@ -39,7 +39,7 @@ struct Options {
   double small_bound = 0.6;            ///< of small graphs that are further above the bound
   double bound = 0.3;                  ///< of larger graphs
   double late_bound = 0.1;             ///< where the one before proved nothing new
-  double bound_seconds_per_op = 1e-3;  ///< with less time left the larger models of the bound are not begun
+  double bound_seconds_per_op = 3e-4;  ///< with less time left the larger models of the bound are not begun
   double round_seconds = 0.25;         ///< the first round is so long, or up to twice that
   std::int64_t round_work = 2'500'000;
   std::int64_t large_ops = 4000;        ///< larger graphs: the search makes no plans of its own to begin from
