@@ -12,10 +12,10 @@ namespace {
 
 constexpr std::int64_t kMostColumns = 400'000;
 constexpr std::int64_t kMostInTurn = 24;
-constexpr int kMostWalks = 4;
-constexpr std::int64_t kLessBudget = 32;         ///< this part less, for moments that are nearly as dear
-constexpr std::int64_t kLeastGain = 2000;        ///< this part of the step, for one moment more
-constexpr std::int64_t kLeastOfGap = 20;         ///< or this part of what is missing
+constexpr double kLeastExcess = 1e-3;      ///< of the budget
+constexpr std::size_t kMostOfNoUse = 6;    ///< in sequence
+constexpr std::int64_t kLeastOfGap = 100;  ///< this part of what is missing, for one moment more
+constexpr std::int64_t kLeastOfStep = 2000;
 constexpr std::int64_t kMostWork = 300'000'000;  ///< of one integer program: half a minute
 constexpr std::int64_t kWholeNumbers = 16;       ///< this part more than the relaxation, mostly
 constexpr std::int64_t kSmallOps = 220;          ///< larger graphs: integer programs take long
@@ -42,62 +42,63 @@ class Moments::Call {
 
   bool done(Limits& limits) const { return limits.reached() || (known_ && best_.duration >= *known_); }
 
-  /// Those of a walk, each where it proves more beside those before it; then the others again, which may be
-  /// worth something beside those after them. Walks within a little less find further ones.
+  /// Those of the walk, then those at which the relaxation's solution is furthest over the budget; each where
+  /// it proves more beside those before it.
   void choose() {
     Limits part(limits_, graph_.ops().size() > kSmallOps ? kChoosingLarge : kChoosing);
-    std::vector<OpId>& rest = state_.rest_;
-    while (!done(part)) {
-      const auto at = rest.begin() + narrow<std::ptrdiff_t>(state_.next_);
-      if (at == rest.end()) {
-        if (!begin_again(part)) return;
-        continue;
+    if (!state_.is_walked_) walk(part);
+    while (!state_.is_chosen_ && !done(part)) {
+      const OpId next = next_moment();
+      if (!next || state_.of_no_use_.size() > kMostOfNoUse) {
+        state_.is_chosen_ = true;
+        return;
       }
-      const Trial trial = try_moment(*at, part);
-      if (trial == Trial::kEnded) return;
+      const Trial trial = try_moment(next, part);
+      if (trial == Trial::kEnded) {
+        state_.turn_.push_back(next);
+        return;
+      }
       if (trial == Trial::kOfNoUse) {
-        ++state_.next_;
+        state_.of_no_use_.push_back(next);
       } else {
-        state_.gained_ = true;
-        rest.erase(at);
+        state_.of_no_use_.clear();
       }
     }
   }
 
-  /// With the rest, or those of a new walk; false where both are at an end.
-  bool begin_again(Limits& limits) {
-    state_.next_ = 0;
-    if (std::exchange(state_.gained_, false)) return true;
-    if (state_.walks_ == kMostWalks) {
-      state_.rest_.clear();
-      return false;
-    }
-    state_.rest_ = walk(state_.less_, limits);
-    state_.seen_.insert(state_.seen_.end(), state_.rest_.begin(), state_.rest_.end());
-    if (limits.reached()) return false;
-    ++state_.walks_;
-    state_.less_ = state_.less_ - Bytes(state_.less_.count() / kLessBudget);
-    return true;
+  void walk(Limits& limits) {
+    const std::vector<Repair> repairs = repairs_in_turn(graph_, state_.budget_, kMostInTurn, limits);
+    if (!repairs.empty()) raise({"retention", graph_.base_duration + repairs.front().extra});
+    for (const Repair& repair : repairs) state_.turn_.push_back(repair.at);
+    std::ranges::reverse(state_.turn_);
+    state_.is_walked_ = true;
   }
 
-  /// Where all else is left as it is, a repair that costs little is hardly worth a moment.
-  std::vector<OpId> walk(Bytes budget, Limits& limits) {
-    const std::vector<Repair> repairs = repairs_in_turn(graph_, budget, kMostInTurn, limits);
-    if (budget == state_.budget_ && !repairs.empty())
-      raise({"retention", graph_.base_duration + repairs.front().extra});
-    std::vector<OpId> result;
-    for (const Repair& repair : repairs) {
-      const bool is_new = std::ranges::find(state_.seen_, repair.at) == state_.seen_.end();
-      if (is_new && repair.extra > least_gain()) result.push_back(repair.at);
+  OpId next_moment() {
+    while (!state_.turn_.empty()) {
+      const OpId at = state_.turn_.back();
+      state_.turn_.pop_back();
+      if (!state_.model_ || state_.model_->excess_at(state_.x_, at) > kLeastExcess) return at;
     }
-    return result;
+    OpId furthest;
+    double most = kLeastExcess;
+    for (OpId op : graph_.ops()) {
+      const auto is_in = [&](const std::vector<OpId>& list) {
+        return std::ranges::find(list, op) != list.end();
+      };
+      if (!state_.model_ || is_in(state_.chosen_) || is_in(state_.of_no_use_)) continue;
+      const double excess = state_.model_->excess_at(state_.x_, op);
+      if (excess <= most) continue;
+      most = excess;
+      furthest = op;
+    }
+    return furthest;
   }
 
-  /// Where little is missing, less is worth a moment.
+  /// Of what is missing; of the step where no plan is known.
   Duration least_gain() const {
-    std::int64_t worth = graph_.base_duration.count() / kLeastGain;
-    if (known_) worth = std::min(worth, (*known_ - best_.duration).count() / kLeastOfGap);
-    return Duration(worth);
+    if (!known_) return Duration(graph_.base_duration.count() / kLeastOfStep);
+    return Duration((*known_ - best_.duration).count() / kLeastOfGap);
   }
 
   Trial try_moment(OpId at, Limits& limits) {
@@ -110,7 +111,9 @@ class Moments::Call {
       return Trial::kEnded;
     }
     Limits part(limits, 1);
-    const Duration bound = solve(std::move(moments), false, part).bound;
+    std::unique_ptr<StageModel> model;
+    StageOutcome outcome = solve(std::move(moments), false, part, &model);
+    const Duration bound = outcome.bound;
     state_.seconds_ = std::max(state_.seconds_, part.seconds());
     state_.work_ = std::max(state_.work_, part.work());
     std::vector<Duration>& relaxed = state_.relaxed_;
@@ -118,6 +121,10 @@ class Moments::Call {
       return limits.reached() ? Trial::kEnded : Trial::kOfNoUse;
     state_.chosen_.push_back(at);
     relaxed.push_back(bound);
+    if (outcome.relaxed_x) {
+      state_.model_ = std::move(model);
+      state_.x_ = std::move(*outcome.relaxed_x);
+    }
     return Trial::kChosen;
   }
 
@@ -134,10 +141,7 @@ class Moments::Call {
       const OpId next = forgotten();
       if (!next) return;
       chosen.push_back(next);
-      // What the relaxation proves from here on is not known: the walks are over.
-      state_.walks_ = kMostWalks;
-      state_.rest_.clear();
-      state_.next_ = 0;
+      state_.is_chosen_ = true;  // what the relaxation proves from here on is not known
       if (!settled(chosen)) return;
       ++count;
     }
@@ -171,25 +175,27 @@ class Moments::Call {
     return dearest_repair(graph_, script_of(*state_.solution_), state_.budget_, state_.chosen_, limits_).at;
   }
 
-  StageOutcome solve(std::vector<OpId> moments, bool integer, Limits& limits) {
+  StageOutcome solve(std::vector<OpId> moments, bool integer, Limits& limits,
+                     std::unique_ptr<StageModel>* kept = nullptr) {
     std::ranges::sort(moments);
     StageSpec spec{.budget = state_.budget_, .first = {OpId(0)}};
     for (OpId op : moments) spec.first.push_back(op.next());
     if (known_) spec.cutoff = *known_ - Duration(1);
     spec.first_runs = false;
-    const StageModel model(graph_, spec);
+    auto model = std::make_unique<StageModel>(graph_, spec);
     StageEffort effort;
     effort.integer = integer;
     effort.fixing_rounds = integer ? 2 : 1;
     effort.heuristics = 0;
     effort.strong_branching = false;
     effort.paths = std::ssize(moments) > 1;
-    StageOutcome outcome = solve_stages(graph_, model, spec, effort, limits);
+    StageOutcome outcome = solve_stages(graph_, *model, spec, effort, limits);
     raise({integer ? "stage_milp" : "stage_lp", outcome.bound});
     if (integer) {
       state_.solution_.reset();
-      if (outcome.x) take(model.plan_late(*outcome.x));
+      if (outcome.x) take(model->plan_late(*outcome.x));
     }
+    if (kept) *kept = std::move(model);
     return outcome;
   }
 

@@ -1,9 +1,11 @@
 // Bounds on duration from few chosen moments at once.
 #pragma once
 
+#include <memory>
 #include <optional>
 #include <vector>
 
+#include "exact/stage_model.h"
 #include "remat/bounds.h"
 #include "remat/limits.h"
 
@@ -16,7 +18,7 @@ namespace remat {
 class Moments {
  public:
   /// The graph must outlive it.
-  Moments(const Graph& graph, Bytes budget) : graph_(graph), budget_(budget), less_(budget) {}
+  Moments(const Graph& graph, Bytes budget) : graph_(graph), budget_(budget) {}
 
   /// Raises `best` to what was proved until the limits were reached, never above `known`. Returns a plan that
   /// is faster than that, if one was found.
@@ -29,14 +31,13 @@ class Moments {
   Bytes budget_;
   std::vector<OpId> chosen_;
   std::vector<Duration> relaxed_;  ///< what the relaxation proves over the first, the first two, ... of them
-  std::vector<OpId> seen_;         ///< in walks so far
-  std::vector<OpId> rest_;  ///< of these, not chosen; those before `next_` were tried since the last gain
-  std::size_t next_ = 0;
-  bool gained_ = false;  ///< since the first of the rest was tried
-  int walks_ = 0;
-  Bytes less_;               ///< budget of the next walk
-  std::size_t program_ = 0;  ///< moments of the next integer program
-  double seconds_ = 0;       ///< that the longest relaxation took
+  std::vector<OpId> turn_;         ///< of the walk, not tried yet, the next one last
+  std::vector<OpId> of_no_use_;    ///< since the last that was chosen
+  bool is_walked_ = false, is_chosen_ = false;  ///< all
+  std::unique_ptr<StageModel> model_;           ///< over the chosen ones
+  std::vector<double> x_;                       ///< its relaxation's solution
+  std::size_t program_ = 0;                     ///< moments of the next integer program
+  double seconds_ = 0;                          ///< that the longest relaxation took
   std::int64_t work_ = 0;
   std::optional<Plan> solution_;  ///< of the last integer program, over the budget elsewhere
 };

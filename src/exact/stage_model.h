@@ -74,6 +74,11 @@ class StageModel {
   /// needs it. Returns how many.
   int add_paths(const std::vector<double>& x, lp::Model& target) const;
 
+  /// How much of the budget more than all of it a solution of the relaxation needs at the first run of `at`,
+  /// where that ended a stage too and reruns are as late as may be; not above 0: the solution is one of that
+  /// model, so that it proves nothing more.
+  double excess_at(const std::vector<double>& x, OpId at) const;
+
   /// Column of a rerun or of a held value, or -1 where the structure decides.
   lp::Column rerun_column(int stage, OpId op) const { return rerun_[stage_row(stage, op)]; }
   lp::Column held_column(int stage, ValueId v) const { return held_[value_row(stage, v)].column; }
@@ -88,6 +93,7 @@ class StageModel {
   };
   class Row;
   class Paths;
+  class Split;
 
   std::size_t stage_row(int stage, OpId op) const {
     return narrow<std::size_t>(stage) * graph_.num_ops() + narrow<std::size_t>(op.index());
@@ -98,6 +104,9 @@ class StageModel {
   Literal& held(int stage, ValueId v) { return held_[value_row(stage, v)]; }
   const Literal& held(int stage, ValueId v) const { return held_[value_row(stage, v)]; }
   Literal rerun(int stage, OpId op) const { return {rerun_column(stage, op), 0}; }
+  static double value_at(const Literal& literal, const std::vector<double>& x) {
+    return literal.column >= 0 ? x[at(literal.column)] : literal.constant;
+  }
   OpId begin_of(int stage) const { return first_[at(stage)]; }
   OpId end_of(int stage) const { return first_[narrow<std::size_t>(stage) + 1]; }
   bool is_tail(int stage) const { return begin_of(stage) == end_of(stage); }

@@ -39,9 +39,7 @@ class StageModel::Paths {
   static constexpr double kBroken = 1e-3;
   static constexpr std::size_t kMostOfPair = 24;
 
-  double at_x(const Literal& literal) const {
-    return literal.column >= 0 ? x_[at(literal.column)] : literal.constant;
-  }
+  double at_x(const Literal& literal) const { return value_at(literal, x_); }
   bool is_read_last(ValueId v) const {
     const auto readers = graph_.readers[v];
     return std::any_of(readers.begin(), readers.end(), [&](OpId reader) {

@@ -55,12 +55,12 @@ bool relax_and_fix(const StageModel& stages, lp::Model& model, std::optional<dou
   settings.relax = true;
   settings.threads = effort.threads;
   for (int round = 0; round == 0 || (cutoff && round < effort.fixing_rounds); ++round) {
-    const lp::Solution relaxed = effort.paths
-                                     ? relax_with_paths(stages, model, cutoff, limits, bound, outcome)
-                                     : lp::solve(model, settings, limits);
+    lp::Solution relaxed = effort.paths ? relax_with_paths(stages, model, cutoff, limits, bound, outcome)
+                                        : lp::solve(model, settings, limits);
     if (!effort.paths) outcome.iterations += relaxed.iterations;
     if (relaxed.outcome == lp::Outcome::kInfeasible) return cutoff.has_value();
     bound = std::max(bound, relaxed.bound);
+    if (relaxed.x) outcome.relaxed_x = std::move(relaxed.x);
     if (cutoff && bound > *cutoff) return true;
     if (relaxed.outcome != lp::Outcome::kOptimal || !cutoff || limits.reached()) return false;
     const auto fixed = std::ssize(lp::fix_by_reduced_cost(model, relaxed.row_dual, *cutoff));

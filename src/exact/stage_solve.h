@@ -14,7 +14,8 @@ namespace remat {
 struct StageOutcome {
   Duration bound;        ///< of every plan of the model, never above the cutoff's successor
   bool settled = false;  ///< no plan of the model is at or below the cutoff, or `x` is the best
-  std::optional<std::vector<double>> x;  ///< best integer solution at or below the cutoff
+  std::optional<std::vector<double>> x;          ///< best integer solution at or below the cutoff
+  std::optional<std::vector<double>> relaxed_x;  ///< of the last relaxation
   std::int64_t columns = 0, fixed = 0, nodes = 0, iterations = 0;
 };
 

@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
+
 #include "exact/stage_solve.h"
 #include "helpers/graphs.h"
 #include "helpers/oracle.h"
@@ -110,6 +112,47 @@ TEST(StageModel, NoSolutionInWholeNumbersBreaksAPath) {
     ASSERT_EQ(model.add_paths(*s.x, with_paths), 0) << "graph " << round;
   }
   EXPECT_GT(checked, 100);
+}
+
+TEST(StageModel, OneStageHoldsAtEachOpWhatKeepAllHolds) {
+  Random random(19);
+  for (int round = 0; round < 50; ++round) {
+    const Graph g = testing::random_graph(random, {.kept_outputs = false, .over = 0, .states = 0});
+    const Budgets b = budgets_of(g);
+    if (b.least <= g.resident) continue;
+    IndexVector<StepId, Bytes> memory;
+    simulate(g, keep_all_plan(g), memory);
+    const StageModel model(g, {.budget = b.least, .first = {OpId(0)}});
+    const std::vector<double> nothing_runs_again(narrow<std::size_t>(model.model().num_columns()), 0.0);
+    const double room = real((b.least - g.resident).count());
+    for (OpId op : g.ops()) {
+      const double held = real((memory[StepId(op.index())] - g.resident).count());
+      EXPECT_NEAR(model.excess_at(nothing_runs_again, op), held / room - 1, 1e-9) << "graph " << round;
+    }
+  }
+}
+
+TEST(StageModel, ASolutionIsWithinTheBudgetAtTheEndsOfStages) {
+  Random random(20);
+  int over = 0;
+  for (int round = 0; round < 100; ++round) {
+    const Graph g = testing::random_graph(random);
+    const StageSpec spec{.budget = budgets_of(g).least, .first = random_stages(g, random)};
+    const StageModel model(g, spec);
+    const lp::Solution s = solve(model, true);
+    if (!s.x || spec.budget <= g.resident) continue;
+    for (OpId op : g.ops()) {
+      const bool ends_a_stage =
+          op.next() == OpId(g.ops().size()) || std::ranges::find(spec.first, op.next()) != spec.first.end();
+      const double excess = model.excess_at(*s.x, op);
+      if (ends_a_stage) {
+        EXPECT_LE(excess, 1e-6) << "graph " << round;
+      } else {
+        over += excess > 1e-6;
+      }
+    }
+  }
+  EXPECT_GT(over, 10);
 }
 
 TEST(StageModel, GraphOrderPlansFitTheBudgetAndCostWhatTheModelSays) {
