@@ -12,15 +12,15 @@ namespace {
 
 constexpr std::int64_t kMostColumns = 400'000;
 constexpr std::int64_t kMostInTurn = 24;
-constexpr double kLeastExcess = 1e-3;      ///< of the budget
-constexpr std::size_t kMostOfNoUse = 6;    ///< in sequence
+constexpr double kLeastExcess = 1e-3;    ///< of the budget
+constexpr std::size_t kMostOfNoUse = 6;  ///< in sequence
+constexpr std::size_t kMostOfNoUseSmall = 3;
 constexpr std::int64_t kLeastOfGap = 100;  ///< this part of what is missing, for one moment more
 constexpr std::int64_t kLeastOfStep = 2000;
 constexpr std::int64_t kMostWork = 300'000'000;  ///< of one integer program: half a minute
 constexpr std::int64_t kWholeNumbers = 16;       ///< this part more than the relaxation, mostly
-constexpr std::int64_t kSmallOps = 220;          ///< larger graphs: integer programs take long
-constexpr double kChoosing = 0.4;                ///< of the limits
-constexpr double kChoosingLarge = 0.9;
+constexpr std::int64_t kLeastOfSmallGap = 25;    ///< or this, where integer programs take little
+constexpr std::int64_t kSmallOps = 220;
 
 }  // namespace
 
@@ -45,15 +45,14 @@ class Moments::Call {
   /// Those of the walk, then those at which the relaxation's solution is furthest over the budget; each where
   /// it proves more beside those before it.
   void choose() {
-    Limits part(limits_, graph_.ops().size() > kSmallOps ? kChoosingLarge : kChoosing);
-    if (!state_.is_walked_) walk(part);
-    while (!state_.is_chosen_ && !done(part)) {
+    if (!state_.is_walked_) walk(limits_);
+    while (!state_.is_chosen_ && !done(limits_)) {
       const OpId next = next_moment();
-      if (!next || state_.of_no_use_.size() > kMostOfNoUse) {
+      if (!next || state_.of_no_use_.size() >= (is_small() ? kMostOfNoUseSmall : kMostOfNoUse)) {
         state_.is_chosen_ = true;
         return;
       }
-      const Trial trial = try_moment(next, part);
+      const Trial trial = try_moment(next, limits_);
       if (trial == Trial::kEnded) {
         state_.turn_.push_back(next);
         return;
@@ -95,10 +94,13 @@ class Moments::Call {
     return furthest;
   }
 
+  bool is_small() const { return graph_.ops().size() <= kSmallOps; }
+
   /// Of what is missing; of the step where no plan is known.
   Duration least_gain() const {
     if (!known_) return Duration(graph_.base_duration.count() / kLeastOfStep);
-    return Duration((*known_ - best_.duration).count() / kLeastOfGap);
+    const std::int64_t part = is_small() ? kLeastOfSmallGap : kLeastOfGap;
+    return Duration((*known_ - best_.duration).count() / part);
   }
 
   Trial try_moment(OpId at, Limits& limits) {

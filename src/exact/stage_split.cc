@@ -19,9 +19,10 @@ class StageModel::Split {
         late_(graph_.num_ops(), 0) {}
 
   double memory() {
-    find_early();
     double sum = model_.need(at_);
-    for (OpId op = at_; op; op = op.prev()) {
+    const bool ends_it = at_.next() == model_.end_of(stage_);  // all that runs again in it has
+    if (!ends_it) find_early();
+    for (OpId op = at_; op && !ends_it; op = op.prev()) {
       const lp::Column again = model_.rerun_column(stage_, op);
       late_[op] = again < 0 ? 0 : std::max(0.0, x_[at(again)] - early_[op]);
     }

@@ -152,7 +152,7 @@ TEST(StageModel, ASolutionIsWithinTheBudgetAtTheEndsOfStages) {
       }
     }
   }
-  EXPECT_GT(over, 10);
+  EXPECT_GT(over, 0);
 }
 
 TEST(StageModel, GraphOrderPlansFitTheBudgetAndCostWhatTheModelSays) {
