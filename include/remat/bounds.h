@@ -46,11 +46,11 @@ struct DurationBound {
 /// minimum cuts of `retention` for a tenth of a second at most. Used for every result.
 DurationBound cheap_duration_bound(const Graph& graph, Bytes budget, OrderMode order);
 
-/// The best duration bound that fits into the limits: the cheap ones, then (fixed order) relaxations of the
-/// stage model over more and more stages. `known` is the duration of a plan within the budget; it sharpens
-/// the models, and the bound never exceeds it. With a work limit and no time limit it is repeatable.
-/// `faster`, if given, gets a plan within the budget that takes less than `known`, where one is met on the
-/// way.
+/// The best duration bound that fits into the limits: the cheap ones, then (fixed order) relaxations and
+/// integer programs of the stage model over more and more moments at which memory is scarce. `known` is the
+/// duration of a plan within the budget; it sharpens the models, and the bound never exceeds it. With a work
+/// limit and no time limit it is repeatable. `faster`, if given, gets a plan within the budget that takes
+/// less than `known`, where one is met on the way.
 DurationBound best_duration_bound(const Graph& graph, Bytes budget, OrderMode order,
                                   std::optional<Duration> known, Limits& limits,
                                   std::optional<Plan>* faster = nullptr);

@@ -49,7 +49,6 @@ Options read_options(const PlanOptions& given) {
       .number("bound_before_proof", o.bound_before_proof, kLeast, 1)
       .number("bound", o.bound, kLeast, 1)
       .number("small_bound", o.small_bound, kLeast, 1)
-      .number("late_bound", o.late_bound, kLeast, 1)
       .number("bound_seconds_per_op", o.bound_seconds_per_op, 0, 1)
       .number("round_seconds", o.round_seconds, 1e-3, 1e9)
       .integer("round_work", o.round_work, 1000, std::int64_t{1} << 62)
@@ -206,10 +205,9 @@ class Schedule {
   void raise_bound() {
     if (problem_.order != OrderMode::kFixed) return;
     if (is_small()) return is_provable() ? bound_and_prove() : bound(own_.small_bound);
-    const double share = bound_gained_ ? own_.bound : own_.late_bound;
     const double seconds =
         now_->seconds_left().value_or(real(now_->work_left().value_or(0)) / kWorkPerSecond);
-    if (share * seconds >= own_.bound_seconds_per_op * real(num_ops())) bound(share);
+    if (own_.bound * seconds >= own_.bound_seconds_per_op * real(num_ops())) bound(own_.bound);
   }
 
   /// Few moments prove in a second what the whole program, where it is not solved, does not.
@@ -354,7 +352,6 @@ class Schedule {
     DurationBound proved = best_.duration_bound;
     std::optional<Plan> faster = moments_.raise(best_.cost.duration, part, proved);
     note("moments", part);
-    bound_gained_ = proved.duration > best_.duration_bound.duration;
     take_plan(std::move(faster));
     take_bound(std::move(proved));
   }
@@ -398,9 +395,8 @@ class Schedule {
   std::optional<Plan> over_budget_;  ///< of retention, where it found none within it
   Counters called_;                  ///< what was called, in sequence, and the work that it took
   PlanResult best_;
-  bool is_stuck_ = false;     ///< the last round gained nothing
-  bool bound_gained_ = true;  ///< when it was raised last
-  bool too_late_ = false;     ///< for a search, which would outlast the limit
+  bool is_stuck_ = false;  ///< the last round gained nothing
+  bool too_late_ = false;  ///< for a search, which would outlast the limit
 };
 
 /// Joint plans first, then the best plan without copies, as if there were no host; the better one.

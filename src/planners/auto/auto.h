@@ -35,10 +35,9 @@ struct Options {
   double proof = 0.85;
   double proof_gap = 0.05;             ///< further above the bound, a better bound in place of the proof
   std::int64_t sure_proof_ops = 60;    ///< but not on such small graphs
-  double bound_before_proof = 0.25;    ///< the better bound first, but not on such small graphs
-  double small_bound = 0.6;            ///< of small graphs that are further above the bound
-  double bound = 0.3;                  ///< of larger graphs
-  double late_bound = 0.1;             ///< where the one before proved nothing new
+  double bound_before_proof = 0.85;    ///< the better bound first, but not on such small graphs
+  double small_bound = 0.75;           ///< of small graphs that are further above the bound
+  double bound = 0.4;                  ///< of larger graphs
   double bound_seconds_per_op = 3e-4;  ///< with less time left the larger models of the bound are not begun
   double round_seconds = 0.25;         ///< the first round is so long, or up to twice that
   std::int64_t round_work = 2'500'000;
