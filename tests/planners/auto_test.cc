@@ -73,7 +73,7 @@ TEST(Auto, SearchesFromTheRetentionPlanOnTrainingSteps) {
   EXPECT_EQ(schedule(plan(training("gpt", 12), 60, 300'000)), near_the_bound);
   EXPECT_EQ(schedule(plan(training("resnet", -1), 60, 300'000)), near_the_bound);
   EXPECT_EQ(schedule(plan(training("unet", 4), 60, 300'000)),
-            (Names{"keep_all", "retention", "search", "moments", "prove_optimal", "search"}));
+            (Names{"keep_all", "retention", "search", "moments"}));
 }
 
 TEST(Auto, ProvesTheOptimumOfASmallTrainingStepFromFewMoments) {

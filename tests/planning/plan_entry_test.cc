@@ -202,7 +202,7 @@ PlanResult near_enough(const Problem& problem, std::string_view planner, std::op
 
 TEST(Gap, EndsPlannersAsSoonAsAPlanIsProvedSoNear) {
   RandomLayeredOptions shape;
-  shape.ops = 150;
+  shape.ops = 300;
   const Graph graph = random_layered(shape);
   Problem problem{&graph, Bytes(keep_all_peak(graph).count() * 8 / 10)};
   for (std::string_view planner : {"auto", "search"}) {
