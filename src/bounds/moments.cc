@@ -18,7 +18,7 @@ constexpr std::size_t kMostOfNoUseSmall = 3;
 constexpr std::int64_t kLeastOfGap = 100;  ///< this part of what is missing, for one moment more
 constexpr std::int64_t kLeastOfStep = 2000;
 constexpr std::int64_t kMostWork = 300'000'000;  ///< of one integer program: half a minute
-constexpr std::int64_t kWholeNumbers = 16;       ///< this part more than the relaxation, mostly
+constexpr std::int64_t kWholeNumbers = 24;       ///< this part more than the relaxation, mostly
 constexpr std::int64_t kLeastOfSmallGap = 25;    ///< or this, where integer programs take little
 constexpr std::int64_t kSmallOps = 220;
 

@@ -56,6 +56,16 @@ TEST(Auto, SearchesThenProvesOnSmallGraphsInFixedOrder) {
   EXPECT_EQ(schedule(plan(graph, 80, 300'000, OrderMode::kFree)), (Names{"keep_all", "retention", "search"}));
 }
 
+TEST(Auto, LooksInFreeOrderForAnOrderThatNeedsLessMemoryBeforeAllThatRunsAgain) {
+  const Graph graph = random_layered({.ops = 300, .seed = 1});
+  const PlanResult fixed = plan(graph, 75, 1'000'000), free = plan(graph, 75, 1'000'000, OrderMode::kFree);
+  const Names names = schedule(free);
+  ASSERT_GT(names.size(), 2u);
+  EXPECT_EQ((Names{names[1], names[2]}), (Names{"retention", "search"}));
+  EXPECT_EQ(fixed.status, Status::kFeasible);
+  EXPECT_LT(free.cost.duration, fixed.cost.duration);
+}
+
 TEST(Auto, SearchesForTheLeastPeakInFixedOrderFirst) {
   const Graph graph = random_layered({.ops = 60, .seed = 3});
   const auto names = [&](OrderMode order) {

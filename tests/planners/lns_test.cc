@@ -66,6 +66,29 @@ TEST(Lns, IsNoWorseThanItsStart) {
   EXPECT_LE(make_plan(problem, "lns", {}, limits).cost.duration, start.cost.duration);
 }
 
+TEST(Lns, BeginsFromAnOrderOverTheBudget) {
+  const Graph graph = random_layered({.ops = 200, .seed = 1});
+  Problem problem{&graph, Bytes(keep_all_peak(graph).count() / 100 * 85), OrderMode::kFree};
+  const auto with_work = [&](std::string_view planner, const PlanOptions& options, std::int64_t work) {
+    Limits limits;
+    limits.set_work(work);
+    return make_plan(problem, planner, options, limits);
+  };
+  PlanOptions only_order;
+  for (const char* name : {"insert_chain", "erase", "shift", "insert_erase", "erase_insert", "retention"})
+    only_order.set[name] = "off";
+  // Short, so that it does not get down to the budget.
+  const PlanResult order = with_work("search", only_order, 50'000);
+  ASSERT_FALSE(has_plan(order));
+  ASSERT_TRUE(order.plan);
+  const PlanResult without = with_work("lns", {}, 100'000);
+  const std::vector<Plan> starts{*order.plan};
+  problem.starts = starts;
+  const PlanResult with = with_work("lns", {}, 100'000);
+  ASSERT_TRUE(has_plan(with));
+  EXPECT_LT(with.cost.duration, without.cost.duration);
+}
+
 /// An allocator that needs more the more steps a plan has.
 TEST(Lns, KeepsTheBudgetWithAFootprintAboveThePeak) {
   const Graph graph = unet();

@@ -11,6 +11,7 @@
 #include "helpers/oracle.h"
 #include "helpers/reproduce.h"
 #include "remat/error.h"
+#include "remat/generate.h"
 #include "remat/io.h"
 #include "remat/planner.h"
 
@@ -218,6 +219,20 @@ TEST(Search, ForTheLeastPeakMakesAgainWhatTakesManyOps) {
   const PlanResult result =
       testing::recorded_plan(problem, "search", {0, 1, {{"constructive", "off"}}}, limits);
   EXPECT_EQ(result.cost.peak, Bytes(100));
+}
+
+TEST(Search, MovesOfFirstRunsAloneNeedLessMemoryInFreeOrder) {
+  const Graph graph = random_layered({.ops = 200, .seed = 1});
+  PlanOptions options;
+  for (const char* name : {"insert_chain", "erase", "shift", "insert_erase", "erase_insert", "retention"})
+    options.set[name] = "off";
+  const Problem problem = percent(graph, 95, OrderMode::kFree);
+  Limits limits;
+  limits.set_work(2'000'000);
+  const PlanResult result = make_plan(problem, "search", options, limits);
+  ASSERT_TRUE(result.plan);
+  EXPECT_EQ(std::ssize(result.plan->steps), std::ssize(graph.duration));
+  EXPECT_LE(result.cost.peak, problem.budget);
 }
 
 TEST(Search, StartsFromPlansKnownBefore) {

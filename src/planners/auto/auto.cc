@@ -13,6 +13,7 @@
 #include "planners/offload/offload.h"
 #include "planning/objective.h"
 #include "planning/options.h"
+#include "remat/keep_all.h"
 
 namespace remat::automatic {
 namespace {
@@ -32,6 +33,8 @@ Options read_options(const PlanOptions& given) {
       .number("turn", o.turn, kLeast, 1)
       .number("anew", o.anew, kLeast, 1)
       .number("late_turn", o.late_turn, kLeast, 1)
+      .number("order", o.order, kLeast, 1)
+      .number("order_gain", o.order_gain, 0, 1)
       .number("search_for_peak", o.search_for_peak, kLeast, 1)
       .number("lns_for_peak", o.lns_for_peak, kLeast, 1)
       .integer("lns_ops", o.lns_ops, 0, std::int64_t{1} << 31)
@@ -143,6 +146,7 @@ class Schedule {
 
   /// Where the round before changed nothing, who made the best plan begins anew.
   void later_round() {
+    find_order();
     is_stuck_ ? begin_anew(own_.anew) : take_turn(own_.turn);
     raise_bound();
     if (wants_cuts()) take_turn(own_.late_turn);
@@ -153,12 +157,14 @@ class Schedule {
     if (!wants_cuts()) return search(share);
     starts_.clear();
     if (over_budget_) starts_.push_back(*over_budget_);
+    if (order_) starts_.push_back(*order_);
     best_.planner == "search" ? search(share) : by_cuts(share);
     update_starts();
   }
 
   void first_plans() {
     plan_with("retention", num_ops() < own_.large_ops ? own_.retention : own_.large_retention);
+    find_order();
     // Chains at low budgets; the search from these plans costs more the larger the graph is.
     if (!has_plan(best_)) {
       plan_with("rotor", own_.first_chain, {{"first", "on"}});
@@ -169,6 +175,37 @@ class Schedule {
     // On large graphs most of its share goes into erasing what its long plans run twice.
     if (!has_plan(best_) || gap(best_) > own_.tree_gap) plan_with("tw_remat", own_.tree);
     if (!has_plan(best_) && num_ops() > own_.lns_ops) plan_with("evict", own_.evict);
+  }
+
+  /// Free order: one that needs less memory by itself. Recomputations chosen from there differ from those
+  /// that any move makes of a plan.
+  void find_order() {
+    if (problem_.order != OrderMode::kFree || !order_gains_ || num_ops() > own_.lns_ops || done()) return;
+    Settings set;
+    for (const char* name :
+         {"insert_chain", "erase", "shift", "insert_erase", "erase_insert", "retention", "constructive"})
+      set[name] = "off";
+    Limits part(*now_, own_.order);
+    Problem problem = problem_;
+    problem.starts = {};
+    PlanResult result = make_plan_with(
+        problem, "search",
+        [&](const Problem& bounded, Limits& inner) {
+          return find_planner("search").run(bounded, {options_.seed + calls_++, options_.threads, set},
+                                            inner);
+        },
+        part);
+    note("search", part);
+    if (!result.plan) return;
+    const double before = real(keep_all_peak(*problem_.graph));
+    order_gains_ = real(result.cost.peak) <= (1 - own_.order_gain) * before;
+    if (has_plan(result)) {
+      carry_over(result);
+      if (better(problem_, result, best_)) best_ = std::move(result);
+    } else if (order_gains_) {
+      order_ = std::move(result.plan);
+    }
+    update_starts();
   }
 
   /// Where several moments bind and retention, which sees one at a time, is not near the bound.
@@ -325,6 +362,7 @@ class Schedule {
     if (!best_.plan) return;
     starts_.assign(1, *best_.plan);
     if (over_budget_ && has_plan(best_)) starts_.push_back(*over_budget_);
+    if (order_) starts_.push_back(*order_);
   }
 
   /// What was proved before stays proved.
@@ -393,7 +431,9 @@ class Schedule {
   std::map<std::string, double> pace_;  ///< what the last call of each planner gained, by what it spent
   std::string last_called_;
   std::optional<Plan> over_budget_;  ///< of retention, where it found none within it
-  Counters called_;                  ///< what was called, in sequence, and the work that it took
+  std::optional<Plan> order_;        ///< over the budget, nothing twice
+  bool order_gains_ = true;
+  Counters called_;  ///< what was called, in sequence, and the work that it took
   PlanResult best_;
   bool is_stuck_ = false;  ///< the last round gained nothing
   bool too_late_ = false;  ///< for a search, which would outlast the limit

@@ -21,6 +21,8 @@ struct Options {
   double turn = 0.3;              ///< then of the one that gained more when it was called last
   double anew = 0.4;              ///< of one that begins without the plans at hand
   double late_turn = 0.5;         ///< after the bounds
+  double order = 0.1;             ///< free order: of a round, for an order that needs less memory by itself
+  double order_gain = 0.02;       ///< of the keep-all peak; where one gains less, it is not looked for again
   double search_for_peak = 0.6;   ///< where the least peak is asked for
   double lns_for_peak = 0.3;      ///< of what is left then
   std::int64_t lns_ops = 20'000;  ///< larger graphs: a single try takes too long

@@ -30,6 +30,11 @@ class Search {
     evaluated(keep_all_plan(graph_), budget_, kAny);
     for (const Plan& start : problem_.starts) evaluated(start, budget_, kAny);
     if (!is_over()) recreate(script_of(keep_all_plan(graph_)), budget_, kAny);
+    // What runs nothing twice is an order to begin from, free order's.
+    for (const Plan& start : problem_.starts) {
+      if (std::ssize(start.steps) == std::ssize(graph_.duration) && !is_over())
+        recreate(script_of(start), budget_, kAny);
+    }
     for (std::int64_t length = kFirstCycle; !is_over(); length = std::min(2 * length, kLongestCycle))
       cycle(length);
     return best_.result({{"tries", tries_}, {"accepted", accepted_}});

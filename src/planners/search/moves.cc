@@ -150,7 +150,7 @@ class InsertChain : public Move {
 
 class Erase : public Move {
  public:
-  Erase() : Move("erase", 20) {}
+  explicit Erase(int weight) : Move("erase", weight) {}
   bool propose(State& state) override {
     const OccId occ = random_recomputation(state);
     if (!occ) return false;
@@ -171,7 +171,7 @@ OccId first_reader(const Tracker& tracker, OccId occ) {
 
 class Shift : public Move {
  public:
-  Shift() : Move("shift", 20) {}
+  explicit Shift(int weight) : Move("shift", weight) {}
   bool propose(State& state) override {
     Tracker& tracker = state.tracker;
     const OccId occ = random_recomputation(state);
@@ -215,7 +215,7 @@ class Shift : public Move {
 
 class InsertErase : public Move {
  public:
-  InsertErase() : Move("insert_erase", 15) {}
+  explicit InsertErase(int weight) : Move("insert_erase", weight) {}
   bool propose(State& state) override {
     Tracker& tracker = state.tracker;
     double saved = 0;
@@ -259,7 +259,7 @@ class InsertErase : public Move {
 
 class EraseInsert : public Move {
  public:
-  EraseInsert() : Move("erase_insert", 15) {}
+  explicit EraseInsert(int weight) : Move("erase_insert", weight) {}
   bool propose(State& state) override {
     Tracker& tracker = state.tracker;
     const OccId occ = random_recomputation(state);
@@ -298,16 +298,24 @@ class EraseInsert : public Move {
   }
 };
 
+/// Shares of the draws. In free order few recomputations are left, and which ones they are matters more: many
+/// quick exchanges in place of few dear ones.
+struct Weights {
+  int erase, shift, insert_erase, erase_insert;
+};
+constexpr Weights kFixedOrder{20, 20, 15, 15}, kFreeOrder{10, 10, 30, 4};
+
 }  // namespace
 
 std::vector<std::unique_ptr<Move>> make_moves(const Options& options, OrderMode order) {
+  const Weights& weights = order == OrderMode::kFree ? kFreeOrder : kFixedOrder;
   std::vector<std::unique_ptr<Move>> moves;
   if (options.insert_chain) moves.push_back(std::make_unique<InsertChain>());
   if (options.deep_chain) moves.push_back(make_deep_chain_move());
-  if (options.erase) moves.push_back(std::make_unique<Erase>());
-  if (options.shift) moves.push_back(std::make_unique<Shift>());
-  if (options.insert_erase) moves.push_back(std::make_unique<InsertErase>());
-  if (options.erase_insert) moves.push_back(std::make_unique<EraseInsert>());
+  if (options.erase) moves.push_back(std::make_unique<Erase>(weights.erase));
+  if (options.shift) moves.push_back(std::make_unique<Shift>(weights.shift));
+  if (options.insert_erase) moves.push_back(std::make_unique<InsertErase>(weights.insert_erase));
+  if (options.erase_insert) moves.push_back(std::make_unique<EraseInsert>(weights.erase_insert));
   if (order == OrderMode::kFree && options.window) {
     moves.push_back(make_window_move());
     moves.push_back(make_slide_move());

@@ -105,11 +105,16 @@ double Worker::begin_cycle(int cycle) {
 /// from 1/8, 1/4, ..., 16, the first of all takes `hot` itself.
 double Worker::hotter() { return options_.mix ? real(std::int64_t{1} << random_.below(8)) / 8 : 1.0; }
 
+/// In free order plans differ by less than the cold end of a cycle lets through.
+double Worker::draw_cold() {
+  return reorders() && options_.mix && random_.chance(0.5) ? options_.cold / 10 : options_.cold;
+}
+
 void Worker::search_time(Limits& limits) {
   double moves = real(options_.cycle) * real(graph_->graph->num_ops());
   for (int cycle = 0; cycle == 0 || !finished(limits); ++cycle) {
     const double hot = begin_cycle(cycle);
-    annealer_.cycle(static_cast<std::int64_t>(moves), hot, std::min(options_.cold, hot / options_.cooling),
+    annealer_.cycle(static_cast<std::int64_t>(moves), hot, std::min(draw_cold(), hot / options_.cooling),
                     limits);
     publish();
     moves *= options_.growth;

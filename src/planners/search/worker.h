@@ -37,6 +37,8 @@ class Worker {
   /// The plans as they are count for the line.
   void look_at(Line line, const std::vector<Plan>& plans);
   double hotter();
+  double draw_cold();
+  bool reorders() const { return problem_->order == OrderMode::kFree && options_.window; }
   void publish();
   bool finished(Limits& limits) const;
 
