@@ -80,8 +80,9 @@ TEST(Auto, SearchesForTheLeastPeakInFixedOrderFirst) {
 
 TEST(Auto, SearchesFromTheRetentionPlanOnTrainingSteps) {
   const Names near_the_bound{"keep_all", "retention", "search"};
-  EXPECT_EQ(schedule(plan(training("gpt", 12), 60, 300'000)), near_the_bound);
-  EXPECT_EQ(schedule(plan(training("resnet", -1), 60, 300'000)), near_the_bound);
+  const PlanOptions near{.set = {{"lns_gap", "0.001"}}};
+  EXPECT_EQ(schedule(plan(training("gpt", 12), 60, 300'000, OrderMode::kFixed, near)), near_the_bound);
+  EXPECT_EQ(schedule(plan(training("resnet", -1), 60, 300'000, OrderMode::kFixed, near)), near_the_bound);
   EXPECT_EQ(schedule(plan(training("unet", 4), 60, 300'000)),
             (Names{"keep_all", "retention", "search", "moments"}));
 }
@@ -105,6 +106,18 @@ TEST(Auto, TakesTurnsAndBoundsWhereSeveralMomentsBind) {
   const Names far_from_the_bound{"keep_all", "retention", "rotor",   "lns", "search", "search",
                                  "lns",      "lns",       "moments", "lns", "search"};
   EXPECT_EQ(schedule(plan(training("unet", 4), 30, 2'000'000)), far_from_the_bound);
+}
+
+TEST(Auto, LooksForTheLeastPeakFromNothingWhereTwoRoundsEndWithoutAPlan) {
+  const Graph graph = random_layered({.ops = 100, .seed = 4});
+  const auto times_for_peak = [&](std::int64_t work) {
+    const Names names =
+        schedule(plan(graph, 50, work, OrderMode::kFixed, {.set = {{"round_work", "100000"}}}));
+    return std::ranges::count(names, "search_for_peak");
+  };
+  EXPECT_EQ(times_for_peak(200'000), 0);
+  EXPECT_EQ(times_for_peak(400'000), 1);
+  EXPECT_EQ(times_for_peak(1'600'000), 2);
 }
 
 TEST(Auto, FindsOnDenseGraphsWhatSearchFindsAlone) {
@@ -154,7 +167,8 @@ TEST(Auto, BoundsLargerGraphsWhereThereIsTime) {
   Limits limits;
   // The work ends it; the time only has to be long enough to be worth a bound.
   limits.set_time(60).set_work(300'000);
-  EXPECT_EQ(schedule(make_plan({&graph, Bytes(peak.count() / 10 * 6)}, "auto", {}, limits)),
+  const PlanOptions near{.set = {{"lns_gap", "0.001"}}};
+  EXPECT_EQ(schedule(make_plan({&graph, Bytes(peak.count() / 10 * 6)}, "auto", near, limits)),
             (Names{"keep_all", "retention", "moments", "search"}));
 }
 
@@ -164,7 +178,8 @@ TEST(Auto, BeginsNoSearchOfALargeGraphThatItCouldNotEnd) {
   const Problem problem{&graph, Bytes(peak.count() / 100 * 60), OrderMode::kFixed};
   // A second per op is more than any limit here; without a limit there is time.
   PlanOptions options;
-  options.set = {{"large_ops", "1"}, {"search_seconds_per_op", "1"}, {"bound_seconds_per_op", "1"}};
+  options.set = {
+      {"large_ops", "1"}, {"lns_ops", "1"}, {"search_seconds_per_op", "1"}, {"bound_seconds_per_op", "1"}};
   Limits short_time;
   short_time.set_time(60);
   const PlanResult hurried = make_plan(problem, "auto", options, short_time);
