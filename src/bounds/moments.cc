@@ -40,19 +40,19 @@ class Moments::Call {
  private:
   enum class Trial { kChosen, kOfNoUse, kEnded };
 
-  bool done(Limits& limits) const { return limits.reached() || (known_ && best_.duration >= *known_); }
+  bool done() const { return limits_.reached() || (known_ && best_.duration >= *known_); }
 
   /// Those of the walk, then those at which the relaxation's solution is furthest over the budget; each where
   /// it proves more beside those before it.
   void choose() {
-    if (!state_.is_walked_) walk(limits_);
-    while (!state_.is_chosen_ && !done(limits_)) {
+    if (!state_.is_walked_) walk();
+    while (!state_.is_chosen_ && !done()) {
       const OpId next = next_moment();
       if (!next || state_.of_no_use_.size() >= (is_small() ? kMostOfNoUseSmall : kMostOfNoUse)) {
         state_.is_chosen_ = true;
         return;
       }
-      const Trial trial = try_moment(next, limits_);
+      const Trial trial = try_moment(next);
       if (trial == Trial::kEnded) {
         state_.turn_.push_back(next);
         return;
@@ -65,8 +65,8 @@ class Moments::Call {
     }
   }
 
-  void walk(Limits& limits) {
-    const std::vector<Repair> repairs = repairs_in_turn(graph_, state_.budget_, kMostInTurn, limits);
+  void walk() {
+    const std::vector<Repair> repairs = repairs_in_turn(graph_, state_.budget_, kMostInTurn, limits_);
     if (!repairs.empty()) raise({"retention", graph_.base_duration + repairs.front().extra});
     for (const Repair& repair : repairs) state_.turn_.push_back(repair.at);
     std::ranges::reverse(state_.turn_);
@@ -80,12 +80,13 @@ class Moments::Call {
       if (!state_.model_ || state_.model_->excess_at(state_.x_, at) > kLeastExcess) return at;
     }
     OpId furthest;
+    if (!state_.model_) return furthest;
     double most = kLeastExcess;
     for (OpId op : graph_.ops()) {
       const auto is_in = [&](const std::vector<OpId>& list) {
         return std::ranges::find(list, op) != list.end();
       };
-      if (!state_.model_ || is_in(state_.chosen_) || is_in(state_.of_no_use_)) continue;
+      if (is_in(state_.chosen_) || is_in(state_.of_no_use_)) continue;
       const double excess = state_.model_->excess_at(state_.x_, op);
       if (excess <= most) continue;
       most = excess;
@@ -103,16 +104,16 @@ class Moments::Call {
     return Duration((*known_ - best_.duration).count() / part);
   }
 
-  Trial try_moment(OpId at, Limits& limits) {
+  Trial try_moment(OpId at) {
     std::vector<OpId> moments = state_.chosen_;
     moments.push_back(at);
     if (too_large(moments)) return Trial::kOfNoUse;
     // One that would not end proves nothing.
-    if (limits.seconds_left().value_or(state_.seconds_) < state_.seconds_ ||
-        limits.work_left().value_or(state_.work_) < state_.work_) {
+    if (limits_.seconds_left().value_or(state_.seconds_) < state_.seconds_ ||
+        limits_.work_left().value_or(state_.work_) < state_.work_) {
       return Trial::kEnded;
     }
-    Limits part(limits, 1);
+    Limits part(limits_, 1);
     std::unique_ptr<StageModel> model;
     StageOutcome outcome = solve(std::move(moments), false, part, &model);
     const Duration bound = outcome.bound;
@@ -120,7 +121,7 @@ class Moments::Call {
     state_.work_ = std::max(state_.work_, part.work());
     std::vector<Duration>& relaxed = state_.relaxed_;
     if (!relaxed.empty() && bound - relaxed.back() <= least_gain())
-      return limits.reached() ? Trial::kEnded : Trial::kOfNoUse;
+      return limits_.reached() ? Trial::kEnded : Trial::kOfNoUse;
     state_.chosen_.push_back(at);
     relaxed.push_back(bound);
     if (outcome.relaxed_x) {
@@ -137,9 +138,9 @@ class Moments::Call {
     count = std::max(count, worthwhile());
     for (; count <= chosen.size(); ++count) {
       std::vector<OpId> some(chosen.begin(), chosen.begin() + narrow<std::ptrdiff_t>(count));
-      if (done(limits_) || !settled(std::move(some))) return;
+      if (done() || !settled(std::move(some))) return;
     }
-    while (!done(limits_) && !too_large(chosen)) {
+    while (!done() && !too_large(chosen)) {
       const OpId next = forgotten();
       if (!next) return;
       chosen.push_back(next);

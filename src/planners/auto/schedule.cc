@@ -12,6 +12,7 @@
 #include "bounds/moments.h"
 #include "planners/auto/options.h"
 #include "planners/auto/rounds.h"
+#include "planners/search/search.h"
 #include "planning/objective.h"
 #include "remat/keep_all.h"
 
@@ -86,7 +87,7 @@ class Schedule {
     find_order();
     const bool is_lost = !has_plan(best_) && times_without_++ % 2 == 1;
     if (is_lost) lower_peak(own_.lower_peak);
-    is_stuck_&& has_plan(best_) ? begin_anew(own_.anew) : take_turn(own_.turn);
+    is_stuck_ ? begin_anew(own_.anew) : take_turn(own_.turn);
     raise_bound();
     if (wants_cuts()) take_turn(own_.late_turn);
     take_turn(1);
@@ -102,8 +103,7 @@ class Schedule {
   void begin_anew(double share) {
     if (!wants_cuts()) return search(share);
     starts_.clear();
-    if (over_budget_) starts_.push_back(*over_budget_);
-    if (order_) starts_.push_back(*order_);
+    add_starts_over_budget();
     times_anew_++ % 2 == 0 ? by_cuts(share) : search(share);
     update_starts();
   }
@@ -127,21 +127,11 @@ class Schedule {
   /// that any move makes of a plan.
   void find_order() {
     if (problem_.order != OrderMode::kFree || !order_gains_ || num_ops() > own_.lns_ops || done()) return;
-    Settings set;
-    for (const char* name :
-         {"insert_chain", "erase", "shift", "insert_erase", "erase_insert", "retention", "constructive"})
-      set[name] = "off";
     Limits part(*now_, own_.order);
     Problem problem = problem_;
     problem.starts = {};
-    PlanResult result = make_plan_with(
-        problem, "search",
-        [&](const Problem& bounded, Limits& inner) {
-          return find_planner("search").run(bounded, {options_.seed + calls_++, options_.threads, set},
-                                            inner);
-        },
-        part);
-    note("search", part);
+    PlanResult result = call(find_planner("search"), problem, search::only_first_runs(), problem_.order,
+                             problem_.objective, part);
     if (!result.plan) return;
     const double before = real(keep_all_peak(*problem_.graph));
     order_gains_ = real(result.cost.peak) <= (1 - own_.order_gain) * before;
@@ -272,20 +262,9 @@ class Schedule {
     problem.starts = starts_;
     const PlannerInfo& planner = find_planner(name);
     if (planner.supports(problem)) return;
-    // A second call of the same planner must not walk the same way.
-    const PlanOptions options{options_.seed + calls_++, options_.threads, set};
     const bool had_plan = has_plan(best_);
     const Duration before = best_.cost.duration;
-    PlanResult result = make_plan_with(
-        problem, name,
-        [&](Problem bounded, Limits& inner) {
-          bounded.order = order;
-          if (objective == Objective::kPeak) bounded.budget = kNoBudget;
-          bounded.objective = objective;
-          return planner.run(bounded, options, inner);
-        },
-        part);
-    note(objective == problem_.objective ? std::string(name) : std::string(name) + "_for_peak", part);
+    PlanResult result = call(planner, problem, set, order, objective, part);
     last_called_ = name;
     if (name == "retention" && !has_plan(result)) over_budget_ = result.plan;
     if (result.known && best_.plan) {
@@ -310,11 +289,33 @@ class Schedule {
     pace_[std::string(name)] = gained / std::max(kLeastSpent, spent);
   }
 
-  /// The best plan, and the one of retention where it is over the budget: often the faster one by far, and
-  /// near enough to descend from.
+  PlanResult call(const PlannerInfo& planner, const Problem& problem, const Settings& set, OrderMode order,
+                  Objective objective, Limits& part) {
+    // A second call of the same planner must not walk the same way.
+    const PlanOptions options{options_.seed + calls_++, options_.threads, set};
+    PlanResult result = make_plan_with(
+        problem, planner.name,
+        [&](Problem bounded, Limits& inner) {
+          bounded.order = order;
+          if (objective == Objective::kPeak) bounded.budget = kNoBudget;
+          bounded.objective = objective;
+          return planner.run(bounded, options, inner);
+        },
+        part);
+    const std::string name(planner.name);
+    note(objective == problem_.objective ? name : name + "_for_peak", part);
+    return result;
+  }
+
   void update_starts() {
     if (!best_.plan) return;
     starts_.assign(1, *best_.plan);
+    add_starts_over_budget();
+  }
+
+  /// The plan of retention: often the faster one by far, and near enough to descend from. And an order, free
+  /// order's.
+  void add_starts_over_budget() {
     if (over_budget_ && has_plan(best_)) starts_.push_back(*over_budget_);
     if (order_) starts_.push_back(*order_);
   }

@@ -112,4 +112,12 @@ PlannerInfo info() {
           true};
 }
 
+std::map<std::string, std::string> only_first_runs() {
+  std::map<std::string, std::string> set;
+  for (const char* name :
+       {"insert_chain", "erase", "shift", "insert_erase", "erase_insert", "retention", "constructive"})
+    set[name] = "off";
+  return set;
+}
+
 }  // namespace remat::search

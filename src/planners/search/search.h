@@ -1,10 +1,17 @@
 // Remat's own planner: anytime search over the step sequence. docs/planners/search.md.
 #pragma once
 
+#include <map>
+#include <string>
+
 #include "remat/planner.h"
 
 namespace remat::search {
 
 PlannerInfo info();
+
+/// Settings with which nothing runs again: free order's moves of first runs alone, from keep-all or the
+/// starts.
+std::map<std::string, std::string> only_first_runs();
 
 }  // namespace remat::search
