@@ -7,7 +7,6 @@
 #include "exact/offload_moment.h"
 #include "helpers/copies_oracle.h"
 #include "helpers/graphs.h"
-#include "remat/generate.h"
 
 namespace remat {
 namespace {
@@ -86,11 +85,7 @@ TEST(HostBounds, KnowTheBudgetOfTheHost) {
 }
 
 TEST(HostBounds, LookNearerAtTheDearestMoment) {
-  TrainingOptions options;
-  options.model = "unet";
-  options.settings.batch = 32;
-  options.device = parse_device("a100");
-  const Graph graph = training_graph(options);
+  const Graph graph = testing::training_step("unet", {.batch = 32});
   const Bytes budget(simulate(graph, keep_all_plan(graph)).peak.count() * 3 / 10);
   const Host host{.out = 25'000'000'000, .in = 25'000'000'000, .budget = std::nullopt};
   Limits none;

@@ -4,7 +4,6 @@
 
 #include "helpers/graphs.h"
 #include "helpers/oracle.h"
-#include "remat/generate.h"
 #include "remat/plan.h"
 
 namespace remat {
@@ -33,11 +32,7 @@ TEST(Moments, AreNeverAboveTheLeastDurationOfTinyGraphs) {
 }
 
 TEST(Moments, ProveMoreThanOneMomentWhereSeveralBind) {
-  TrainingOptions options;
-  options.model = "unet";
-  options.settings.depth = 4;
-  options.device = parse_device("a100");
-  const Graph g = training_graph(options);
+  const Graph g = testing::training_step("unet", {.depth = 4});
   const Bytes budget(simulate(g, keep_all_plan(g)).peak.count() / 100 * 30);
   Limits limits;
   limits.set_work(3'000'000);
@@ -48,11 +43,7 @@ TEST(Moments, ProveMoreThanOneMomentWhereSeveralBind) {
 }
 
 TEST(Moments, GoOnWhereTheLimitsEndedThem) {
-  TrainingOptions options;
-  options.model = "unet";
-  options.settings.depth = 4;
-  options.device = parse_device("a100");
-  const Graph g = training_graph(options);
+  const Graph g = testing::training_step("unet", {.depth = 4});
   const Bytes budget(simulate(g, keep_all_plan(g)).peak.count() / 100 * 30);
   const auto proved = [&](int calls, std::int64_t work) {
     Moments moments(g, budget);

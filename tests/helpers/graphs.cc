@@ -69,6 +69,14 @@ void write_over(std::vector<TestOp>& ops, std::int64_t first, Random random) {
 
 }  // namespace
 
+Graph training_step(const std::string& model, const ModelSettings& settings) {
+  TrainingOptions options;
+  options.model = model;
+  options.settings = settings;
+  options.device = parse_device("a100");
+  return training_graph(options);
+}
+
 Graph random_graph(Random& random, const RandomShape& shape) {
   const auto num_ops = static_cast<int>(random.between(shape.min_ops, shape.max_ops));
   std::vector<std::int64_t> input_bytes;

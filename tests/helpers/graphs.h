@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "remat/generate.h"
 #include "remat/graph.h"
 #include "remat/plan.h"
 #include "remat/random.h"
@@ -32,6 +33,9 @@ Graph make_graph(const std::vector<std::int64_t>& input_bytes, const std::vector
 ///   f0 -> f1 -> b1 -> b0      b1 reads f0 (and f1), b0 reads b1
 ///    \__________^
 Graph training_chain(int layers, std::int64_t bytes = 1, std::int64_t duration = 1);
+
+/// Of a generated model, with the durations of an A100's roofline.
+Graph training_step(const std::string& model, const ModelSettings& settings = {});
 
 /// What random graphs may hold.
 struct RandomShape {

@@ -25,14 +25,6 @@ Names schedule(const PlanResult& result) {
   return names;
 }
 
-Graph training(const std::string& model, std::int64_t depth) {
-  TrainingOptions options;
-  options.model = model;
-  options.settings.depth = depth;
-  options.device = parse_device("a100");
-  return training_graph(options);
-}
-
 PlanResult plan(const Graph& graph, std::int64_t percent, std::int64_t work,
                 OrderMode order = OrderMode::kFixed, const PlanOptions& options = {}) {
   const Bytes peak = simulate(graph, keep_all_plan(graph)).peak;
@@ -42,7 +34,7 @@ PlanResult plan(const Graph& graph, std::int64_t percent, std::int64_t work,
 }
 
 TEST(Auto, CallsNothingElseWhereKeepAllFits) {
-  const Graph graph = training("gpt", 2);
+  const Graph graph = testing::training_step("gpt", {.depth = 2});
   const PlanResult result = plan(graph, 101, 100'000);
   EXPECT_EQ(result.status, Status::kOptimal);
   EXPECT_EQ(schedule(result), Names{"keep_all"});
@@ -81,14 +73,17 @@ TEST(Auto, SearchesForTheLeastPeakInFixedOrderFirst) {
 TEST(Auto, SearchesFromTheRetentionPlanOnTrainingSteps) {
   const Names near_the_bound{"keep_all", "retention", "search"};
   const PlanOptions near{.set = {{"lns_gap", "0.001"}}};
-  EXPECT_EQ(schedule(plan(training("gpt", 12), 60, 300'000, OrderMode::kFixed, near)), near_the_bound);
-  EXPECT_EQ(schedule(plan(training("resnet", -1), 60, 300'000, OrderMode::kFixed, near)), near_the_bound);
-  EXPECT_EQ(schedule(plan(training("unet", 4), 60, 300'000)),
+  EXPECT_EQ(
+      schedule(plan(testing::training_step("gpt", {.depth = 12}), 60, 300'000, OrderMode::kFixed, near)),
+      near_the_bound);
+  EXPECT_EQ(schedule(plan(testing::training_step("resnet"), 60, 300'000, OrderMode::kFixed, near)),
+            near_the_bound);
+  EXPECT_EQ(schedule(plan(testing::training_step("unet", {.depth = 4}), 60, 300'000)),
             (Names{"keep_all", "retention", "search", "moments"}));
 }
 
 TEST(Auto, ProvesTheOptimumOfASmallTrainingStepFromFewMoments) {
-  const PlanResult result = plan(training("unet", 2), 60, 4'000'000);
+  const PlanResult result = plan(testing::training_step("unet", {.depth = 2}), 60, 4'000'000);
   EXPECT_EQ(result.status, Status::kOptimal);
   EXPECT_EQ(schedule(result).back(), "moments");
 }
@@ -105,7 +100,7 @@ TEST(Auto, TriesAllThatIsCheapWhereNoPlanIsAtHand) {
 TEST(Auto, TakesTurnsAndBoundsWhereSeveralMomentsBind) {
   const Names far_from_the_bound{"keep_all", "retention", "rotor",   "lns", "search", "search",
                                  "lns",      "lns",       "moments", "lns", "search"};
-  EXPECT_EQ(schedule(plan(training("unet", 4), 30, 2'000'000)), far_from_the_bound);
+  EXPECT_EQ(schedule(plan(testing::training_step("unet", {.depth = 4}), 30, 2'000'000)), far_from_the_bound);
 }
 
 TEST(Auto, LooksForTheLeastPeakFromNothingWhereTwoRoundsEndWithoutAPlan) {
@@ -136,7 +131,8 @@ TEST(Auto, FindsOnDenseGraphsWhatSearchFindsAlone) {
 }
 
 TEST(Auto, FindsWithinALimitWhatItFoundWithinHalfOfIt) {
-  for (const Graph& graph : {training("unet", 4), random_layered({.ops = 200, .seed = 5})}) {
+  for (const Graph& graph :
+       {testing::training_step("unet", {.depth = 4}), random_layered({.ops = 200, .seed = 5})}) {
     Duration before(kMaxCount);
     Duration proved;
     for (std::int64_t work : {50'000, 100'000, 200'000, 400'000, 800'000}) {
@@ -153,7 +149,7 @@ TEST(Auto, FindsWithinALimitWhatItFoundWithinHalfOfIt) {
 }
 
 TEST(Auto, SearchesAndCutsForTheLeastPeak) {
-  const Graph graph = training("unet", 3);
+  const Graph graph = testing::training_step("unet", {.depth = 3});
   Limits limits;
   limits.set_work(100'000);
   const Problem problem{&graph, kNoBudget, OrderMode::kFixed, Objective::kPeak};
@@ -162,7 +158,7 @@ TEST(Auto, SearchesAndCutsForTheLeastPeak) {
 }
 
 TEST(Auto, BoundsLargerGraphsWhereThereIsTime) {
-  const Graph graph = training("gpt", 12);
+  const Graph graph = testing::training_step("gpt", {.depth = 12});
   const Bytes peak = simulate(graph, keep_all_plan(graph)).peak;
   Limits limits;
   // The work ends it; the time only has to be long enough to be worth a bound.
@@ -173,7 +169,7 @@ TEST(Auto, BoundsLargerGraphsWhereThereIsTime) {
 }
 
 TEST(Auto, BeginsNoSearchOfALargeGraphThatItCouldNotEnd) {
-  const Graph graph = training("gpt", 12);
+  const Graph graph = testing::training_step("gpt", {.depth = 12});
   const Bytes peak = simulate(graph, keep_all_plan(graph)).peak;
   const Problem problem{&graph, Bytes(peak.count() / 100 * 60), OrderMode::kFixed};
   // A second per op is more than any limit here; without a limit there is time.
@@ -194,11 +190,7 @@ TEST(Auto, BeginsNoSearchOfALargeGraphThatItCouldNotEnd) {
 /// Nothing that looks at no limit may be quadratic: a loop over half of all pairs of ops takes minutes here,
 /// all that is linear a few seconds. Processor time, so that others on the machine do not count.
 TEST(Auto, KeepsToItsLimitOnFourHundredThousandOps) {
-  TrainingOptions options;
-  options.model = "gpt";
-  options.settings.depth = 8000;
-  options.device = parse_device("a100");
-  const Graph graph = training_graph(options);
+  const Graph graph = testing::training_step("gpt", {.depth = 8000});
   ASSERT_GE(graph.ops().size(), 400'000);
   const Bytes budget(keep_all_peak(graph).count() / 2);
   const std::clock_t begin = std::clock();
@@ -213,7 +205,7 @@ TEST(Auto, KeepsToItsLimitOnFourHundredThousandOps) {
 }
 
 TEST(Auto, ReportsWhoMadeEachBetterPlan) {
-  const Graph graph = training("unet", 4);
+  const Graph graph = testing::training_step("unet", {.depth = 4});
   const Bytes peak = simulate(graph, keep_all_plan(graph)).peak;
   Names reported;
   Limits limits;

@@ -3,6 +3,7 @@
 
 #include "helpers/graphs.h"
 #include "planners/lns/ruin.h"
+#include "planners/search/search.h"
 #include "remat/generate.h"
 #include "remat/keep_all.h"
 #include "remat/planner.h"
@@ -10,13 +11,7 @@
 namespace remat {
 namespace {
 
-Graph unet() {
-  TrainingOptions options;
-  options.model = "unet";
-  options.settings.depth = 4;
-  options.device = parse_device("a100");
-  return training_graph(options);
-}
+Graph unet() { return testing::training_step("unet", {.depth = 4}); }
 
 PlanResult plan(const Graph& graph, std::int64_t percent, const char* planner, std::int64_t work,
                 std::uint64_t seed = 0) {
@@ -74,9 +69,7 @@ TEST(Lns, BeginsFromAnOrderOverTheBudget) {
     limits.set_work(work);
     return make_plan(problem, planner, options, limits);
   };
-  PlanOptions only_order;
-  for (const char* name : {"insert_chain", "erase", "shift", "insert_erase", "erase_insert", "retention"})
-    only_order.set[name] = "off";
+  const PlanOptions only_order{.set = search::only_first_runs()};
   // Short, so that it does not get down to the budget.
   const PlanResult order = with_work("search", only_order, 50'000);
   ASSERT_FALSE(has_plan(order));

@@ -13,7 +13,6 @@
 #include "planners/offload/timetable.h"
 #include "planners/offload/worth_copying.h"
 #include "remat/error.h"
-#include "remat/generate.h"
 #include "remat/io.h"
 #include "remat/planner.h"
 
@@ -212,11 +211,7 @@ TEST(Offload, PricesRiseWhereStepsWaitForCopiesAndFallElsewhere) {
 
 // Several moments bind here, and the channels too: 3.05 % before the choice was joint.
 TEST(Offload, ComesNearTheBoundWhereSeveralMomentsBind) {
-  TrainingOptions options;
-  options.model = "unet";
-  options.settings.batch = 32;
-  options.device = parse_device("a100");
-  const Graph graph = training_graph(options);
+  const Graph graph = testing::training_step("unet", {.batch = 32});
   const Host host{.out = 25'000'000'000, .in = 25'000'000'000, .budget = std::nullopt};
   const Bytes budget(simulate(graph, keep_all_plan(graph)).peak.count() * 3 / 10);
   const PlanResult result = planned(problem_of(graph, budget, host), 500'000);
@@ -423,12 +418,7 @@ TEST(Offload, KeepsWithinTheBudgetOfTheHost) {
 
 TEST(Offload, PutsFetchesInThePlaceOfRerunsWhereTheLinkIsSlow) {
   // Eight points with recomputation alone; the retention around what is fetched is off by a point.
-  TrainingOptions options;
-  options.model = "gpt";
-  options.settings.depth = 12;
-  options.settings.batch = 8;
-  options.device = parse_device("a100");
-  const Graph graph = training_graph(options);
+  const Graph graph = testing::training_step("gpt", {.batch = 8, .depth = 12});
   const Bytes budget(simulate(graph, keep_all_plan(graph)).peak.count() * 3 / 5);
   const Host host{.out = 6'000'000'000, .in = 6'000'000'000, .budget = std::nullopt};
   const PlanResult result = planned(problem_of(graph, budget, host), 300'000);

@@ -5,19 +5,12 @@
 
 #include "helpers/graphs.h"
 #include "planners/retention/segments.h"
-#include "remat/generate.h"
 #include "remat/keep_all.h"
 
 namespace remat {
 namespace {
 
-Graph gpt(std::int64_t depth) {
-  TrainingOptions options;
-  options.model = "gpt";
-  options.settings.depth = depth;
-  options.device = parse_device("a100");
-  return training_graph(options);
-}
+Graph gpt(std::int64_t depth) { return testing::training_step("gpt", {.depth = depth}); }
 
 /// Residuals are cheap to add up again, all the way from the first layer: without cuts they all come back for
 /// the first op of the backward pass, and the gap is 2 % at 30 % of the memory.

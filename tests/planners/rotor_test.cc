@@ -143,10 +143,7 @@ TEST(Rotor, HoldsTheSkipsOfAUnetAndTheOutputOfAnEncoder) {
 }
 
 TEST(Rotor, GoesOnBehindTheFirstViewWithAPlanWhereTheNextIsQuick) {
-  TrainingOptions options;
-  options.model = "unet";
-  options.device = parse_device("a100");
-  const Graph graph = training_graph(options);
+  const Graph graph = testing::training_step("unet");
   const Bytes budget(keep_all(graph).count() / 2);
   const auto duration = [&](const char* first, std::optional<std::int64_t> work) {
     Limits limits;

@@ -1,4 +1,6 @@
 // search: every technique on and off against the oracle, seeds, limits, interruption.
+#include "planners/search/search.h"
+
 #include <gtest/gtest.h>
 
 #include <array>
@@ -223,9 +225,7 @@ TEST(Search, ForTheLeastPeakMakesAgainWhatTakesManyOps) {
 
 TEST(Search, MovesOfFirstRunsAloneNeedLessMemoryInFreeOrder) {
   const Graph graph = random_layered({.ops = 200, .seed = 1});
-  PlanOptions options;
-  for (const char* name : {"insert_chain", "erase", "shift", "insert_erase", "erase_insert", "retention"})
-    options.set[name] = "off";
+  const PlanOptions options{.set = search::only_first_runs()};
   const Problem problem = percent(graph, 95, OrderMode::kFree);
   Limits limits;
   limits.set_work(2'000'000);
