@@ -44,6 +44,14 @@ def test_the_loss_separates_forward_and_backward_and_runs_once(encoder: dict) ->
     assert encoder["ops"][loss]["recompute"] == "never"
 
 
+@pytest.mark.parametrize("outputs", ["held", "dropped"])
+def test_what_the_caller_holds_is_made_once(outputs: str) -> None:
+    model = nn.Sequential(nn.Linear(8, 64), nn.Tanh(), nn.Linear(64, 512))
+    ops = fit(model, torch.randn(4, 8), 1 << 30, outputs=outputs).remat.graph.to_dict()["ops"]
+    once = [op.get("recompute") == "never" for op in ops if op["phase"] == "forward"]
+    assert once == [False, False, outputs == "held"]
+
+
 def test_random_ops_keep_their_order_and_may_run_again(encoder: dict) -> None:
     dropouts = [i for i, op in enumerate(encoder["ops"]) if op["kind"] == "aten.native_dropout.default"]
     # In each of three layers: of the attention, of its output, two in the feed-forward.

@@ -103,8 +103,12 @@ def test_the_floor_falls_by_the_gradients() -> None:
     without = fit(copy.deepcopy(model), x, 1 << 30, accumulate=False, **options).remat.parts[0]
     inside = fit(model, x, 1 << 30, step="backward", **options).remat.parts[0]
     assert inside.least_known() <= without.least_known() - 0.6 * gradients
+    expected = copy.deepcopy(model)
     fitted = fit(model, x, inside.least_known(), step="backward", **options)
     assert fitted.remat.predicted_peak <= inside.least_known()
+    losses = loop(expected, (x,), torch.optim.SGD(expected.parameters(), 0.1), 3)
+    assert loop(fitted, (x,), options["optimizer"], 3) == losses
+    assert same_parameters(model, expected)
 
 
 @pytest.mark.skipif(not torch.distributed.is_available(), reason="built without torch.distributed")

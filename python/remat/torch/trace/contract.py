@@ -75,6 +75,7 @@ class _Contraction:
         for node in backward:
             self._add(node, "backward")
         step.keep(self._kept(tangents))
+        self._make_held_outputs_once()
 
     def _attribute(self, node: fx.Node) -> Any:
         return operator.attrgetter(str(node.target))(self.step.gm)
@@ -291,6 +292,16 @@ class _Contraction:
         if step.replay is not None and step.use.cut - step.use.dropped:
             kept[step.replay] = None
         return list(kept)
+
+    def _make_held_outputs_once(self) -> None:
+        """What the forward gave to the caller stays there, so that made again it would be there twice; nor may
+        what it is made from still be as it was: parameters have stepped by then (`End.writes`).
+        """
+        step = self.step
+        held = {step.value_of[node] for node in self._held_outputs() if node in step.value_of}
+        for op in step.ops:
+            if not held.isdisjoint(op.outputs):
+                step.run_once(op)
 
     def _held_outputs(self) -> list[Any]:
         """Of the user's those that are not dropped; of those that AOTAutograd adds those that show no output
