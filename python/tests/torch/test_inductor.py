@@ -45,7 +45,7 @@ def test_gradients_are_close_to_eager_ones_and_the_peak_falls_with_the_budget(c:
         peaks.append(step_peak(fitted, inputs))
         assert part.measured_peak == pytest.approx(peaks[-1], rel=0.02)
         # Inductor's own order may need more than the plan's, but never silently.
-        assert (part.measured_peak > part.budget) == (part.exceeded > 0)
+        assert part.measured_peak <= part.budget or part.exceeded > 0
         assert peaks[-1] <= 1.05 * part.budget
     assert part.recomputed_steps > 0
     assert peaks[1] < 0.85 * peaks[0]
