@@ -294,8 +294,8 @@ class _Contraction:
         return list(kept)
 
     def _make_held_outputs_once(self) -> None:
-        """What the forward gave to the caller stays there, so that made again it would be there twice; nor may
-        what it is made from still be as it was: parameters have stepped by then (`End.writes`).
+        """What the forward gave to the caller stays there: made again it would be there twice. Nor need what
+        it is made from still be as it was: parameters may have stepped by then (`End.writes`).
         """
         step = self.step
         held = {step.value_of[node] for node in self._held_outputs() if node in step.value_of}
