@@ -45,13 +45,13 @@ def test_gradients_are_close_to_eager_ones_and_the_peak_falls_with_the_budget(c:
         peaks.append(step_peak(fitted, inputs))
         assert part.measured_peak == pytest.approx(peaks[-1], rel=0.02)
         # Inductor's own order may need more than the plan's, but never silently.
-        assert part.measured_peak <= part.budget or part.exceeded > 0
+        assert (part.measured_peak > part.budget) == (part.exceeded > 0)
         assert peaks[-1] <= 1.05 * part.budget
     assert part.recomputed_steps > 0
     assert peaks[1] < 0.85 * peaks[0]
 
 
-@pytest.mark.parametrize("name", ["mlp", "conv_net"])
+@pytest.mark.parametrize("name", ["mlp", "conv_net", "encoder"])
 def test_the_first_step_and_later_ones_keep_the_budget_and_peak_as_predicted(name: str) -> None:
     model, inputs = case(name).build()
     fitted = fit(model, inputs, "70%", executor="inductor", accumulate=False)

@@ -104,7 +104,7 @@ def arguments_alone(node: fx.Node) -> tuple[Any, Any]:
     return fx.map_arg(node.args, arguments.of), fx.map_arg(node.kwargs, arguments.of)
 
 
-def _call_alone(node: fx.Node) -> tuple[Callable[[], Any], torch.device]:
+def _call_alone(node: fx.Node, own_kernels: bool = True) -> tuple[Callable[[], Any], torch.device]:
     """A call of the node's op on tensors like those of the step, and the device it runs on."""
     arguments = _Arguments(node)
     argument, made = arguments.of, arguments.made
@@ -115,7 +115,8 @@ def _call_alone(node: fx.Node) -> tuple[Callable[[], Any], torch.device]:
     target, given = over_argument(node) if OVER in node.meta else (node.target, node.args)
     args, kwargs = fx.map_arg(given, argument), fx.map_arg(node.kwargs, argument)
     tensors = [t for value in made.values() for t in tensors_of(value)] or tensors_of(node.meta.get("val"))
-    target = kernel_of(target)
+    if own_kernels:
+        target = kernel_of(target)
     return lambda: target(*args, **kwargs), device_of_tensors(tensors)
 
 
@@ -180,11 +181,13 @@ def run_alone(node: fx.Node) -> Any:
         return _call_alone(node)[0]()
 
 
-def measure_op(node: fx.Node, stopwatch: Stopwatch | None = None) -> Cost:
+def measure_op(node: fx.Node, stopwatch: Stopwatch | None = None, own_kernels: bool = True) -> Cost:
     """Time of runs after a first one, and the exact workspace of that first one; without a stopwatch no
     time.
+
+    own_kernels: as our executor runs it (`kernel_of`); or as PyTorch does.
     """
-    run, device = _call_alone(node)
+    run, device = _call_alone(node, own_kernels)
     # Collectives run as often on every rank.
     repeats = may_run_twice(node)
     timing = _untimed if stopwatch is None else partial(stopwatch.time, repeats=repeats)

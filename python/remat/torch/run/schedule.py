@@ -79,7 +79,7 @@ class Workspaces:
         node.meta["val"] = result
         try:
             with _disable_current_modes(), undisturbed():
-                return measure_op(node).workspace
+                return measure_op(node, own_kernels=False).workspace
         except UnsupportedModelError as error:
             log.debug("taken to need no workspace: %s", error)
             return 0
