@@ -32,6 +32,7 @@ Options read_options(const PlanOptions& given) {
       .flag("retention", o.retention)
       .number("hot", o.hot, 1e-6, 1e6)
       .number("cold", o.cold, 1e-9, 1e6)
+      .number("coolest", o.coolest, 1e-6, 1)
       .number("reheat", o.reheat, 1e-3, 1e3)
       .integer("cycle", o.cycle, 1, 1'000'000'000)
       .number("growth", o.growth, 1, 100)

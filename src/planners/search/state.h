@@ -30,11 +30,13 @@ struct Options {
   double reheat = 0.5;       ///< cycles that begin from the best plan begin at this share of `hot`
   double hot = 0.05;         ///< temperature at the start of a cycle, in mean recomputations
   double cold = 0.01;        ///< and at its end
+  double coolest = 0.1;      ///< free order: of both, where few ops run again
   std::int64_t cycle = 300;  ///< moves per op in the first cycle
   double growth = 1.3;       ///< each cycle is longer than the last by this factor
   double cooling = 8;        ///< a cycle ends at most at this part of the temperature at which it began
   double lead = 0.65;        ///< share of the cycles that the line with the better plan gets
-  double restarts = 0.5;     ///< share of the cycles that `restart` begins from a start plan
+  double restarts =
+      0.5;  ///< share of the cycles that `restart` begins from a start plan; half of it in free order
   double constructive_below = 0.5;   ///< of the keep-all peak: budgets for which `constructive` is of use
   double constructive_share = 0.15;  ///< of the limits, for making those plans
   double peak_share = 0.7;  ///< objective peak: of the limits; the rest makes a plan of that peak faster

@@ -93,21 +93,37 @@ double Worker::begin_cycle(int cycle) {
     annealer_.begin(starts_->keep_all);
   }
   const auto from = best_of(line);
-  if (!from || (cycle > 0 && options_.restart && random_.chance(options_.restarts))) {
+  if (!from || (cycle > 0 && restarts())) {
     annealer_.begin(start_of(line));
-    return options_.hot * hotter();
+    return options_.hot * cooler() * hotter();
   }
   annealer_.begin(from->plan);
-  return options_.hot * options_.reheat * hotter();
+  return options_.hot * options_.reheat * cooler() * hotter();
 }
 
 /// Which temperature suits differs by a factor of a hundred between graphs, orders and budgets: cycles draw
 /// from 1/8, 1/4, ..., 16, the first of all takes `hot` itself.
 double Worker::hotter() { return options_.mix ? real(std::int64_t{1} << random_.below(8)) / 8 : 1.0; }
 
+/// Free order: where few ops run again, orders that need less memory are found while it costs little to leave
+/// the recomputations as they are.
+double Worker::cooler() const {
+  constexpr double kMany = 100;
+  const auto best = pool_->best();
+  if (!reorders() || !best) return 1;
+  const double again = real(best->duration - graph_->graph->base_duration.count());
+  return std::clamp(again / (kMany * annealer_.mean_recomputation()), options_.coolest, 1.0);
+}
+
 /// In free order plans differ by less than the cold end of a cycle lets through.
 double Worker::draw_cold() {
-  return reorders() && options_.mix && random_.chance(0.5) ? options_.cold / 10 : options_.cold;
+  const double cold = options_.cold * cooler();
+  return reorders() && options_.mix && random_.chance(0.5) ? cold / 10 : cold;
+}
+
+bool Worker::restarts() {
+  const double share = reorders() ? options_.restarts / 2 : options_.restarts;
+  return options_.restart && random_.chance(share);
 }
 
 void Worker::search_time(Limits& limits) {

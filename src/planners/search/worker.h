@@ -37,7 +37,9 @@ class Worker {
   /// The plans as they are count for the line.
   void look_at(Line line, const std::vector<Plan>& plans);
   double hotter();
+  double cooler() const;
   double draw_cold();
+  bool restarts();
   bool reorders() const { return problem_->order == OrderMode::kFree && options_.window; }
   void publish();
   bool finished(Limits& limits) const;
