@@ -46,6 +46,7 @@ class Annealer {
   const std::optional<Found>& best() const { return best_; }
   /// The plan with the smallest peak among those looked at while none was within the budget.
   const std::optional<Found>& closest() const { return closest_; }
+  /// The unit of temperatures: the mean duration of what may run again.
   double mean_recomputation() const { return mean_recomputation_; }
   void add_statistics(Counters& counters) const;
 

@@ -35,8 +35,7 @@ struct Options {
   double growth = 1.3;       ///< each cycle is longer than the last by this factor
   double cooling = 8;        ///< a cycle ends at most at this part of the temperature at which it began
   double lead = 0.65;        ///< share of the cycles that the line with the better plan gets
-  double restarts =
-      0.5;  ///< share of the cycles that `restart` begins from a start plan; half of it in free order
+  double restarts = 0.5;     ///< share of the cycles of `restart`; half of it in free order
   double constructive_below = 0.5;   ///< of the keep-all peak: budgets for which `constructive` is of use
   double constructive_share = 0.15;  ///< of the limits, for making those plans
   double peak_share = 0.7;  ///< objective peak: of the limits; the rest makes a plan of that peak faster

@@ -95,10 +95,10 @@ double Worker::begin_cycle(int cycle) {
   const auto from = best_of(line);
   if (!from || (cycle > 0 && restarts())) {
     annealer_.begin(start_of(line));
-    return options_.hot * cooler() * hotter();
+    return options_.hot * hotter();
   }
   annealer_.begin(from->plan);
-  return options_.hot * options_.reheat * cooler() * hotter();
+  return options_.hot * options_.reheat * hotter();
 }
 
 /// Which temperature suits differs by a factor of a hundred between graphs, orders and budgets: cycles draw
@@ -109,15 +109,15 @@ double Worker::hotter() { return options_.mix ? real(std::int64_t{1} << random_.
 /// the recomputations as they are.
 double Worker::cooler() const {
   constexpr double kMany = 100;
+  if (!reorders()) return 1;
   const auto best = pool_->best();
-  if (!reorders() || !best) return 1;
+  if (!best) return 1;
   const double again = real(best->duration - graph_->graph->base_duration.count());
   return std::clamp(again / (kMany * annealer_.mean_recomputation()), options_.coolest, 1.0);
 }
 
 /// In free order plans differ by less than the cold end of a cycle lets through.
-double Worker::draw_cold() {
-  const double cold = options_.cold * cooler();
+double Worker::draw_cold(double cold) {
   return reorders() && options_.mix && random_.chance(0.5) ? cold / 10 : cold;
 }
 
@@ -129,9 +129,10 @@ bool Worker::restarts() {
 void Worker::search_time(Limits& limits) {
   double moves = real(options_.cycle) * real(graph_->graph->num_ops());
   for (int cycle = 0; cycle == 0 || !finished(limits); ++cycle) {
-    const double hot = begin_cycle(cycle);
-    annealer_.cycle(static_cast<std::int64_t>(moves), hot, std::min(draw_cold(), hot / options_.cooling),
-                    limits);
+    const double begin = begin_cycle(cycle), cool = cooler();
+    const double hot = cool * begin;
+    const double cold = std::min(draw_cold(cool * options_.cold), hot / options_.cooling);
+    annealer_.cycle(static_cast<std::int64_t>(moves), hot, cold, limits);
     publish();
     moves *= options_.growth;
   }

@@ -38,7 +38,7 @@ class Worker {
   void look_at(Line line, const std::vector<Plan>& plans);
   double hotter();
   double cooler() const;
-  double draw_cold();
+  double draw_cold(double cold);
   bool restarts();
   bool reorders() const { return problem_->order == OrderMode::kFree && options_.window; }
   void publish();

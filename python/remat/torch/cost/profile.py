@@ -104,7 +104,7 @@ def arguments_alone(node: fx.Node) -> tuple[Any, Any]:
     return fx.map_arg(node.args, arguments.of), fx.map_arg(node.kwargs, arguments.of)
 
 
-def _call_alone(node: fx.Node, own_kernels: bool = True) -> tuple[Callable[[], Any], torch.device]:
+def _call_alone(node: fx.Node, for_compiler: bool = False) -> tuple[Callable[[], Any], torch.device]:
     """A call of the node's op on tensors like those of the step, and the device it runs on."""
     arguments = _Arguments(node)
     argument, made = arguments.of, arguments.made
@@ -115,7 +115,7 @@ def _call_alone(node: fx.Node, own_kernels: bool = True) -> tuple[Callable[[], A
     target, given = over_argument(node) if OVER in node.meta else (node.target, node.args)
     args, kwargs = fx.map_arg(given, argument), fx.map_arg(node.kwargs, argument)
     tensors = [t for value in made.values() for t in tensors_of(value)] or tensors_of(node.meta.get("val"))
-    if own_kernels:
+    if not for_compiler:
         target = kernel_of(target)
     return lambda: target(*args, **kwargs), device_of_tensors(tensors)
 
@@ -181,13 +181,13 @@ def run_alone(node: fx.Node) -> Any:
         return _call_alone(node)[0]()
 
 
-def measure_op(node: fx.Node, stopwatch: Stopwatch | None = None, own_kernels: bool = True) -> Cost:
+def measure_op(node: fx.Node, stopwatch: Stopwatch | None = None, for_compiler: bool = False) -> Cost:
     """Time of runs after a first one, and the exact workspace of that first one; without a stopwatch no
     time.
 
-    own_kernels: as our executor runs it (`kernel_of`); or as PyTorch does.
+    for_compiler: by PyTorch's kernel, which Inductor calls; else as our executor runs it (`kernel_of`).
     """
-    run, device = _call_alone(node, own_kernels)
+    run, device = _call_alone(node, for_compiler)
     # Collectives run as often on every rank.
     repeats = may_run_twice(node)
     timing = _untimed if stopwatch is None else partial(stopwatch.time, repeats=repeats)

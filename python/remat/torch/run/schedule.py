@@ -79,7 +79,7 @@ class Workspaces:
         node.meta["val"] = result
         try:
             with _disable_current_modes(), undisturbed():
-                return measure_op(node, own_kernels=False).workspace
+                return measure_op(node, for_compiler=True).workspace
         except UnsupportedModelError as error:
             log.debug("taken to need no workspace: %s", error)
             return 0
