@@ -25,6 +25,7 @@ namespace {
 
 namespace fs = std::filesystem;
 using testing::CliRun;
+using testing::read_terminal;
 using testing::run_cli;
 
 /// A training chain of 12 layers: keep-all peaks at 13 bytes, 4 are enough, 3 are not.
@@ -171,9 +172,8 @@ TEST_F(Cli, TheWidthIsThatOfTheTerminal) {
   ASSERT_EQ(
       run_cli({"info", graph_, "--top", "1"}, ::ptsname(terminal), [] { ::unsetenv("REMAT_COLUMNS"); }).code,
       0);
-  std::string out(4096, ' ');
-  out.resize(static_cast<std::size_t>(std::max<ssize_t>(0, ::read(terminal, out.data(), out.size()))));
   ::close(held);
+  const std::string out = read_terminal(terminal);
   ::close(terminal);
   EXPECT_NE(out.find("keep_all_peak = 13 B"), std::string::npos) << out;
   EXPECT_LE(longest_line(out), 51) << "a carriage return stands before each line feed\n" << out;

@@ -77,6 +77,15 @@ CliRun run_cli(const std::vector<std::string>& arguments, const std::string& out
   return run;
 }
 
+std::string read_terminal(int terminal) {
+  std::string text;
+  char buffer[4096];
+  for (ssize_t got = 0; (got = ::read(terminal, buffer, sizeof buffer)) > 0;) {
+    text.append(buffer, static_cast<std::size_t>(got));
+  }
+  return text;
+}
+
 RunningCli::RunningCli(const std::vector<std::string>& arguments, bool terminal) {
   std::string name = (std::filesystem::temp_directory_path() / "remat_cli_XXXXXX").string();
   folder_ = ::mkdtemp(name.data());
@@ -104,13 +113,7 @@ void RunningCli::signal(int number) const { ::kill(pid_, number); }
 
 CliRun RunningCli::wait() {
   CliRun run;
-  if (terminal_ >= 0) {
-    // Read until the child closes its end; a terminal says so with an error.
-    char buffer[4096];
-    for (ssize_t got = 0; (got = ::read(terminal_, buffer, sizeof buffer)) > 0;) {
-      run.err.append(buffer, static_cast<std::size_t>(got));
-    }
-  }
+  if (terminal_ >= 0) run.err = read_terminal(terminal_);
   run.code = wait_for(pid_);
   pid_ = -1;
   run.out = contents(folder_ / "out");

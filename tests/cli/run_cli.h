@@ -24,6 +24,9 @@ struct CliRun {
 CliRun run_cli(const std::vector<std::string>& arguments, const std::string& out_path = "",
                const std::function<void()>& prepare = {});
 
+/// All that is written to a pseudo-terminal until nobody has its other end open. One read may give a part.
+std::string read_terminal(int terminal);
+
 /// A `remat` that is still running.
 class RunningCli {
  public:
