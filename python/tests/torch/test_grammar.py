@@ -62,7 +62,8 @@ def late_gradients_are_summed_apart(monkeypatch: pytest.MonkeyPatch) -> None:
     ("take_out", "number"),
     [
         (masks_stay, 60),
-        (fit_leaves_traces, 6),
+        # Of a number: what is left of a tensor is memory that nothing has written, and can be what it was.
+        (fit_leaves_traces, 53),
         (strides_are_lost, 3),
         (late_gradients_are_summed_apart, 23),
         (gradients_come_as_outputs_are, 213),
