@@ -1,6 +1,7 @@
 #include "exact/moment.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "base/numbers.h"
 #include "graph/need.h"
@@ -19,10 +20,11 @@ Moment::Moment(const Graph& graph, OpId at, OrderMode order, const FetchPrices* 
     : graph_(graph),
       at_(at),
       fetch_(fetch),
+      order_(order),
       side_(graph.num_ops(), Side::kNeither),
-      wanted_(graph.num_values(), false) {
+      state_(graph.num_values(), State::kStays) {
   order == OrderMode::kFixed ? split_by_order() : split_by_edges();
-  find_wanted();
+  find_states();
   build();
   most_cost_ = rerun_duration_ + fetch_cost_;
 }
@@ -133,56 +135,69 @@ void Moment::split_by_edges() {
   }
 }
 
-bool Moment::is_droppable(ValueId v) const {
-  const OpId maker = graph_.producer[v];
-  return maker && before(maker) && may_be_lost(graph_, at_, v);
+/// Beside the need of the moment's op.
+Bytes Moment::beside(ValueId v) const {
+  return graph_.over[at_].empty() ? graph_.bytes[v] : bytes_beside(graph_, at_, v);
 }
 
-void Moment::find_wanted() {
-  for (ValueId v : graph_.values()) {
-    if (!is_droppable(v)) continue;
-    const auto readers = graph_.readers[v];
-    wanted_[v] = graph_.kept[v] || std::any_of(readers.begin(), readers.end(),
-                                               [&](OpId reader) { return side_[reader] == Side::kAfter; });
-    if (wanted_[v]) wanted_bytes_ += bytes_beside(graph_, at_, v).count();
+bool Moment::is_read_later(ValueId v) const {
+  const auto readers = graph_.readers[v];
+  if (order_ == OrderMode::kFixed) return !readers.empty() && readers.back() > at_;
+  return std::ranges::any_of(readers, [&](OpId reader) { return side_[reader] == Side::kAfter; });
+}
+
+void Moment::find_states() {
+  for (OpId op : IdRange<OpId>(OpId(0), at_)) {
+    if (!before(op)) continue;
+    for (ValueId v : graph_.outputs[op])
+      state_[v] = graph_.kept[v] || is_read_later(v) ? State::kWanted : State::kDroppable;
+  }
+  for (ValueId v : graph_.inputs[at_]) {
+    if (!may_be_lost(graph_, at_, v)) state_[v] = State::kStays;
   }
 }
 
 void Moment::build() {
+  constexpr MaxFlow::Node kNone = -1;
+  // By value that is not wanted: the node of the first rerun that needs it, or its own, of the second.
+  IndexVector<ValueId, MaxFlow::Node> node(graph_.num_values(), kNone);
+  IndexVector<ValueId, bool> is_own(graph_.num_values(), false);
+  const auto needed_by = [&](ValueId v, MaxFlow::Node reader) {
+    if (node[v] == kNone) {
+      node[v] = reader;
+      return;
+    }
+    if (!is_own[v]) {
+      const MaxFlow::Node first = std::exchange(node[v], flow_.add_node());
+      needs_.push_back(flow_.add_arc(first, node[v]));
+      is_own[v] = true;
+    }
+    needs_.push_back(flow_.add_arc(reader, node[v]));
+  };
   // Backwards, so that what an op wants is known before its own inputs are looked at.
-  IndexVector<ValueId, MaxFlow::Node> node(graph_.num_values(), -1);
   for (OpId op = at_.prev(); op; op = op.prev()) {
     if (!before(op)) continue;
-    const MaxFlow::Node self = graph_.recomputable[op] ? add_rerun(op, node) : MaxFlow::kSink;
-    bool of_use = false;
+    MaxFlow::Node self = kNone;
     for (ValueId v : graph_.outputs[op]) {
       if (!is_droppable(v)) continue;
-      const MaxFlow::Node from = wanted_[v] ? MaxFlow::kSource : node[v];
-      if (from < 0) continue;
-      of_use = true;
-      const std::int64_t bytes = bytes_beside(graph_, at_, v).count();
+      const MaxFlow::Node from = is_wanted(v) ? MaxFlow::kSource : node[v];
+      if (from == kNone) continue;
+      if (self == kNone) self = graph_.recomputable[op] ? flow_.add_node() : MaxFlow::kSink;
+      const std::int64_t bytes = beside(v).count();
+      if (is_wanted(v)) wanted_bytes_ += bytes;
       keep_bytes_ += bytes;
       const std::int64_t fetch = fetch_ && (*fetch_)[v] < kMaxCount ? (*fetch_)[v] : -1;
       if (fetch > 0) fetch_cost_ += fetch;
       keeps_.push_back({flow_.add_arc(from, self), from, self, bytes, v, fetch});
     }
-    if (self == MaxFlow::kSink || !of_use) continue;
+    if (self == kNone || self == MaxFlow::kSink) continue;
     const std::int64_t cost = graph_.duration[op].count();
     reruns_.push_back({flow_.add_arc(self, MaxFlow::kSink), self, op, cost});
     rerun_duration_ += cost;
     for (ValueId v : graph_.inputs[op]) {
-      if (!is_droppable(v) || wanted_[v]) continue;
-      if (node[v] < 0) node[v] = flow_.add_node();
-      needs_.push_back(flow_.add_arc(self, node[v]));
+      if (is_droppable(v) && !is_wanted(v)) needed_by(v, self);
     }
   }
-}
-
-MaxFlow::Node Moment::add_rerun(OpId op, const IndexVector<ValueId, MaxFlow::Node>& node) {
-  const auto outputs = graph_.outputs[op];
-  const bool of_use =
-      std::any_of(outputs.begin(), outputs.end(), [&](ValueId v) { return wanted_[v] || node[v] >= 0; });
-  return of_use ? flow_.add_node() : MaxFlow::kSink;
 }
 
 }  // namespace remat

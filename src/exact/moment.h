@@ -25,7 +25,7 @@ struct Price {
 
 /// The network of one moment. Source side: "is wanted after it" for a value, "runs again" for an op. A wanted
 /// value whose op does not run again is kept: that arc costs its bytes. An op that runs again costs its
-/// duration and wants its inputs.
+/// duration and wants its inputs. A value that one op alone may want has that op's node.
 class Moment {
  public:
   /// With prices, what is wanted may be fetched as well: such a value costs the lesser of both.
@@ -74,9 +74,9 @@ class Moment {
   std::span<const Keep> keeps() const { return keeps_; }
   std::span<const Rerun> reruns() const { return reruns_; }
   /// Read after the moment, or kept.
-  bool is_wanted(ValueId v) const { return wanted_[v]; }
+  bool is_wanted(ValueId v) const { return state_[v] == State::kWanted; }
   /// Made before the moment and not in memory at it anyway.
-  bool is_droppable(ValueId v) const;
+  bool is_droppable(ValueId v) const { return state_[v] != State::kStays; }
   /// The least sum of any choice where a rerun costs `per_rerun` and what is not made again `per_keep`, in
   /// the order of `reruns` and `keeps`; nothing where the ticks ran out.
   std::optional<std::int64_t> least_sum(std::span<const std::int64_t> per_rerun,
@@ -88,15 +88,19 @@ class Moment {
   void split_by_order();
   void split_by_edges();
   bool before(OpId op) const { return side_[op] == Side::kBefore; }
-  void find_wanted();
+  Bytes beside(ValueId v) const;
+  enum class State : std::uint8_t { kStays, kDroppable, kWanted };
+
+  void find_states();
+  bool is_read_later(ValueId v) const;
   void build();
-  MaxFlow::Node add_rerun(OpId op, const IndexVector<ValueId, MaxFlow::Node>& node);
 
   const Graph& graph_;
   OpId at_;
   const FetchPrices* fetch_;
+  OrderMode order_;
   IndexVector<OpId, Side> side_;
-  IndexVector<ValueId, bool> wanted_;
+  IndexVector<ValueId, State> state_;
   MaxFlow flow_;
   std::vector<Keep> keeps_;
   std::vector<Rerun> reruns_;

@@ -98,8 +98,8 @@ TEST(Auto, TriesAllThatIsCheapWhereNoPlanIsAtHand) {
 }
 
 TEST(Auto, TakesTurnsAndBoundsWhereSeveralMomentsBind) {
-  const Names far_from_the_bound{"keep_all", "retention", "rotor",   "lns", "search", "search",
-                                 "lns",      "lns",       "moments", "lns", "search"};
+  const Names far_from_the_bound{"keep_all", "retention", "rotor",   "lns",    "search", "search",
+                                 "lns",      "lns",       "moments", "search", "lns"};
   EXPECT_EQ(schedule(plan(testing::training_step("unet", {.depth = 4}), 30, 2'000'000)), far_from_the_bound);
 }
 

@@ -1,6 +1,8 @@
 // Large neighbourhood search by minimum cuts: plans where several moments bind, better with more work.
 #include <gtest/gtest.h>
 
+#include <algorithm>
+
 #include "helpers/graphs.h"
 #include "planners/lns/ruin.h"
 #include "planners/search/search.h"
@@ -30,6 +32,23 @@ TEST(Lns, IsAheadOfOneWalkWhereSeveralMomentsBind) {
   ASSERT_TRUE(has_plan(more));
   EXPECT_LT(more.cost.duration, walk.cost.duration);
   EXPECT_LE(more.cost.duration, few.cost.duration);
+}
+
+TEST(Lns, EndsTriesEarlyOnceItHasAPlan) {
+  const Graph graph = unet();
+  const auto counter = [&](std::int64_t percent, Objective objective, std::string_view name) {
+    Limits limits;
+    limits.set_work(300'000);
+    Problem problem{&graph, Bytes(keep_all_peak(graph).count() / 100 * percent)};
+    problem.objective = objective;
+    const Counters counters = make_plan(problem, "lns", {}, limits).counters;
+    return std::ranges::find(counters, name, [](const auto& one) { return one.first; })->second;
+  };
+  const auto tries = counter(30, Objective::kTime, "tries");
+  EXPECT_GT(counter(30, Objective::kTime, "ended_early"), tries / 4);
+  EXPECT_LT(counter(30, Objective::kTime, "ended_early"), tries);
+  // Where only the peak counts no walk is too slow.
+  EXPECT_EQ(counter(30, Objective::kPeak, "ended_early"), 0);
 }
 
 TEST(Lns, SameSeedSamePlan) {

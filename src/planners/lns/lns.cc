@@ -37,7 +37,7 @@ class Search {
     }
     for (std::int64_t length = kFirstCycle; !is_over(); length = std::min(2 * length, kLongestCycle))
       cycle(length);
-    return best_.result({{"tries", tries_}, {"accepted", accepted_}});
+    return best_.result({{"tries", tries_}, {"ended_early", ended_early_}, {"accepted", accepted_}});
   }
 
  private:
@@ -106,20 +106,37 @@ class Search {
     }
   }
 
-  /// The walk's least over the budget.
+  /// The walk's least over the budget; no plan where the walk was not worth its end.
   State recreate(Script script, Bytes room, double most) {
     ++tries_;
     Script found;
     Bytes least(kMaxCount);
+    bool is_lost = false;
     relieve(shaken_, std::move(script), room, nullptr, limits_, Effort::kQuick,
             [&](const Script& seen, Bytes peak) {
+              is_lost = is_too_slow(seen, most);
+              if (is_lost) return false;
               if (peak < least) {
                 least = peak;
                 found = seen;
               }
               return peak > budget_ && std::ssize(seen) < kMostSteps * std::ssize(graph_.duration);
             });
+    if (is_lost) {
+      ++ended_early_;
+      return {{}, kAny};
+    }
     return evaluated(found.empty() ? least_.plan : steps_of(found), room, most);
+  }
+
+  /// Slower than what buying back can make into `most`. More is recomputed from cut to cut, so a walk that is
+  /// too slow remains it.
+  bool is_too_slow(const Script& script, double most) const {
+    // The first plan that fits is welcome, whatever it costs.
+    if (by_peak() || most == kAny || !best_.fits()) return false;
+    Wide duration = 0;
+    for (const Item& item : script) duration += graph_.duration[item.op].count();
+    return real(duration - graph_.base_duration.count()) > (1 + kBoughtBack) * most;
   }
 
   /// The share of the budget that a plan is to leave free.
@@ -142,6 +159,7 @@ class Search {
   static constexpr double kLeast = 1e-12;
   static constexpr double kAny = 1e300;
   static constexpr std::int64_t kFirstCycle = 200, kLongestCycle = 100'000;
+  static constexpr double kBoughtBack = 0.15;  // of what is recomputed
   static constexpr double kLessRoom = 0.5, kMostLess = 0.03;
   static constexpr std::int64_t kMostSteps = 24;  // for each op
   static constexpr std::int64_t kMostWithoutChange = 500;
@@ -155,7 +173,7 @@ class Search {
   State least_;
   Bytes budget_;
   double less_ = 0.01;
-  std::int64_t tries_ = 0, accepted_ = 0;
+  std::int64_t tries_ = 0, ended_early_ = 0, accepted_ = 0;
   std::int64_t without_change_ = 0;  ///< tries in sequence that came to the plan that they ruined
 };
 
