@@ -63,6 +63,8 @@ class Limits {
   /// Seconds or units left; nothing where no such limit is set here or above.
   std::optional<double> seconds_left() const;
   std::optional<std::int64_t> work_left() const;
+  /// Of which this is a share of a share.
+  const Limits& outermost() const { return parent_ ? parent_->outermost() : *this; }
   /// Of this object, else of its parent.
   std::optional<double> gap() const { return gap_ || !parent_ ? gap_ : parent_->gap(); }
   bool has_work_limit() const { return work_left().has_value(); }

@@ -16,9 +16,6 @@
 namespace remat {
 namespace {
 
-constexpr std::chrono::milliseconds kLook{5};
-constexpr std::chrono::milliseconds kGrace{40};  // a quarter of what a limit may be overrun
-
 struct Done {
   std::mutex mutex;
   std::condition_variable changed;
@@ -43,8 +40,10 @@ void wait_at_exit() {
   all.changed.wait(lock, [&] { return all.count == 0; });
 }
 
+}  // namespace
+
 /// The thread itself says when it is done, so that it can be left without a handle.
-class Ticket {
+class SideThread::Ticket {
  public:
   void leave() {
     std::atexit(wait_at_exit);  // each time, to come before what a library registered meanwhile
@@ -68,46 +67,54 @@ class Ticket {
   bool is_left_ = false;
 };
 
-}  // namespace
+SideThread::SideThread(std::function<void()> work) : ticket_(std::make_shared<Ticket>()) {
+  thread_ = std::thread([work = std::move(work), ticket = ticket_]() mutable {
+    std::exception_ptr error;
+    try {
+      work();
+    } catch (...) {
+      error = std::current_exception();
+    }
+    work = nullptr;  // what it owns goes before anybody may think that it ended
+    ticket->end(std::move(error));
+  });
+}
+
+SideThread::~SideThread() {
+  if (!thread_.joinable()) return;
+  ticket_->leave();
+  thread_.detach();
+}
+
+bool SideThread::ended_within(std::chrono::milliseconds time) const {
+  std::unique_lock lock(ticket_->done.mutex);
+  return ticket_->done.changed.wait_for(lock, time, [&] { return ticket_->done.ended; });
+}
+
+void SideThread::join() {
+  thread_.join();
+  if (ticket_->done.error) std::rethrow_exception(ticket_->done.error);
+}
 
 bool run_beside(const SideJob& job, Limits& limits) {
-  const auto ticket = std::make_shared<Ticket>();
-  std::thread thread;
+  std::optional<SideThread> thread;
   try {
-    thread = std::thread([work = job.work, ticket]() mutable {
-      std::exception_ptr error;
-      try {
-        work();
-      } catch (...) {
-        error = std::current_exception();
-      }
-      work = nullptr;  // what it owns goes before anybody may think that it ended
-      ticket->end(std::move(error));
-    });
+    thread.emplace(job.work);
   } catch (const std::system_error&) {
     job.work();
     return true;
   }
   std::optional<std::chrono::steady_clock::time_point> stopped;
-  std::unique_lock lock(ticket->done.mutex);
-  while (!ticket->done.changed.wait_for(lock, kLook, [&] { return ticket->done.ended; })) {
-    lock.unlock();
+  while (!thread->ended_within(SideThread::kLook)) {
     job.meanwhile();
     const auto now = std::chrono::steady_clock::now();
     if (!stopped && limits.reached()) {
       job.stop();
       stopped = now;
     }
-    if (stopped && now - *stopped > kGrace) {
-      ticket->leave();
-      thread.detach();
-      return false;
-    }
-    lock.lock();
+    if (stopped && now - *stopped > SideThread::kGrace) return false;
   }
-  lock.unlock();
-  thread.join();
-  if (ticket->done.error) std::rethrow_exception(ticket->done.error);
+  thread->join();
   return true;
 }
 

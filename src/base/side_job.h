@@ -2,7 +2,10 @@
 // behind.
 #pragma once
 
+#include <chrono>
 #include <functional>
+#include <memory>
+#include <thread>
 
 #include "remat/limits.h"
 
@@ -19,5 +22,28 @@ struct SideJob {
 
 /// True where the work ended. Where no thread can be had, the work is done here.
 bool run_beside(const SideJob& job, Limits& limits);
+
+/// The thread itself; what has not ended when this goes is left behind.
+class SideThread {
+ public:
+  static constexpr std::chrono::milliseconds kLook{5};  ///< how often a caller looks at its limits
+  static constexpr std::chrono::milliseconds kGrace{
+      40};  ///< after them: a quarter of what one may be overrun
+
+  /// Throws std::system_error where no thread can be had.
+  explicit SideThread(std::function<void()> work);
+  ~SideThread();
+  SideThread(const SideThread&) = delete;
+  SideThread& operator=(const SideThread&) = delete;
+
+  bool ended_within(std::chrono::milliseconds time) const;
+  /// Waits for the end. Throws what the work threw.
+  void join();
+
+ private:
+  class Ticket;
+  std::shared_ptr<Ticket> ticket_;
+  std::thread thread_;
+};
 
 }  // namespace remat

@@ -24,6 +24,24 @@ constexpr std::int64_t kSmallOps = 220;
 
 }  // namespace
 
+struct Moments::Unsettled {
+  Unsettled(const Graph& graph, std::vector<OpId> chosen, const StageSpec& spec, const StageEffort& effort)
+      : moments(std::move(chosen)),
+        cutoff(spec.cutoff),
+        model(graph, spec),
+        solver(graph, model, spec, effort) {}
+
+  std::vector<OpId> moments;
+  std::optional<Duration> cutoff;
+  StageModel model;
+  StageSolver solver;
+  double seconds = 0;     ///< spent
+  std::int64_t work = 0;  ///< spent
+};
+
+Moments::Moments(const Graph& graph, Bytes budget) : graph_(graph), budget_(budget) {}
+Moments::~Moments() = default;
+
 /// One call: the limits, and what is known by then.
 class Moments::Call {
  public:
@@ -115,7 +133,7 @@ class Moments::Call {
     }
     Limits part(limits_, 1);
     std::unique_ptr<StageModel> model;
-    StageOutcome outcome = solve(std::move(moments), false, part, &model);
+    StageOutcome outcome = relax(std::move(moments), part, model);
     const Duration bound = outcome.bound;
     state_.seconds_ = std::max(state_.seconds_, part.seconds());
     state_.work_ = std::max(state_.work_, part.work());
@@ -165,10 +183,34 @@ class Moments::Call {
     return (std::ssize(moments) + 2) * each > kMostColumns;
   }
 
+  /// Goes on with the program that was left over these moments, unless a faster plan is known by now and
+  /// there is as much left as it took.
   bool settled(std::vector<OpId> moments) {
     Limits part(limits_, 1);
     part.set_work(std::min(kMostWork, part.work_left().value_or(kMostWork)));
-    return solve(std::move(moments), true, part).settled;
+    std::unique_ptr<Unsettled>& program = state_.unsettled_;
+    const StageSpec spec = spec_of(moments);
+    if (!program || program->moments != moments ||
+        (program->cutoff != spec.cutoff && could_begin(*program))) {
+      StageEffort effort = effort_for(moments);
+      effort.fixing_rounds = 2;
+      effort.seconds = limits_.outermost().seconds_left();
+      program = std::make_unique<Unsettled>(graph_, std::move(moments), spec, effort);
+    }
+    const StageOutcome outcome = program->solver.run(part);
+    program->seconds += part.seconds();
+    program->work += part.work();
+    raise({"stage_milp", outcome.bound});
+    state_.solution_.reset();
+    if (outcome.x) take(program->model.plan_late(*outcome.x));
+    if (outcome.settled) program.reset();
+    return outcome.settled;
+  }
+
+  /// Again, in what is left.
+  bool could_begin(const Unsettled& program) const {
+    return limits_.seconds_left().value_or(program.seconds) >= program.seconds &&
+           limits_.work_left().value_or(program.work) >= program.work;
   }
 
   /// The moment at which the last solution, as a plan, is dearest to repair; none where it fits, or only
@@ -178,27 +220,31 @@ class Moments::Call {
     return dearest_repair(graph_, script_of(*state_.solution_), state_.budget_, state_.chosen_, limits_).at;
   }
 
-  StageOutcome solve(std::vector<OpId> moments, bool integer, Limits& limits,
-                     std::unique_ptr<StageModel>* kept = nullptr) {
+  StageSpec spec_of(std::vector<OpId> moments) const {
     std::ranges::sort(moments);
     StageSpec spec{.budget = state_.budget_, .first = {OpId(0)}};
     for (OpId op : moments) spec.first.push_back(op.next());
     if (known_) spec.cutoff = *known_ - Duration(1);
     spec.first_runs = false;
-    auto model = std::make_unique<StageModel>(graph_, spec);
+    return spec;
+  }
+
+  static StageEffort effort_for(const std::vector<OpId>& moments) {
     StageEffort effort;
-    effort.integer = integer;
-    effort.fixing_rounds = integer ? 2 : 1;
+    effort.fixing_rounds = 1;
     effort.heuristics = 0;
     effort.strong_branching = false;
     effort.paths = std::ssize(moments) > 1;
+    return effort;
+  }
+
+  StageOutcome relax(std::vector<OpId> moments, Limits& limits, std::unique_ptr<StageModel>& model) {
+    const StageSpec spec = spec_of(moments);
+    model = std::make_unique<StageModel>(graph_, spec);
+    StageEffort effort = effort_for(moments);
+    effort.integer = false;
     StageOutcome outcome = solve_stages(graph_, *model, spec, effort, limits);
-    raise({integer ? "stage_milp" : "stage_lp", outcome.bound});
-    if (integer) {
-      state_.solution_.reset();
-      if (outcome.x) take(model->plan_late(*outcome.x));
-    }
-    if (kept) *kept = std::move(model);
+    raise({"stage_lp", outcome.bound});
     return outcome;
   }
 

@@ -18,7 +18,8 @@ namespace remat {
 class Moments {
  public:
   /// The graph must outlive it.
-  Moments(const Graph& graph, Bytes budget) : graph_(graph), budget_(budget) {}
+  Moments(const Graph& graph, Bytes budget);
+  ~Moments();
 
   /// Raises `best` to what was proved until the limits were reached, never above `known`. Returns a plan that
   /// is faster than that, if one was found.
@@ -26,6 +27,8 @@ class Moments {
 
  private:
   class Call;
+  /// An integer program that the limits ended.
+  struct Unsettled;
 
   const Graph& graph_;
   Bytes budget_;
@@ -37,7 +40,8 @@ class Moments {
   std::unique_ptr<StageModel> model_;           ///< over the chosen ones
   std::vector<double> x_;                       ///< its relaxation's solution
   std::size_t program_ = 0;                     ///< moments of the next integer program
-  double seconds_ = 0;                          ///< that the longest relaxation took
+  std::unique_ptr<Unsettled> unsettled_;
+  double seconds_ = 0;  ///< that the longest relaxation took
   std::int64_t work_ = 0;
   std::optional<Plan> solution_;  ///< of the last integer program, over the budget elsewhere
 };

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <utility>
 
 #include "base/numbers.h"
 #include "lp/tree.h"
@@ -90,44 +91,44 @@ std::optional<Plan> plan_within(const Graph& graph, const StageModel& stages, By
   return best;
 }
 
-namespace {
-
-class StageSolver {
+class StageSolver::Work {
  public:
-  StageSolver(const Graph& graph, const StageModel& stages, const StageSpec& spec, const StageEffort& effort,
-              Limits& limits)
+  Work(const Graph& graph, const StageModel& stages, StageSpec spec, StageEffort effort)
       : graph_(graph),
         stages_(stages),
-        spec_(spec),
-        effort_(effort),
-        limits_(limits),
+        spec_(std::move(spec)),
+        effort_(std::move(effort)),
         model_(stages.model()) {
     outcome_.bound = graph.base_duration;
     outcome_.columns = model_.num_columns();
-    if (!spec.cutoff) return;
-    above_ = *spec.cutoff + Duration(1);
-    cutoff_ = stages.objective_of(*spec.cutoff);
+    if (!spec_.cutoff) return;
+    above_ = *spec_.cutoff + Duration(1);
+    cutoff_ = stages.objective_of(*spec_.cutoff);
   }
 
-  StageOutcome run() {
-    if (spec_.cutoff && *spec_.cutoff < graph_.base_duration) {
-      outcome_.settled = true;
-      return std::move(outcome_);
-    }
-    double bound = 0;
-    if (relax_and_fix(stages_, model_, cutoff_, effort_, limits_, bound, outcome_)) {
-      refute();
-      return std::move(outcome_);
-    }
-    conclude(bound);
-    if (!effort_.integer || outcome_.settled || limits_.reached()) return std::move(outcome_);
-    // Half a step above the cutoff, where no objective lies.
-    if (cutoff_ && lp::milp_margin(*cutoff_) >= stages_.objective_step() / 2) prove_by_tree();
-    if (!outcome_.settled && !limits_.reached()) solve_program();
-    return std::move(outcome_);
+  StageOutcome run(Limits& limits) {
+    if (!outcome_.settled) go_on(limits);
+    return outcome_;
   }
 
  private:
+  void go_on(Limits& limits) {
+    if (spec_.cutoff && *spec_.cutoff < graph_.base_duration) {
+      outcome_.settled = true;
+      return;
+    }
+    if (!is_relaxed_) {
+      double bound = 0;
+      if (relax_and_fix(stages_, model_, cutoff_, effort_, limits, bound, outcome_)) return refute();
+      conclude(bound);
+      if (!effort_.integer || outcome_.settled || limits.reached()) return;
+      is_relaxed_ = true;
+    }
+    // Half a step above the cutoff, where no objective lies.
+    if (cutoff_ && lp::milp_margin(*cutoff_) >= stages_.objective_step() / 2) prove_by_tree(limits);
+    if (!outcome_.settled && !limits.reached()) solve_program(limits);
+  }
+
   /// No plan of the model is at or below the cutoff.
   void refute() {
     outcome_.settled = true;
@@ -139,8 +140,8 @@ class StageSolver {
     outcome_.settled = outcome_.settled || (above_ && outcome_.bound == *above_);
   }
 
-  void prove_by_tree() {
-    Limits part(limits_, kTreeShare);
+  void prove_by_tree(Limits& limits) {
+    Limits part(limits, kTreeShare);
     const auto on_solution = [&](const std::vector<double>& x) -> std::optional<double> {
       if (effort_.on_better) effort_.on_better(x);
       const auto plan = plan_within(graph_, stages_, spec_.budget, x);
@@ -159,7 +160,7 @@ class StageSolver {
     conclude(tree.bound);
   }
 
-  void solve_program() {
+  lp::Settings settings() const {
     lp::Settings settings;
     settings.relative_gap = effort_.relative_gap;
     settings.absolute_gap = stages_.objective_step() / 4;
@@ -168,13 +169,23 @@ class StageSolver {
     settings.strong_branching = effort_.strong_branching;
     settings.threads = effort_.threads;
     settings.seed = effort_.seed;
+    settings.seconds = effort_.seconds;
     if (effort_.on_better)
-      settings.on_better = [&](const std::vector<double>& x, double) { effort_.on_better(x); };
-    lp::Solution solved = lp::solve(with_room(model_), settings, limits_);
+      settings.on_better = [this](const std::vector<double>& x, double) { effort_.on_better(x); };
+    return settings;
+  }
+
+  void solve_program(Limits& limits) {
+    if (!program_) {
+      const lp::Settings made = settings();
+      objective_bound_ = made.cutoff;
+      program_.emplace(with_room(model_), made);
+    }
+    lp::Solution solved = program_->advance(limits);
     outcome_.nodes += solved.nodes;
     outcome_.iterations += solved.iterations;
-    if (solved.outcome == lp::Outcome::kInfeasible && settings.cutoff) {
-      conclude(*settings.cutoff - lp::milp_margin(*settings.cutoff));
+    if (solved.outcome == lp::Outcome::kInfeasible && objective_bound_) {
+      conclude(*objective_bound_ - lp::milp_margin(*objective_bound_));
     } else if (solved.outcome != lp::Outcome::kFailed) {
       conclude(solved.bound);
       if (!solved.x) return;
@@ -186,20 +197,28 @@ class StageSolver {
 
   const Graph& graph_;
   const StageModel& stages_;
-  const StageSpec& spec_;
-  const StageEffort& effort_;
-  Limits& limits_;
+  const StageSpec spec_;
+  const StageEffort effort_;
   lp::Model model_;
-  std::optional<Duration> above_;  ///< of the fastest plan that is known
-  std::optional<double> cutoff_;   ///< of what is asked for, inclusive
+  bool is_relaxed_ = false;
+  std::optional<lp::Program> program_;
+  std::optional<double> objective_bound_;  ///< of the program
+  std::optional<Duration> above_;          ///< of the fastest plan that is known
+  std::optional<double> cutoff_;           ///< of what is asked for, inclusive
   StageOutcome outcome_;
 };
 
-}  // namespace
+StageSolver::StageSolver(const Graph& graph, const StageModel& model, StageSpec spec, StageEffort effort)
+    : work_(std::make_unique<Work>(graph, model, std::move(spec), std::move(effort))) {}
+StageSolver::~StageSolver() = default;
+
+StageOutcome StageSolver::run(Limits& limits) { return work_->run(limits); }
 
 StageOutcome solve_stages(const Graph& graph, const StageModel& stages, const StageSpec& spec,
                           const StageEffort& effort, Limits& limits) {
-  return StageSolver(graph, stages, spec, effort, limits).run();
+  StageEffort within = effort;
+  within.seconds = limits.seconds_left();
+  return StageSolver(graph, stages, spec, std::move(within)).run(limits);
 }
 
 }  // namespace remat

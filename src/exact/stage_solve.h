@@ -2,6 +2,7 @@
 #pragma once
 
 #include <functional>
+#include <memory>
 #include <optional>
 
 #include "exact/stage_model.h"
@@ -28,6 +29,7 @@ struct StageEffort {
   double relative_gap = 0;
   int threads = 1;
   std::int64_t seed = 0;
+  std::optional<double> seconds = std::nullopt;  ///< of the integer program, in all calls together
   /// Called with each better integer solution of the model.
   std::function<void(const std::vector<double>&)> on_better = {};
 };
@@ -38,6 +40,23 @@ std::int64_t full_columns(const Graph& graph);
 /// The faster of the two plans that can be read off a solution, among those that fit the budget.
 std::optional<Plan> plan_within(const Graph& graph, const StageModel& stages, Bytes budget,
                                 const std::vector<double>& x);
+
+/// Solves a model, on and on: each call goes on where the limits ended the one before.
+class StageSolver {
+ public:
+  /// The graph and the model, which is that of `spec`, must outlive it.
+  StageSolver(const Graph& graph, const StageModel& model, StageSpec spec, StageEffort effort);
+  ~StageSolver();
+  StageSolver(const StageSolver&) = delete;
+  StageSolver& operator=(const StageSolver&) = delete;
+
+  /// `x` of the outcome is the best solution by then.
+  StageOutcome run(Limits& limits);
+
+ private:
+  class Work;
+  std::unique_ptr<Work> work_;
+};
 
 /// Solves the model of `spec`, whose cutoff is inclusive. Fixing by reduced cost: a column whose other value
 /// raises the relaxation's bound over the cutoff keeps its value; that halves the columns and saves nine

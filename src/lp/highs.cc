@@ -2,9 +2,12 @@
 
 #include <algorithm>
 #include <atomic>
+#include <chrono>
 #include <cmath>
+#include <condition_variable>
 #include <memory>
 #include <mutex>
+#include <system_error>
 #include <utility>
 
 #include "base/numbers.h"
@@ -19,6 +22,54 @@ struct Destroy {
 };
 using Handle = std::unique_ptr<void, Destroy>;
 
+/// Lets a solver go on up to a number of iterations, and wait there for more.
+class Gate {
+ public:
+  /// On the solver's thread; may wait. False where the solver is to end.
+  bool pass(std::int64_t iterations, double bound) {
+    std::unique_lock lock(mutex_);
+    iterations_ = iterations;
+    bound_ = std::max(bound_, bound);
+    is_waiting_ = true;
+    changed_.wait(lock, [&] { return ends_ || !may_wait_ || iterations_ < allowed_; });
+    is_waiting_ = false;
+    return !ends_ && iterations_ < allowed_;
+  }
+
+  /// Of a solver on the caller's own thread.
+  void end_in_place_of_waiting() { may_wait_ = false; }
+
+  void allow(std::int64_t iterations) {
+    const std::scoped_lock lock(mutex_);
+    allowed_ = iterations;
+    changed_.notify_one();
+  }
+  void end() {
+    const std::scoped_lock lock(mutex_);
+    ends_ = true;
+    changed_.notify_one();
+  }
+  bool is_waiting() const {
+    const std::scoped_lock lock(mutex_);
+    return is_waiting_ && !ends_ && iterations_ >= allowed_;
+  }
+  std::int64_t iterations() const {
+    const std::scoped_lock lock(mutex_);
+    return iterations_;
+  }
+  double bound() const {
+    const std::scoped_lock lock(mutex_);
+    return bound_;
+  }
+
+ private:
+  mutable std::mutex mutex_;
+  std::condition_variable changed_;
+  std::int64_t iterations_ = 0, allowed_ = 0;
+  double bound_ = -kInfinity;
+  bool ends_ = false, is_waiting_ = false, may_wait_ = true;
+};
+
 /// The solver, and what its callbacks need to decide and to tell. Its thread may outlive the call, so it owns
 /// all of it and shares only what is guarded.
 struct Job {
@@ -26,6 +77,7 @@ struct Job {
   std::int64_t iterations_allowed = 0;
   std::atomic<std::int64_t> iterations{0};
   std::atomic<bool> stop{false};
+  std::unique_ptr<Gate> gate;  ///< of what may wait
   std::vector<double> ray;  ///< of a relaxation that HiGHS calls infeasible: multipliers that are to show it
 
   struct Better {
@@ -51,7 +103,10 @@ void on_callback(int type, const char*, const HighsCallbackDataOut* out, HighsCa
         {{out->mip_solution, out->mip_solution + out->mip_solution_size}, out->objective_function_value});
     return;
   }
-  if (type == kHighsCallbackMipInterrupt) job.iterations = out->mip_total_lp_iterations;
+  if (job.gate) {
+    if (!job.gate->pass(out->mip_total_lp_iterations, out->mip_dual_bound) && in) in->user_interrupt = 1;
+    return;
+  }
   if (type == kHighsCallbackSimplexInterrupt) job.iterations = out->simplex_iteration_count;
   if (job.iterations >= job.iterations_allowed) job.stop = true;
   if (job.stop && in) in->user_interrupt = 1;
@@ -84,7 +139,7 @@ void pass_model(void* highs, const Model& model, bool relax) {
   }
 }
 
-void set_options(void* highs, const Settings& settings, const Limits& limits) {
+void set_options(void* highs, const Settings& settings) {
   Highs_setBoolOptionValue(highs, "output_flag", 0);
   Highs_setIntOptionValue(highs, "threads", settings.threads);
   Highs_setStringOptionValue(highs, "parallel", settings.threads > 1 ? "on" : "off");
@@ -95,7 +150,7 @@ void set_options(void* highs, const Settings& settings, const Limits& limits) {
   if (!settings.strong_branching) Highs_setIntOptionValue(highs, "mip_pscost_minreliable", 0);
   if (settings.cutoff && !settings.relax)
     Highs_setDoubleOptionValue(highs, "objective_bound", *settings.cutoff);
-  if (const auto left = limits.seconds_left()) Highs_setDoubleOptionValue(highs, "time_limit", *left);
+  if (settings.seconds) Highs_setDoubleOptionValue(highs, "time_limit", *settings.seconds);
 }
 
 /// Columns without a value are completed by HiGHS.
@@ -121,11 +176,11 @@ Outcome outcome_of(HighsInt status) {
   return Outcome::kFailed;
 }
 
-/// Runs HiGHS; of an infeasible relaxation the dual ray may take another solve.
-void run(Job& job, std::size_t rows, bool relax) {
+/// Solves a relaxation; of an infeasible one the dual ray may take another solve.
+void run(Job& job, std::size_t rows) {
   void* const highs = job.highs.get();
   Highs_run(highs);
-  if (!relax || Highs_getModelStatus(highs) != kHighsModelStatusInfeasible || job.stop) return;
+  if (Highs_getModelStatus(highs) != kHighsModelStatusInfeasible || job.stop) return;
   HighsInt has_ray = 0;
   job.ray.assign(rows, 0);
   Highs_getDualRay(highs, &has_ray, job.ray.data());
@@ -170,16 +225,11 @@ Solution solve_empty(const Model& model) {
   return solution;
 }
 
-void start_callbacks(Job& job, const Settings& settings) {
+void start_callbacks(Job& job) {
   void* const highs = job.highs.get();
   Highs_setCallback(highs, on_callback, &job);
-  if (settings.relax) {
-    Highs_startCallback(highs, kHighsCallbackSimplexInterrupt);
-    Highs_startCallback(highs, kHighsCallbackIpmInterrupt);
-  } else {
-    Highs_startCallback(highs, kHighsCallbackMipInterrupt);
-    if (settings.on_better) Highs_startCallback(highs, kHighsCallbackMipImprovingSolution);
-  }
+  Highs_startCallback(highs, kHighsCallbackSimplexInterrupt);
+  Highs_startCallback(highs, kHighsCallbackIpmInterrupt);
 }
 
 /// Simplex iterations cost so many units of work each.
@@ -189,7 +239,114 @@ std::int64_t iteration_unit(const Model& model) {
 
 }  // namespace
 
+struct Program::State {
+  State(Model given, std::function<void(const std::vector<double>&, double)> better)
+      : model(std::move(given)), unit(iteration_unit(model)), on_better(std::move(better)) {}
+
+  Model model;
+  std::int64_t unit;  ///< of work, an iteration
+  std::function<void(const std::vector<double>&, double)> on_better;
+  std::shared_ptr<Job> job = std::make_shared<Job>();
+  std::optional<SideThread> thread;
+  bool has_ended = false;
+  std::int64_t iterations = 0;  ///< spent
+  Job::Better best = {};
+
+  void start() {
+    try {
+      thread.emplace([job = job] { Highs_run(job->highs.get()); });
+    } catch (const std::system_error&) {
+      job->gate->end_in_place_of_waiting();
+      Highs_run(job->highs.get());
+      has_ended = true;
+    }
+  }
+
+  void hand_over() {
+    for (Job::Better& better : job->take_better()) {
+      if (on_better) on_better(better.x, better.objective);
+      best = std::move(better);
+    }
+  }
+
+  void wait(Limits& limits) {
+    std::optional<std::chrono::steady_clock::time_point> closed;
+    while (!thread->ended_within(SideThread::kLook) && !job->gate->is_waiting()) {
+      hand_over();
+      const auto now = std::chrono::steady_clock::now();
+      if (!closed && limits.reached()) {
+        job->gate->allow(0);
+        closed = now;
+      }
+      // It waits as soon as it looks.
+      if (closed && now - *closed > SideThread::kGrace) return;
+    }
+    if (!thread->ended_within({})) return;
+    thread->join();
+    has_ended = true;
+  }
+
+  Solution read() {
+    hand_over();
+    Solution now;
+    if (has_ended) {
+      now.outcome = outcome_of(Highs_getModelStatus(job->highs.get()));
+      read_solution(*job, model, false, now);
+    } else {
+      now.outcome = Outcome::kStopped;
+      const double bound = job->gate->bound();
+      now.bound = bound - milp_margin(bound);
+      now.objective = best.objective;
+      if (!best.x.empty()) now.x = best.x;
+    }
+    return now;
+  }
+};
+
+Program::Program(Model model, const Settings& settings)
+    : state_(std::make_unique<State>(std::move(model), settings.on_better)) {
+  Job& job = *state_->job;
+  job.gate = std::make_unique<Gate>();
+  void* const highs = job.highs.get();
+  set_options(highs, settings);
+  pass_model(highs, state_->model, false);
+  Highs_setCallback(highs, on_callback, &job);
+  Highs_startCallback(highs, kHighsCallbackMipInterrupt);
+  Highs_startCallback(highs, kHighsCallbackMipImprovingSolution);
+  if (settings.start) pass_start(highs, *settings.start);
+}
+
+Program::~Program() {
+  State& state = *state_;
+  const bool ends_at_once = state.job->gate->is_waiting();
+  state.job->gate->end();
+  if (ends_at_once && state.thread->ended_within(SideThread::kGrace)) state.thread->join();
+}
+
+Solution Program::advance(Limits& limits) {
+  State& state = *state_;
+  if (state.model.num_columns() == 0) return solve_empty(state.model);
+  // Reading the model in costs as much as some iterations do.
+  const bool is_over = limits.spend(state.thread ? 0 : state.unit) || limits.reached();
+  if (!is_over && !state.has_ended) {
+    const auto work_left = limits.work_left();
+    state.job->gate->allow(work_left ? state.iterations + *work_left / state.unit
+                                     : std::numeric_limits<std::int64_t>::max());
+    if (!state.thread) state.start();
+    if (state.thread) state.wait(limits);
+  }
+  Solution solution = state.read();
+  const std::int64_t spent = state.job->gate->iterations();
+  solution.iterations = spent - std::exchange(state.iterations, spent);
+  limits.spend(solution.iterations * state.unit);
+  limits.reached();
+  return solution;
+}
+
 Solution solve(const Model& model, const Settings& settings, Limits& limits) {
+  Settings within = settings;
+  within.seconds = limits.seconds_left();
+  if (!settings.relax) return Program(model, within).advance(limits);
   Solution solution;
   const std::int64_t unit = iteration_unit(model);
   // Reading the model in costs as much as some iterations do.
@@ -200,31 +357,20 @@ Solution solve(const Model& model, const Settings& settings, Limits& limits) {
   if (model.num_columns() == 0) return solve_empty(model);
   const auto work_left = limits.work_left();
   const auto job = std::make_shared<Job>();
-  void* const highs = job->highs.get();
   job->iterations_allowed = work_left ? *work_left / unit : std::numeric_limits<std::int64_t>::max();
-  set_options(highs, settings, limits);
-  pass_model(highs, model, settings.relax);
-  start_callbacks(*job, settings);
-  if (!settings.relax && settings.start) pass_start(highs, *settings.start);
-  const auto hand_over = [&] {
-    for (const Job::Better& better : job->take_better()) {
-      if (settings.on_better) settings.on_better(better.x, better.objective);
-    }
-  };
+  set_options(job->highs.get(), within);
+  pass_model(job->highs.get(), model, true);
+  start_callbacks(*job);
   // Presolve, factorisations and the end of a run look at no callback for seconds.
   const std::size_t rows = model.row_lower.size();
-  const bool relax = settings.relax;
-  const bool ended = run_beside({.work = [job, rows, relax] { run(*job, rows, relax); },
-                                 .stop = [&] { job->stop = true; },
-                                 .meanwhile = hand_over},
-                                limits);
-  hand_over();
+  const bool ended =
+      run_beside({.work = [job, rows] { run(*job, rows); }, .stop = [&] { job->stop = true; }}, limits);
   if (!ended) {
     solution.outcome = Outcome::kStopped;
     return solution;
   }
-  solution.outcome = outcome_of(Highs_getModelStatus(highs));
-  read_solution(*job, model, settings.relax, solution);
+  solution.outcome = outcome_of(Highs_getModelStatus(job->highs.get()));
+  read_solution(*job, model, true, solution);
   solution.iterations = job->iterations;
   limits.spend(solution.iterations * unit);
   limits.reached();
@@ -241,10 +387,9 @@ struct Relaxation::State {
 Relaxation::Relaxation(const Model& model) : state_(std::make_unique<State>(State{.model = model})) {
   Settings settings;
   settings.relax = true;
-  const Limits unlimited;
-  set_options(state_->job->highs.get(), settings, unlimited);
+  set_options(state_->job->highs.get(), settings);
   pass_model(state_->job->highs.get(), model, true);
-  start_callbacks(*state_->job, settings);
+  start_callbacks(*state_->job);
 }
 Relaxation::~Relaxation() = default;
 
@@ -284,7 +429,7 @@ Solution Relaxation::solve(Limits& limits) {
   job->ray.clear();
   const std::size_t rows = state_->model.row_lower.size();
   const bool ended =
-      run_beside({.work = [job, rows] { run(*job, rows, true); }, .stop = [&] { job->stop = true; }}, limits);
+      run_beside({.work = [job, rows] { run(*job, rows); }, .stop = [&] { job->stop = true; }}, limits);
   state_->left_behind = !ended;
   if (!ended) return solution;
   void* const highs = job->highs.get();

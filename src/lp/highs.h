@@ -20,6 +20,8 @@ struct Settings {
   bool strong_branching = true;                 ///< looks ahead before it branches: fewer nodes, longer ones
   int threads = 1;
   std::int64_t seed = 0;
+  std::optional<double> seconds =
+      std::nullopt;                          ///< after which it ends for good, also where it looks at nothing
   std::optional<std::vector<double>> start;  ///< to start from; NaN: not known
   /// Called with each better integer solution, on the thread of the caller.
   std::function<void(const std::vector<double>&, double objective)> on_better;
@@ -52,6 +54,24 @@ constexpr double milp_margin(double objective) {
 /// unit of work per 32 entries of the model each), so that a run without a time limit is repeatable on one
 /// thread. Spends what it used.
 Solution solve(const Model& model, const Settings& settings, Limits& limits);
+
+/// An integer program that goes on where a limit ended it: the solver waits in between, on a thread of its
+/// own.
+class Program {
+ public:
+  Program(Model model, const Settings& settings);
+  ~Program();
+  Program(const Program&) = delete;
+  Program& operator=(const Program&) = delete;
+
+  /// As `solve`; where it returns kStopped, with the bound and the best solution by then, it may be called
+  /// again. Work limits make it wait at the same place everywhere.
+  Solution advance(Limits& limits);
+
+ private:
+  struct State;
+  std::unique_ptr<State> state_;
+};
 
 /// A relaxation that is solved again and again with other bounds on its columns and with more rows, each time
 /// from where the last solution was.

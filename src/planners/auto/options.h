@@ -21,6 +21,7 @@ struct Options {
   double turn = 0.3;              ///< then of the one that gained more when it was called last
   double lower_peak = 0.7;        ///< where no plan is found, of a search for the least peak, from nothing
   double anew = 0.3;              ///< of one that begins without the plans at hand
+  double anew_near = 0.2;         ///< the same near the bound of a small graph, whose program needs the time
   double late_turn = 0.5;         ///< after the bounds
   double order = 0.1;             ///< free order: of a round, for an order that needs less memory by itself
   double order_gain = 0.02;       ///< of the keep-all peak; where one gains less, it is not looked for again
@@ -38,10 +39,11 @@ struct Options {
   double proof = 0.85;
   double proof_gap = 0.05;             ///< further above the bound, a better bound in place of the proof
   std::int64_t sure_proof_ops = 60;    ///< but not on such small graphs
-  double bound_before_proof = 0.85;    ///< the better bound first, but not on such small graphs
+  double bound_before_proof = 0.95;    ///< the better bound first, but not on such small graphs
   double small_bound = 0.75;           ///< of small graphs that are further above the bound
   double bound = 0.4;                  ///< of larger graphs
   double early = 0.7;                  ///< of these three, in rounds that follow one with a faster plan
+  double early_near = 0.85;            ///< the same near the bound of a small graph
   double bound_seconds_per_op = 3e-4;  ///< with less time left the larger models of the bound are not begun
   double round_seconds = 0.25;         ///< the first round is so long, or up to twice that
   std::int64_t round_work = 2'500'000;

@@ -87,7 +87,7 @@ class Schedule {
     find_order();
     const bool is_lost = !has_plan(best_) && times_without_++ % 2 == 1;
     if (is_lost) lower_peak(own_.lower_peak);
-    is_stuck_ ? begin_anew(own_.anew) : take_turn(own_.turn);
+    is_stuck_ ? begin_anew(is_near() ? own_.anew_near : own_.anew) : take_turn(own_.turn);
     raise_bound();
     if (wants_cuts()) take_turn(own_.late_turn);
     take_turn(1);
@@ -146,8 +146,8 @@ class Schedule {
 
   /// Where several moments bind and retention, which sees one at a time, is not near the bound.
   bool wants_cuts() const {
-    const bool is_near = has_plan(best_) && gap(best_) <= own_.lns_gap;
-    return !is_near && num_ops() <= own_.lns_ops;
+    const bool is_there = has_plan(best_) && gap(best_) <= own_.lns_gap;
+    return !is_there && num_ops() <= own_.lns_ops;
   }
   void by_cuts(double share) {
     if (wants_cuts()) plan_with("lns", share);
@@ -158,6 +158,9 @@ class Schedule {
 
   /// Small enough for the integer program.
   bool is_small() const { return problem_.order == OrderMode::kFixed && num_ops() <= own_.proof_ops; }
+
+  /// Where integer programs raise the bound most.
+  bool is_near() const { return is_small() && has_plan(best_) && !is_far(); }
 
   /// Of a long limit the search of a small graph needs little.
   double share_before_proof() const {
@@ -185,7 +188,10 @@ class Schedule {
   }
 
   /// Of a share of the bound: where plans still become faster, their search gets more.
-  double early(double share) const { return is_stuck_ ? share : own_.early * share; }
+  double early(double share) const {
+    if (is_stuck_) return share;
+    return share * (is_near() ? own_.early_near : own_.early);
+  }
 
   /// Few moments prove in a second what the whole program, where it is not solved, does not.
   void bound_and_prove() {
