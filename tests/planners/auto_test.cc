@@ -112,7 +112,8 @@ TEST(Auto, LooksForTheLeastPeakFromNothingWhereTwoRoundsEndWithoutAPlan) {
   };
   EXPECT_EQ(times_for_peak(200'000), 0);
   EXPECT_EQ(times_for_peak(400'000), 1);
-  EXPECT_EQ(times_for_peak(1'600'000), 2);
+  EXPECT_EQ(times_for_peak(800'000), 2);
+  EXPECT_EQ(times_for_peak(1'600'000), 3);
 }
 
 TEST(Auto, FindsOnDenseGraphsWhatSearchFindsAlone) {

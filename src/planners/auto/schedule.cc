@@ -85,7 +85,7 @@ class Schedule {
   /// Where the round before changed nothing, one begins anew.
   void later_round() {
     find_order();
-    const bool is_lost = !has_plan(best_) && times_without_++ % 2 == 1;
+    const bool is_lost = !has_plan(best_) && times_without_++ > 0;
     if (is_lost) lower_peak(own_.lower_peak);
     is_stuck_ ? begin_anew(is_near() ? own_.anew_near : own_.anew) : take_turn(own_.turn);
     raise_bound();
