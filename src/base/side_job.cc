@@ -106,7 +106,6 @@ bool run_beside(const SideJob& job, Limits& limits) {
   }
   std::optional<std::chrono::steady_clock::time_point> stopped;
   while (!thread->ended_within(SideThread::kLook)) {
-    job.meanwhile();
     const auto now = std::chrono::steady_clock::now();
     if (!stopped && limits.reached()) {
       job.stop();

@@ -11,13 +11,12 @@
 
 namespace remat {
 
-/// What runs on the thread, and what the caller does meanwhile. `work` must own all that it touches: where
+/// What runs on the thread, and how to stop it. `work` must own all that it touches: where
 /// `limits` is reached and it does not end soon after `stop`, it goes on alone: `work_is_left_behind`
 /// (remat/left_behind.h).
 struct SideJob {
   std::function<void()> work;
-  std::function<void()> stop;               ///< on the caller's thread, once, when the limits are reached
-  std::function<void()> meanwhile = [] {};  ///< on the caller's thread, every few milliseconds
+  std::function<void()> stop;  ///< on the caller's thread, once, when the limits are reached
 };
 
 /// True where the work ended. Where no thread can be had, the work is done here.
@@ -26,9 +25,10 @@ bool run_beside(const SideJob& job, Limits& limits);
 /// The thread itself; what has not ended when this goes is left behind.
 class SideThread {
  public:
-  static constexpr std::chrono::milliseconds kLook{5};  ///< how often a caller looks at its limits
-  static constexpr std::chrono::milliseconds kGrace{
-      40};  ///< after them: a quarter of what one may be overrun
+  /// How often a caller looks at its limits.
+  static constexpr std::chrono::milliseconds kLook{5};
+  /// How long it waits after them: a quarter of what one may be overrun.
+  static constexpr std::chrono::milliseconds kGrace{40};
 
   /// Throws std::system_error where no thread can be had.
   explicit SideThread(std::function<void()> work);

@@ -20,8 +20,8 @@ struct Settings {
   bool strong_branching = true;                 ///< looks ahead before it branches: fewer nodes, longer ones
   int threads = 1;
   std::int64_t seed = 0;
-  std::optional<double> seconds =
-      std::nullopt;                          ///< after which it ends for good, also where it looks at nothing
+  /// After which it ends for good, also where it looks at no limit.
+  std::optional<double> seconds = std::nullopt;
   std::optional<std::vector<double>> start;  ///< to start from; NaN: not known
   /// Called with each better integer solution, on the thread of the caller.
   std::function<void(const std::vector<double>&, double objective)> on_better;
