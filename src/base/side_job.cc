@@ -91,6 +91,21 @@ bool SideThread::ended_within(std::chrono::milliseconds time) const {
   return ticket_->done.changed.wait_for(lock, time, [&] { return ticket_->done.ended; });
 }
 
+bool SideThread::wait(Limits& limits, const std::function<void()>& stop,
+                      const std::function<bool()>& rests) const {
+  constexpr std::chrono::milliseconds kLook{5};
+  std::optional<std::chrono::steady_clock::time_point> stopped;
+  while (!ended_within(kLook) && !rests()) {
+    const auto now = std::chrono::steady_clock::now();
+    if (!stopped && limits.reached()) {
+      stop();
+      stopped = now;
+    }
+    if (stopped && now - *stopped > kGrace) return false;
+  }
+  return true;
+}
+
 void SideThread::join() {
   thread_.join();
   if (ticket_->done.error) std::rethrow_exception(ticket_->done.error);
@@ -104,15 +119,7 @@ bool run_beside(const SideJob& job, Limits& limits) {
     job.work();
     return true;
   }
-  std::optional<std::chrono::steady_clock::time_point> stopped;
-  while (!thread->ended_within(SideThread::kLook)) {
-    const auto now = std::chrono::steady_clock::now();
-    if (!stopped && limits.reached()) {
-      job.stop();
-      stopped = now;
-    }
-    if (stopped && now - *stopped > SideThread::kGrace) return false;
-  }
+  if (!thread->wait(limits, job.stop, [] { return false; })) return false;
   thread->join();
   return true;
 }

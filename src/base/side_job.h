@@ -25,9 +25,7 @@ bool run_beside(const SideJob& job, Limits& limits);
 /// The thread itself; what has not ended when this goes is left behind.
 class SideThread {
  public:
-  /// How often a caller looks at its limits.
-  static constexpr std::chrono::milliseconds kLook{5};
-  /// How long it waits after them: a quarter of what one may be overrun.
+  /// How long a caller waits after its limits: a quarter of what one may be overrun.
   static constexpr std::chrono::milliseconds kGrace{40};
 
   /// Throws std::system_error where no thread can be had.
@@ -37,6 +35,9 @@ class SideThread {
   SideThread& operator=(const SideThread&) = delete;
 
   bool ended_within(std::chrono::milliseconds time) const;
+  /// Until the work has ended or `rests`, asked every few milliseconds, says that it waits itself. `stop` is
+  /// called once, when the limits are reached; false where the work does neither soon after.
+  bool wait(Limits& limits, const std::function<void()>& stop, const std::function<bool()>& rests) const;
   /// Waits for the end. Throws what the work threw.
   void join();
 

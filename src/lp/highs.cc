@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <atomic>
-#include <chrono>
 #include <cmath>
 #include <condition_variable>
 #include <memory>
@@ -269,18 +268,13 @@ struct Program::State {
     }
   }
 
+  /// Until it has ended, waits at the gate, or will as soon as it looks.
   void wait(Limits& limits) {
-    std::optional<std::chrono::steady_clock::time_point> closed;
-    while (!thread->ended_within(SideThread::kLook) && !job->gate->is_waiting()) {
+    const auto rests = [this] {
       hand_over();
-      const auto now = std::chrono::steady_clock::now();
-      if (!closed && limits.reached()) {
-        job->gate->allow(0);
-        closed = now;
-      }
-      // It waits as soon as it looks.
-      if (closed && now - *closed > SideThread::kGrace) return;
-    }
+      return job->gate->is_waiting();
+    };
+    thread->wait(limits, [this] { job->gate->allow(0); }, rests);
     if (!thread->ended_within({})) return;
     thread->join();
     has_ended = true;
