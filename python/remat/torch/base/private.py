@@ -10,7 +10,6 @@ import functools
 import inspect
 import logging
 import os
-import re
 import sys
 import threading
 import types
@@ -41,15 +40,11 @@ from torch._C._profiler import (
 from torch._decomp import decomposition_table
 from torch._dynamo import (
     convert_frame,
-    exc,
-    guards,
     output_graph,
     symbolic_convert,
     utils as dynamo_utils,
-    variables,
 )
 from torch._dynamo.utils import get_compilation_metrics, graph_break_reasons
-from torch._dynamo.variables import functions, higher_order_ops, nn_module
 from torch._functorch import aot_autograd, config as functorch_config, partitioners
 from torch._functorch._aot_autograd import descriptors, graph_compile
 from torch._functorch._aot_autograd.descriptors import (
@@ -479,120 +474,6 @@ def without_names() -> Iterator[None]:
         symbolic_convert.get_funcname = original
 
 
-# Of a node that stands for a region: the place of the module that it is a call of.
-REGION_PLACE = "remat_place"
-try:
-    from torch._dynamo.variables import invoke_subgraph as _subgraphs  # 2.13
-
-    _regions: Any = _subgraphs if hasattr(_subgraphs, "is_reusable") else None
-except ImportError:
-    _regions = None
-
-
-def is_region(node: fx.Node) -> bool:
-    """Does a node of Dynamo's graph stand for a region? `invoke_subgraph`."""
-    return _regions is not None and node.target is torch.ops.higher_order.invoke_subgraph
-
-
-@contextmanager
-def calls_as_regions(
-    call_of: Callable[[torch.nn.Module, Sequence[Any], Mapping[str, Any]], Callable[..., Any] | None],
-    is_member: Callable[[torch.nn.Module], bool],
-    refuse: Callable[[Any], None],
-) -> Iterator[None]:
-    """While it lasts, Dynamo makes regions of calls of modules, which it traces once and uses again.
-    `UnspecializedNNModuleVariable.call_function`, `is_reusable`. Nothing changes before 2.13.
-
-    is_member: may the call of a module be a region at all?
-    call_of: what calls the module with arguments like these ("%" stands for a tensor), which come one by
-        one; the same where regions may be one. None: no region.
-    refuse: told that calls with this function cannot be regions; the code is traced anew without.
-    """
-    if _regions is None:
-        yield
-        return
-    kind: Any = nn_module.UnspecializedNNModuleVariable
-    plain, plain_reusable = kind.call_function, _regions.is_reusable
-    thread, inside = threading.get_ident(), False
-
-    def called(self: Any, tx: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
-        nonlocal inside
-        inner = inside or threading.get_ident() != thread or tx.output.current_tracer.parent is not None
-        if inner or self.source is None or not is_member(self.value):
-            return plain(self, tx, args, kwargs)
-        leaves: list[Any] = []
-        try:
-            shown = [_shown(each, leaves) for each in args]
-            call = call_of(self.value, shown, {name: _shown(each, leaves) for name, each in kwargs.items()})
-        except _NotShownError:
-            call = None
-        if call is None:
-            return plain(self, tx, args, kwargs)
-        inside = True
-        try:
-            op: Any = torch.ops.higher_order.invoke_subgraph
-            region: Any = higher_order_ops.TorchHigherOrderOperatorVariable.make(op)
-            results = region.call_function(tx, [functions.UserFunctionVariable(call), self, *leaves], {})
-            node = next(node for node in reversed(tx.output.graph.nodes) if is_region(node))
-            node.meta[REGION_PLACE] = _MEMBER.sub(r".\2", self.get_nn_module_stack_source().name)
-        except (exc.RestartAnalysis, exc.SkipFrame):
-            raise
-        except Exception as error:
-            refuse(call)
-            raise exc.UnspecializeRestartAnalysis(restart_reason=f"no region: {error}") from error
-        finally:
-            inside = False
-        return results
-
-    def reusable(tx: Any, condition: Any, given: Any, known: Any) -> bool:
-        """It looks, but takes nothing for granted of this module in later calls, whence the guards; those of
-        tensors come with the tensors.
-        """
-        if not plain_reusable(tx, condition, given, known):
-            return False
-        if threading.get_ident() == thread:
-            moved = _regions.build_source_replacement(known.arg_sources, given.arg_sources)
-            for source, _, _, guard in condition.guards:
-                here = source.clone(lambda each: moved.get(each, each))
-                if here != source and guard.create_fn_name() != "TENSOR_MATCH":
-                    guards.install_guard(here.make_guard(guard.create_fn))
-        return True
-
-    with _replaced(kind, "call_function", called), _replaced(_regions, "is_reusable", reusable):
-        yield
-
-
-@contextmanager
-def _replaced(owner: Any, name: str, value: Any) -> Iterator[None]:
-    original = getattr(owner, name)
-    setattr(owner, name, value)
-    try:
-        yield
-    finally:
-        setattr(owner, name, original)
-
-
-# How a source names a member of a module; without what is between, as `record_nn_module_stack` has it.
-_MEMBER = re.compile(r"\._(?:modules|parameters|buffers)\[(['\"])([^'\"\]]+)\1\]")
-
-
-class _NotShownError(Exception):
-    """An argument is more than tensors and constants."""
-
-
-def _shown(variable: Any, leaves: list[Any]) -> Any:
-    """What Dynamo knows of an argument, with "%" for its tensors, which are added to the leaves."""
-    variable = variable.realize()
-    if type(variable) is variables.lists.TupleVariable:
-        return tuple(_shown(each, leaves) for each in variable.items)
-    if isinstance(variable, variables.ConstantVariable) and not isinstance(variable.value, str):
-        return variable.value
-    if not isinstance(variable, (variables.TensorVariable, variables.SymNodeVariable)):
-        raise _NotShownError
-    leaves.append(variable)
-    return "%"
-
-
 def expression_of(number: Any, as_made: bool = False) -> Any:
     """What a symbolic number is in symbols. `node.expr`, `node._expr` of SymInt.
 
@@ -847,7 +728,6 @@ __all__ = [
     "COPIES",
     "IGNORED_LOGGING",
     "OPTIMIZER_HOOKS",
-    "REGION_PLACE",
     "TRACED_BATCH_NORMS",
     "WITH_A_STATE",
     "AllocationFields",
@@ -879,7 +759,6 @@ __all__ = [
     "apart",
     "base_of",
     "builtin",
-    "calls_as_regions",
     "compiled_apart",
     "convert_frame",
     "decomposition_table",
@@ -900,7 +779,6 @@ __all__ = [
     "inductor_code",
     "innermost_backend",
     "is_primal",
-    "is_region",
     "is_tangent",
     "is_view",
     "keeps_graph",

@@ -36,7 +36,7 @@ from ..base.storages import has_data
 from ..base.turns import one_at_a_time
 from ..plan.report import PlanReport
 from ..run.backward import Tangents, Watch
-from ..run.compile import compile_in_order, traced_alone as traced_alone_of
+from ..run.compile import compile_in_order
 from ..run.generators import generator_states
 from ..run.inductor import FirstStep, compile_with_inductor
 from ..run.outputs import Gradient, Usage, cut_off, unfilled
@@ -46,7 +46,6 @@ from ..trace.fake import without_keeping
 from ..trace.kernels import eager_kernels
 from ..trace.masks import Masks
 from ..trace.origins import describe_input
-from ..trace.stamped import shortened
 from ..trace.strides import EagerStrides
 from ..trace.symbolic import is_symbolic
 from ..trace.tangents import Strides, TangentStrides
@@ -451,8 +450,6 @@ class Region:
             ):
                 progress.tracing()
                 if in_order:
-                    if known is None and key.training:
-                        known = self._told_by_fewer(gm, args)
                     strides = TangentStrides(gm, self.usage.strides)
                     tangents = Tangents(self._note_strides, done)
                     verify = self.shared.options.verify
@@ -497,18 +494,6 @@ class Region:
                 raise  # `fit` compiles the model again, without symbols
             log.info("each shape is traced for itself: %s", error)
             return None
-
-    def _told_by_fewer(self, gm: fx.GraphModule, args: Sequence[Any]) -> JointTrace | None:
-        """The trace of a graph with many layers of a kind, told from that of a few."""
-        short = shortened(gm, args)
-        if short is None:
-            return None
-        try:
-            trace = traced_alone_of(short.gm, short.args, TangentStrides(short.gm, self.usage.strides))
-        except Exception as error:  # the whole graph says it better, if it says it too
-            log.debug("each layer is traced for itself: %s", error)
-            return None
-        return None if trace is None else short.told(trace)
 
     def _note_graded(self, gradients: Sequence[Any], num_args: int) -> None:
         if len(gradients) == num_args:

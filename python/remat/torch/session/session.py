@@ -23,7 +23,6 @@ from ..plan.options import Options
 from ..plan.ranks import of_all_ranks
 from ..run.outputs import Gradient
 from ..trace.conversion import Spot, watch_conversions
-from ..trace.repeated import flat
 from .flight import InFlight
 from .pipeline import device_of
 from .region import Region
@@ -73,7 +72,7 @@ class Session:
         number = len(self.regions)
         frame, times = compiled_frame(default=-1 - number)
         with phase("capture"):
-            region = Region(self.shared, flat(gm), number, frame)
+            region = Region(self.shared, gm, number, frame)
             region.inherit([other for other in reversed(self.regions) if other.frame == frame])
         if not self._knows_model:
             warn_at_recompile_limit(times)

@@ -15,7 +15,6 @@ from ..run.compile import traced_alone
 from ..run.outputs import cut_off
 from ..trace.kernels import eager_kernels
 from ..trace.masks import Masks
-from ..trace.stamped import Shortened, shortened
 from ..trace.strides import EagerStrides
 from ..trace.symbolic import Sizes, SymbolicTrace, at_sizes, differ
 from ..trace.tangents import Strides, TangentStrides
@@ -103,38 +102,26 @@ class Varying:
             return None
         described = list(self._described.values())
         gm = cut_off(masks.graph_like(self._gm, form.left_out), form.cut)
-        short, different = shortened(gm, described), None
-        for few in (None,) if short is None else (short, None):
-            found = self._trace_of(gm, described, few, args, form)
-            if found is None:
-                continue
-            differences = (self._difference(found, each) for each in plain)
-            different = next((each for each in differences if each is not None), None)
-            if different is None:
-                return found
-            log.debug("with symbols%s: %s", " told from few layers" if few else "", different)
+        found = self._trace_of(gm, described, args, form)
+        if found is None:
+            return None
+        differences = (self._difference(found, each) for each in plain)
+        different = next((each for each in differences if each is not None), None)
         if different is not None:
             raise SymbolsDifferError(different)
-        return None
+        return found
 
     def _trace_of(
-        self,
-        gm: fx.GraphModule,
-        described: Sequence[Any],
-        short: Shortened | None,
-        args: Sequence[Any],
-        form: Form,
+        self, gm: fx.GraphModule, described: Sequence[Any], args: Sequence[Any], form: Form
     ) -> SymbolicTrace | None:
-        """Of a graph, or of what is traced in its place."""
-        traced, given = (gm, described) if short is None else (short.gm, short.args)
         with nothing_donated(), eager_kernels(device_of(args)), EagerStrides():
             try:
                 with guarded(detect_fake_mode(described)):
-                    trace = traced_alone(traced, given, TangentStrides(traced, dict(form.strides)))
+                    trace = traced_alone(gm, described, TangentStrides(gm, dict(form.strides)))
             except Exception as error:  # whatever cannot be done with symbols
                 log.info("each shape is traced for itself: %s", str(error).partition("\n")[0])
                 return None
-        return None if trace is None else SymbolicTrace(trace, described, short)
+        return None if trace is None else SymbolicTrace(trace, described)
 
     def _difference(self, found: SymbolicTrace, plain: Plain) -> str | None:
         names = [name for name in self._described if name in plain.described]

@@ -32,7 +32,6 @@ from ..base.private import (
     without_names,
 )
 from ..base.turns import is_turn_of_another, one_at_a_time
-from .repeated import layers_once
 from .tracing import permissive_tracing
 
 _SENTENCES = re.compile(r"\. (?=[A-Z])")
@@ -126,7 +125,6 @@ class _Converter(convert_frame.CatchErrorsWrapper):
             stack.enter_context(one_at_a_time())
             stack.enter_context(collected_later())
             stack.enter_context(without_names())
-            stack.enter_context(layers_once(frame.f_locals))
             stack.enter_context(permissive_tracing(self._unlimited, self._sees_sizes()))
             breaks, attempts = len(graph_break_reasons), get_compilation_metrics()[-1:]
             loops = len(loop_breaks)

@@ -29,7 +29,6 @@ from ..base.private import (
     holds_at,
     storage_id,
 )
-from .stamped import Shortened
 
 aten = torch.ops.aten
 
@@ -174,13 +173,10 @@ def at_sizes(gm: fx.GraphModule, sizes: Sizes) -> fx.GraphModule:
 
 @dataclass(frozen=True)
 class SymbolicTrace:
-    """A trace with symbols. described: the arguments, in these symbols. short: what was traced in place of a
-    graph with many layers of a kind.
-    """
+    """A trace with symbols. described: the arguments, in these symbols."""
 
     trace: JointTrace
     described: Sequence[Any]
-    short: Shortened | None = None
 
     def at(self, args: Sequence[Any]) -> JointTrace | None:
         """The trace for a call; None where it does not hold for its sizes."""
@@ -206,8 +202,7 @@ class SymbolicTrace:
             apart(each, traced_tangents=concrete.value(each.traced_tangents), dynamic_outputs=False)
             for each in (self.trace.collected, self.trace.at_the_end)
         ]
-        found = JointTrace(metadata[0], metadata[1], (told, concrete.value(inputs), *others))
-        return found if self.short is None else self.short.told(found)
+        return JointTrace(metadata[0], metadata[1], (told, concrete.value(inputs), *others))
 
 
 def _is_whole(node: fx.Node, sizes: Sizes) -> bool:
