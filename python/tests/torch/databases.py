@@ -1,0 +1,399 @@
+"""PyTorch's own databases of operators and modules, each planned and compared with eager mode.
+
+`python databases.py --dtype float32 --out rows.jsonl` runs all of a type; what has a row is not run again.
+"""
+
+from __future__ import annotations
+
+import argparse
+import copy
+import json
+import logging
+import multiprocessing
+import os
+import re
+import sys
+import time
+import warnings
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from functools import partial
+from multiprocessing.connection import Connection
+from pathlib import Path
+from typing import Any
+
+import remat
+import remat.torch
+import torch
+from database_cases import (
+    DTYPES,
+    Between,
+    Case,
+    all_cases,
+    differences,
+    drawn,
+    fresh,
+    generators,
+    samples,
+    seed_all,
+    train,
+)
+from plans import random_plan
+from torch import nn
+
+# What a case can come to, the worst first.
+FAULTS = ["crash", "no end", "wrong bits", "above the budget", "exception", "refused", "fit changes"]
+NO_FAULTS = ["tracing differs", "tracing raises", "equal", "eager mode differs", "not in eager mode"]
+
+# Budgets, and a random plan.
+WAYS = ["100%", "80%", "least", "random"]
+
+
+@dataclass
+class Found:
+    """What a case came to; `outcomes` has a line for each fault or remark, by what it is."""
+
+    case: Case
+    compared: int = 0
+    none: int = 0
+    outcomes: list[tuple[str, str]] = field(default_factory=list)
+
+    def add(self, outcome: str, line: str) -> None:
+        self.outcomes.append((outcome, line[:2000]))
+
+    @property
+    def outcome(self) -> str:
+        ranks = [*FAULTS, *NO_FAULTS]
+        return min((o for o, _ in self.outcomes), key=ranks.index, default="not in eager mode")
+
+    def row(self, seconds: float) -> dict[str, Any]:
+        return {
+            "case": self.case,
+            "outcome": self.outcome,
+            "compared": self.compared,
+            "no plan": self.none,
+            "seconds": round(seconds, 2),
+            "lines": [f"{o}: {line}" for o, line in self.outcomes if o != "equal"],
+        }
+
+
+def one_line(error: Exception) -> bool:
+    text = str(error)
+    return isinstance(error, remat.RematError) and not re.search(r"\n|0x[0-9a-f]{6}|:$|^$", text)
+
+
+class Comparison:
+    """A model and its inputs, in eager mode and in every other way."""
+
+    def __init__(self, found: Found, model: Between, name: str, seed: int) -> None:
+        self.found, self.model, self.name, self.seed = found, model, name, seed
+        self.inputs = model.inputs
+        model.inputs = ()
+        self.expected = train(copy.deepcopy(model), self.inputs)
+        self.options: Any = {"work_limit": 20000, "time_limit": 5.0}
+        self.options["costs"] = "measured" if seed % 4 == 0 else "roofline"
+        self.aot: dict[str, torch.Tensor] | str | None = None
+        self.least: int | None = None
+
+    def deterministic(self) -> bool:
+        return not differences(self.expected, train(copy.deepcopy(self.model), self.inputs))
+
+    def run(self, ways: Sequence[str]) -> None:
+        if "100%" in ways:
+            self.within("100%", "100%")
+        if "80%" in ways:
+            self.within("80%", "80%", may_fail=True)
+        if "least" in ways:
+            if self.least is None:
+                self.within("1B", "1B", may_fail=True)
+            if self.least is not None:
+                self.within(f"{self.least}B", f"least known, {self.least}")
+        if "random" in ways and (steps := self.random_steps()):
+            self.within(1 << 40, "random plan", plan=steps, accumulate=False)
+
+    def random_steps(self) -> list[int]:
+        """A plan with recomputation anywhere; none where there are several graphs, or no plan at all."""
+        torch._dynamo.reset()
+        model, inputs = copy.deepcopy(self.model), fresh(self.inputs)
+        try:
+            graph = remat.torch.capture(model, inputs, accumulate=False, costs="roofline")
+        except Exception as error:
+            if not (isinstance(error, remat.torch.UnsupportedModelError) and " graphs " in str(error)):
+                self.failed("capture", error)
+            return []
+        return list(random_plan(graph, self.seed).steps)
+
+    def fit(self, budget: int | str, **options: Any) -> Any:
+        torch._dynamo.reset()
+        return remat.torch.fit(
+            copy.deepcopy(self.model), fresh(self.inputs), budget, **self.options, **options
+        )
+
+    def within(self, budget: int | str, how: str, may_fail: bool = False, **options: Any) -> Any:
+        """The fitted model, where there is one; its steps are compared."""
+        before = len(self.found.outcomes)
+        try:
+            seed_all()
+            states = generators()
+            fitted = self.fit(budget, **options)
+            if changed := differences(states, generators()):
+                self.found.add("fit changes", f"{self.name}, {how}: {changed}")
+            left = train(fitted, self.inputs)
+            self.measure(fitted, how, "plan" in options)
+            if found := differences(self.expected, left):
+                self.differing(how, found)
+        except Exception as error:
+            self.least = getattr(error, "smallest_known", self.least)
+            if may_fail and isinstance(error, remat.NoPlanError) and one_line(error):
+                self.found.none += 1
+            else:
+                self.failed(how, error)
+            return None
+        self.found.compared += len(left)
+        if len(self.found.outcomes) == before:
+            self.found.add("equal", how)
+        return fitted
+
+    def measure(self, fitted: Any, how: str, planned: bool) -> None:
+        """Do steps keep the budget, both that make gradients and that add to them?"""
+        # What the steps before have shown is planned for now, not while a peak is measured.
+        for measuring in (False, True):
+            fitted.zero_grad()
+            inputs = fresh(self.inputs)
+            for adding in (False,) if planned else (False, True):
+                seed_all()
+                step = partial(self.step, fitted, inputs)
+                if measuring:
+                    measured = remat.torch.measure_peak(step, resident=[fitted, inputs])
+                    self.compare_peak(fitted.remat.parts, adding, how, measured, planned)
+                else:
+                    step()
+
+    def step(self, model: nn.Module, inputs: Sequence[torch.Tensor]) -> None:
+        model(*inputs).backward()
+
+    def compare_peak(self, parts: Any, adding: bool, how: str, measured: int, planned: bool) -> None:
+        if found := [part for part in parts if (part.existing_gradients > 0) == adding]:
+            budget = max(min(part.budget, part.predicted_peak) if planned else part.budget for part in found)
+            if measured > budget:
+                several = ", several graphs" if len({part.name for part in parts}) > 1 else ""
+                self.found.add(
+                    "above the budget",
+                    f"{self.name}, {how}, {'adding' if adding else 'making'}{several}: {measured} > {budget}",
+                )
+
+    def by_tracing(self) -> dict[str, torch.Tensor] | str:
+        """What PyTorch's own tracing leaves, or the error that it raises."""
+        if self.aot is None:
+            torch._dynamo.reset()
+            traced = copy.deepcopy(self.model)
+            traced.compile(backend="aot_eager")
+            try:
+                self.aot = train(traced, self.inputs)
+            except Exception as error:
+                self.aot = f"{type(error).__name__}: {error}"
+        return self.aot
+
+    def differing(self, how: str, found: list[str]) -> None:
+        traced = self.by_tracing()
+        theirs = [] if isinstance(traced, str) else differences(self.expected, traced)
+        outcome = "tracing differs" if set(found) <= set(theirs) else "wrong bits"
+        self.found.add(outcome, f"{self.name}, {how}: {found[:4]}")
+
+    def failed(self, how: str, error: Exception) -> None:
+        line = f"{self.name}, {how}: {type(error).__name__}: {error}"
+        if not one_line(error):
+            if isinstance(traced := self.by_tracing(), str):
+                line += f" [aot_eager: {traced[:200]}]"
+            self.found.add("exception", line)
+        elif isinstance(self.by_tracing(), str):
+            self.found.add("tracing raises", line)
+        else:
+            self.found.add("refused", line)
+
+
+def check(case: Case, count: int = 1, ways: Sequence[str] = WAYS) -> Found:
+    """What some inputs of a case come to."""
+    found = Found(case)
+    seed = case.draw(0)
+    with quiet():
+        try:
+            makers = list(samples(case, seed, count))
+        except Exception as error:
+            found.add("not in eager mode", f"no samples: {type(error).__name__}: {error}")
+            return found
+        for number, make in enumerate(makers):
+            compared = in_eager_mode(found, make, f"sample {number}", seed + number)
+            if compared is None:
+                continue
+            if compared.deterministic():
+                compared.run(ways)
+            else:
+                found.add("eager mode differs", f"sample {number}")
+    torch._dynamo.reset()
+    return found
+
+
+def in_eager_mode(found: Found, make: Callable[..., Between], name: str, seed: int) -> Comparison | None:
+    """Bent, or else as it comes; None where eager mode does not train it."""
+    raised = ""
+    for bent in (True, False):
+        torch.manual_seed(seed)
+        try:
+            return Comparison(found, make(bent=bent), name, seed)
+        except Exception as error:
+            raised = f"{name}: {type(error).__name__}: {error}"
+    found.add("not in eager mode", raised)
+    return None
+
+
+@contextmanager
+def quiet() -> Iterator[None]:
+    """No words of Dynamo or of Remat."""
+    logs = [logging.getLogger(name) for name in ("remat.torch", "torch")]
+    before = [(log.level, log.propagate) for log in logs]
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        for log in logs:
+            log.setLevel(logging.CRITICAL)
+        try:
+            yield
+        finally:
+            for log, (level, _) in zip(logs, before, strict=True):
+                log.setLevel(level)
+
+
+class Worker:
+    """A process that checks cases, one after another, and can be lost."""
+
+    def __init__(self, count: int) -> None:
+        context = multiprocessing.get_context("fork")
+        self.connection, theirs = context.Pipe()
+        self.process = context.Process(target=work, args=(theirs, count), daemon=True)
+        self.process.start()
+        theirs.close()
+        self.case: Case | None = None
+        self.started = 0.0
+        self.done = 0
+
+    def begin(self, case: Case) -> None:
+        self.case, self.started = case, time.monotonic()
+        self.connection.send(case)
+
+    def row(self, limit: float) -> dict[str, Any] | None:
+        """Of the case, if that has ended in whatever way."""
+        assert self.case is not None
+        try:
+            if self.connection.poll():
+                self.done += 1
+                return dict(self.connection.recv())
+        except (EOFError, ConnectionError):
+            self.process.join()
+            return self.lost("crash", f"exit code {self.process.exitcode}")
+        if time.monotonic() - self.started > limit:
+            return self.lost("no end", f"ended after {limit:.0f} s")
+        return None
+
+    def lost(self, outcome: str, line: str) -> dict[str, Any]:
+        assert self.case is not None
+        self.stop()
+        found = Found(self.case)
+        found.add(outcome, line)
+        return found.row(time.monotonic() - self.started)
+
+    @property
+    def alive(self) -> bool:
+        return self.process.is_alive()
+
+    def stop(self) -> None:
+        self.process.kill()
+        self.process.join()
+
+
+def work(connection: Connection, count: int) -> None:
+    """Of a process: checks what it is sent until nothing comes."""
+    torch.set_num_threads(1)
+    while True:
+        try:
+            case = Case(*connection.recv())
+        except EOFError:
+            return
+        start = time.process_time()
+        found = check(case, count)
+        connection.send(found.row(time.process_time() - start))
+
+
+# Cases after which a process ends, with what it has piled up.
+EACH = 60
+
+
+def run_all(cases: list[Case], jobs: int, limit: float, count: int, out: Path) -> None:
+    """Append a row for each case."""
+    waiting = list(reversed(cases))
+    workers: list[Worker] = []
+    with out.open("a") as file:
+        while waiting or any(w.case for w in workers):
+            workers = [w for w in workers if w.case or (w.alive and w.done < EACH) or w.stop()]
+            while len(workers) < min(jobs, len(waiting) + sum(w.case is not None for w in workers)):
+                workers.append(Worker(count))
+            for worker in workers:
+                if worker.case is None and waiting and worker.done < EACH:
+                    worker.begin(waiting.pop())
+                elif worker.case is not None and (row := worker.row(limit)):
+                    worker.case = None
+                    file.write(json.dumps(row) + "\n")
+                    file.flush()
+                    if row["outcome"] in FAULTS:
+                        print(f"{' '.join(row['case'])}: {row['lines'][0][:160]}", flush=True)
+            time.sleep(0.05)
+    for worker in workers:
+        worker.stop()
+
+
+def rows_of(out: Path) -> dict[str, dict[str, Any]]:
+    """The rows of a file by case; of several for one case the last."""
+    if not out.exists():
+        return {}
+    rows = [json.loads(line) for line in out.read_text().splitlines()]
+    return {" ".join(row["case"]): row for row in rows}
+
+
+def table(rows: Sequence[dict[str, Any]]) -> str:
+    """Outcomes counted by kind of case and dtype, in Markdown."""
+    columns = [*NO_FAULTS[:3], *FAULTS, *NO_FAULTS[3:]]
+    counted: dict[tuple[str, str], Counter[str]] = {}
+    for row in rows:
+        counted.setdefault(Case(*row["case"]).grouped, Counter())[row["outcome"]] += 1
+    lines = ["| | dtype | " + " | ".join(columns) + " |", "|---|---|" + "---|" * len(columns)]
+    for (kind, dtype), of in sorted(counted.items()):
+        lines.append(f"| {kind} | {dtype} | " + " | ".join(str(of[c]) for c in columns) + " |")
+    return "\n".join(lines)
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--dtype", action="append", choices=DTYPES, help="several times for several; all")
+    parser.add_argument("--ops", default="", metavar="REGEX", help="part of `op NAME DTYPE WAY`")
+    parser.add_argument("--sample", type=int, help="so many cases, drawn by the seed")
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--inputs", type=int, default=1, help="sample inputs of each case")
+    parser.add_argument("--jobs", type=int, default=1)
+    parser.add_argument("--limit", type=float, default=300, help="seconds after which a case is ended")
+    parser.add_argument("--out", type=Path, required=True)
+    asked = parser.parse_args()
+    os.environ.setdefault("OMP_NUM_THREADS", "1")
+    torch.set_num_threads(1)
+    cases = [c for c in all_cases(asked.dtype or list(DTYPES)) if re.search(asked.ops, c.key)]
+    if asked.sample is not None:
+        cases = drawn(cases, asked.sample, asked.seed)
+    there = rows_of(asked.out)
+    run_all([c for c in cases if c.key not in there], asked.jobs, asked.limit, asked.inputs, asked.out)
+    rows = [row for key, row in rows_of(asked.out).items() if key in {c.key for c in cases}]
+    print(table(rows))
+    return int(any(row["outcome"] in FAULTS for row in rows))
+
+
+if __name__ == "__main__":
+    sys.exit(main())
