@@ -10,7 +10,6 @@ import copy
 import json
 import logging
 import multiprocessing
-import os
 import re
 import sys
 import time
@@ -268,10 +267,10 @@ def quiet() -> Iterator[None]:
 class Worker:
     """A process that checks cases, one after another, and can be lost."""
 
-    def __init__(self, count: int) -> None:
+    def __init__(self, asked: tuple[int, list[str]]) -> None:
         context = multiprocessing.get_context("fork")
         self.connection, theirs = context.Pipe()
-        self.process = context.Process(target=work, args=(theirs, count), daemon=True)
+        self.process = context.Process(target=work, args=(theirs, *asked), daemon=True)
         self.process.start()
         theirs.close()
         self.case: Case | None = None
@@ -312,7 +311,7 @@ class Worker:
         self.process.join()
 
 
-def work(connection: Connection, count: int) -> None:
+def work(connection: Connection, count: int, ways: list[str]) -> None:
     """Of a process: checks what it is sent until nothing comes."""
     torch.set_num_threads(1)
     while True:
@@ -321,7 +320,7 @@ def work(connection: Connection, count: int) -> None:
         except EOFError:
             return
         start = time.process_time()
-        found = check(case, count)
+        found = check(case, count, ways)
         connection.send(found.row(time.process_time() - start))
 
 
@@ -329,7 +328,7 @@ def work(connection: Connection, count: int) -> None:
 EACH = 60
 
 
-def run_all(cases: list[Case], jobs: int, limit: float, count: int, out: Path) -> None:
+def run_all(cases: list[Case], jobs: int, limit: float, asked: tuple[int, list[str]], out: Path) -> None:
     """Append a row for each case."""
     waiting = list(reversed(cases))
     workers: list[Worker] = []
@@ -337,7 +336,7 @@ def run_all(cases: list[Case], jobs: int, limit: float, count: int, out: Path) -
         while waiting or any(w.case for w in workers):
             workers = [w for w in workers if w.case or (w.alive and w.done < EACH) or w.stop()]
             while len(workers) < min(jobs, len(waiting) + sum(w.case is not None for w in workers)):
-                workers.append(Worker(count))
+                workers.append(Worker(asked))
             for worker in workers:
                 if worker.case is None and waiting and worker.done < EACH:
                     worker.begin(waiting.pop())
@@ -379,17 +378,18 @@ def main() -> int:
     parser.add_argument("--sample", type=int, help="so many cases, drawn by the seed")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--inputs", type=int, default=1, help="sample inputs of each case")
+    parser.add_argument("--way", action="append", choices=WAYS, help="several times for several; all")
     parser.add_argument("--jobs", type=int, default=1)
     parser.add_argument("--limit", type=float, default=300, help="seconds after which a case is ended")
     parser.add_argument("--out", type=Path, required=True)
     asked = parser.parse_args()
-    os.environ.setdefault("OMP_NUM_THREADS", "1")
     torch.set_num_threads(1)
     cases = [c for c in all_cases(asked.dtype or list(DTYPES)) if re.search(asked.ops, c.key)]
     if asked.sample is not None:
         cases = drawn(cases, asked.sample, asked.seed)
     there = rows_of(asked.out)
-    run_all([c for c in cases if c.key not in there], asked.jobs, asked.limit, asked.inputs, asked.out)
+    waiting = [case for case in cases if case.key not in there]
+    run_all(waiting, asked.jobs, asked.limit, (asked.inputs, asked.way or WAYS), asked.out)
     rows = [row for key, row in rows_of(asked.out).items() if key in {c.key for c in cases}]
     print(table(rows))
     return int(any(row["outcome"] in FAULTS for row in rows))
