@@ -13,8 +13,8 @@ import torch
 from models import MLP, case
 from remat.torch.base.storages import live_storages
 from remat.torch.cost.files import read_costs
-from remat.torch.cost.profile import _indices, _spread
 from remat.torch.cost.roofline import byte_count, flop_count
+from remat.torch.cost.standins import indices, spread
 from torch import nn
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.fx.experimental.proxy_tensor import make_fx
@@ -50,7 +50,7 @@ def test_a_lookup_reads_the_rows_it_returns() -> None:
 def rows_read(fn, *args) -> int:
     """How many different rows the op picks where it is measured, of a traced function's first op."""
     node = traced(fn, *args)
-    return sum(len(_spread(index.meta["val"], rows).unique()) for index, rows in _indices(node))
+    return sum(len(spread(index.meta["val"], rows).unique()) for index, rows in indices(node))
 
 
 def test_an_op_that_looks_up_rows_is_measured_with_rows_from_everywhere() -> None:

@@ -32,7 +32,7 @@ from remat.torch.base.devices import (
 )
 from remat.torch.base.nodes import may_run_twice, storage_bytes
 from remat.torch.base.private import FakeTensor, FakeTensorMode
-from remat.torch.cost import profile
+from remat.torch.cost import profile, standins
 from remat.torch.cost.cost import signature
 from remat.torch.plan.budget import auto_budget
 from remat.torch.session.pipeline import device_of
@@ -305,8 +305,8 @@ def test_seeds_of_attention_are_on_the_host_whatever_the_trace_says() -> None:
     op = aten._scaled_dot_product_efficient_attention_backward.default
     args = (x, x, x, x, None, x, x, scalar, scalar, 0.1, [True, True, True, False])
     node = node_of(op, args, (x, x, x, x))
-    assert [n.name for n in profile._on_the_host(node)] == ["x7", "x8"]
-    assert profile._on_the_host(node_of(aten.relu.default, (x,), x)) == []
+    assert [n.name for n in standins.on_the_host(node)] == ["x7", "x8"]
+    assert standins.on_the_host(node_of(aten.relu.default, (x,), x)) == []
 
 
 class Full(DeviceRuntime):

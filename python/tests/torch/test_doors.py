@@ -136,10 +136,10 @@ def drawn_costs(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch)
     """Durations and tolls of another machine each time."""
     seed, measure = request.param, source.measure_ops
 
-    def drawn(nodes: Any, progress: Any = None) -> dict[str, Cost]:
+    def drawn(nodes: Any, *others: Any) -> dict[str, Cost]:
         return {
             key: replace(cost, duration=random.Random(f"{seed} {key}").choice([700, 9_000, 110_000]))
-            for key, cost in measure(nodes, progress).items()
+            for key, cost in measure(nodes, *others).items()
         }
 
     numbers = random.Random(seed)

@@ -10,7 +10,7 @@ import pytest
 import remat.torch
 import torch
 from models import case
-from remat.torch.cost import profile
+from remat.torch.cost import profile, standins
 from remat.torch.cost.timing import Stopwatch
 
 US = 1000
@@ -112,7 +112,7 @@ def test_ops_are_timed_by_the_stopwatch(monkeypatch) -> None:
 def test_sweep_and_fit_of_one_process_use_the_same_costs(monkeypatch) -> None:
     model, inputs = case("mlp").build()
     swept = remat.torch.sweep(model, inputs, points=2, work_limit=1000)
-    monkeypatch.setattr(profile, "measure_op", lambda *_: pytest.fail("measured again"))
+    monkeypatch.setattr(profile, "measure_op", lambda *_, **__: pytest.fail("measured again"))
     captured = remat.torch.capture(model, inputs)
     fitted = remat.torch.fit(model, inputs, "90%", work_limit=1000).remat
     assert captured == swept.graph
@@ -126,7 +126,9 @@ def test_costs_that_are_written_to_a_file_are_measured_anew(tmp_path, monkeypatc
     measured: list[str] = []
     measure = profile.measure_op
     monkeypatch.setattr(
-        profile, "measure_op", lambda node, watch: (measured.append(node.name), measure(node, watch))[1]
+        profile,
+        "measure_op",
+        lambda node, watch, given: (measured.append(node.name), measure(node, watch, given=given))[1],
     )
     assert remat.torch.measure_costs(model, inputs, tmp_path / "costs.json") == len(measured) > 0
 
@@ -154,10 +156,10 @@ def test_runs_for_other_purposes_count_for_long_ops(before, repeats, runs) -> No
 
 
 @pytest.mark.parametrize(
-    "numel", [0, 1, profile._DIFFERENT - 1, profile._DIFFERENT, 3 * profile._DIFFERENT + 7]
+    "numel", [0, 1, standins.DIFFERENT - 1, standins.DIFFERENT, 3 * standins.DIFFERENT + 7]
 )
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.complex64])
 def test_tensors_for_measuring_are_filled_with_small_positive_numbers(numel, dtype) -> None:
-    made = profile._stand_in(torch.empty(numel, dtype=dtype, device="cpu"))
+    made = standins.stand_in(torch.empty(numel, dtype=dtype, device="cpu"))
     numbers = torch.view_as_real(made) if dtype.is_complex else made
     assert ((numbers >= 0.25) & (numbers <= 0.75)).all()

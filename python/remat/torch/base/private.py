@@ -533,6 +533,12 @@ def is_view(tensor: torch.Tensor) -> bool:
     return bool(tensor._is_view())
 
 
+def negated_view(tensor: torch.Tensor) -> torch.Tensor:
+    """The same memory, to be read with the other sign. `torch._neg_view`."""
+    view: torch.Tensor = torch._neg_view(tensor)
+    return view
+
+
 def write_count(tensor: torch.Tensor) -> int:
     """How often the tensor was written to. `_version` of tensors."""
     return int(tensor._version)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -134,6 +135,12 @@ class StepGraph:
             for position, index in self.plain_outputs().items()
             if outputs[position] in self.value_of and self.value_of[outputs[position]] not in self.inputs
         }
+
+    def gradient_bytes(self) -> dict[int, int]:
+        """Bytes of the storages of gradients that have one to themselves, by argument."""
+        values = {i: self.value_of[n] for i, n in enumerate(self.backward_outputs) if n in self.value_of}
+        times = Counter(values.values())
+        return {i: self.values[value].bytes for i, value in values.items() if times[value] == 1}
 
     def add_value(self, name: str, size: int) -> int:
         """Returns its index, as `add_op` does."""

@@ -49,7 +49,8 @@ def signature(node: fx.Node) -> str:
             return describe(arg.meta.get("val"))
         if isinstance(arg, torch.Tensor):
             storage = f"{arg.storage_offset()}/{arg.untyped_storage().nbytes()}"
-            return f"{arg.dtype}{tuple(arg.shape)}{tuple(arg.stride())}{arg.device.type}{storage}"
+            bits = " conj" * arg.is_conj() + " neg" * arg.is_neg()
+            return f"{arg.dtype}{tuple(arg.shape)}{tuple(arg.stride())}{arg.device.type}{storage}{bits}"
         if isinstance(arg, torch.device):
             return arg.type
         if isinstance(arg, (tuple, list)):

@@ -11,6 +11,7 @@ from torch import fx
 
 import remat
 
+from ..base.errors import log
 from ..base.step import StepGraph
 from .alike import Alike
 from .cost import Cost, Progress, signature
@@ -18,6 +19,7 @@ from .environment import environment
 from .files import read_costs
 from .profile import measure_ops, measure_workspaces
 from .roofline import roofline
+from .values import RealValues
 
 
 class CostStore(Protocol):
@@ -39,13 +41,17 @@ def forget_measured() -> None:
     _measured.clear()
 
 
-def _measured_here(nodes: Mapping[str, fx.Node], progress: Progress | None) -> tuple[dict[str, Cost], int]:
-    """The costs of ops as this process measured them, and how many it did just now."""
+def _measured_here(
+    nodes: Mapping[str, fx.Node], progress: Progress | None, values: RealValues
+) -> tuple[dict[str, Cost], int]:
+    """The costs of ops as this process measured them, but of those that cannot be, and how many it did just
+    now.
+    """
     known = _measured.setdefault(json.dumps(environment(), sort_keys=True), {})
     rest = {key: node for key, node in nodes.items() if key not in known}
     if rest:
-        known.update(measure_ops(rest, progress))
-    return {key: known[key] for key in nodes}, len(rest)
+        known.update(measure_ops(rest, progress, values))
+    return {key: known[key] for key in nodes if key in known}, len(rest)
 
 
 @dataclass
@@ -65,14 +71,23 @@ class Costs:
     workspaces: bool = False
     known: dict[str, Cost] | None = None
     _alike: Alike = field(default_factory=Alike)
+    _unmeasured: set[str] = field(default_factory=set)
 
-    def fill(self, step: StepGraph, progress: Progress | None = None, varies: bool = False) -> int:
+    def fill(
+        self,
+        step: StepGraph,
+        progress: Progress | None = None,
+        varies: bool = False,
+        values: RealValues | None = None,
+    ) -> int:
         """Fill in duration and workspace of every op; returns how many distinct ops were measured.
 
         progress: called with (measured so far, to measure).
         varies: other sizes of the step were measured; where that tells durations at these, only workspaces
         are measured.
+        values: of a real run of the step, for ops that refuse others or read them.
         """
+        values = values or RealValues.none()
         nodes = {i: op.node for i, op in enumerate(step.ops) if op.node is not None}
         signatures = {i: signature(node) for i, node in nodes.items()}
         if self.known is None:
@@ -82,20 +97,46 @@ class Costs:
             if key not in self.known:
                 missing.setdefault(key, nodes[index])
         measured = 0
-        told = self._told(signatures, nodes, missing) if varies and self.source == "measured" else {}
+        told = self._told(signatures, nodes, missing, values) if varies and self.source == "measured" else {}
         self.known.update(told)
         missing = {key: node for key, node in missing.items() if key not in told}
         if missing:
-            found, measured = self._find(missing, progress)
+            found, measured = self._find(missing, progress, values)
             self.known.update(found)
             self._alike.add(signatures, nodes, found)
+            self._estimate({key: node for key, node in missing.items() if key not in found})
         for index, key in signatures.items():
             cost = self.known[key]
             step.set_cost(index, cost.duration, cost.workspace, cost.outputs)
         return measured
 
+    def unmeasured(self, step: StepGraph) -> list[str]:
+        """Names of the ops of a step that was filled in whose costs are estimates."""
+        return [op.name for op in step.ops if op.node is not None and signature(op.node) in self._unmeasured]
+
+    def _estimate(self, refused: Mapping[str, fx.Node]) -> None:
+        """The costs of ops that cannot be measured: durations by what they compute and move, memory as it is
+        traced.
+        """
+        if not refused:
+            return
+        assert self.known is not None
+        device = self.device or remat.parse_device("cpu")
+        self.known.update((key, roofline(node, device)) for key, node in refused.items())
+        self._unmeasured.update(refused)
+        log.warning(
+            "%d ops cannot be measured here, with values of the step neither (the first is %s): their "
+            "durations are estimates, and what memory they need beside their results is not counted",
+            len(refused),
+            next(iter(refused.values())).target,
+        )
+
     def _told(
-        self, signatures: Mapping[int, str], nodes: Mapping[int, fx.Node], missing: Mapping[str, fx.Node]
+        self,
+        signatures: Mapping[int, str],
+        nodes: Mapping[int, fx.Node],
+        missing: Mapping[str, fx.Node],
+        values: RealValues,
     ) -> dict[str, Cost]:
         """The costs of ops whose durations are known from other sizes. Workspaces are measured, but of ops
         that had none at any size.
@@ -109,19 +150,21 @@ class Costs:
                     durations[key] = duration
                     if not self._alike.shows_all(index, key):
                         rest[key] = missing[key]
-        found = measure_workspaces(rest)
-        nothing = Cost(0, 0)
-        return {key: replace(found.get(key, nothing), duration=each) for key, each in durations.items()}
+        found = measure_workspaces(rest, values)
+        found.update((key, Cost(0, 0)) for key in durations.keys() - rest.keys())
+        return {key: replace(cost, duration=durations[key]) for key, cost in found.items()}
 
     def of(self, step: StepGraph) -> dict[str, Cost]:
         """The costs of the distinct ops of a step that was filled in."""
         known = self.known or {}
         return {key: known[key] for op in step.ops if op.node is not None for key in (signature(op.node),)}
 
-    def _find(self, missing: Mapping[str, fx.Node], progress: Progress | None) -> tuple[dict[str, Cost], int]:
-        """The costs of ops, and how many of them were measured."""
+    def _find(
+        self, missing: Mapping[str, fx.Node], progress: Progress | None, values: RealValues
+    ) -> tuple[dict[str, Cost], int]:
+        """The costs of ops, but of those that cannot be measured, and how many were measured."""
         if self.source == "measured":
-            return self._measure(missing, progress)
+            return self._measure(missing, progress, values)
         if self.source != "roofline":
             raise remat.UsageError(
                 f"{self.source}: {len(missing)} of the step's ops have no cost there; the first is "
@@ -131,19 +174,19 @@ class Costs:
         found = {key: roofline(node, self.device) for key, node in missing.items()}
         if not self.workspaces:
             return found, 0
-        real, measured = self._measure(missing, progress)
-        return {key: replace(real[key], duration=cost.duration) for key, cost in found.items()}, measured
+        real, measured = self._measure(missing, progress, values)
+        return {key: replace(cost, duration=found[key].duration) for key, cost in real.items()}, measured
 
     def _measure(
-        self, missing: Mapping[str, fx.Node], progress: Progress | None
+        self, missing: Mapping[str, fx.Node], progress: Progress | None, values: RealValues
     ) -> tuple[dict[str, Cost], int]:
         """A store has the first word: its processes plan with the same costs."""
         if self.store is None:
-            return _measured_here(missing, progress)
+            return _measured_here(missing, progress, values)
         stored = self.store.load_costs(environment())
         rest = {key: node for key, node in missing.items() if key not in stored}
         measured = 0
         if rest:
-            found, measured = _measured_here(rest, progress)
+            found, measured = _measured_here(rest, progress, values)
             stored |= self.store.add_costs(environment(), found)
-        return {key: stored[key] for key in missing}, measured
+        return {key: stored[key] for key in missing if key in stored}, measured

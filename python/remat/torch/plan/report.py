@@ -61,6 +61,8 @@ class PlanReport:
         predicted_peak: of the whole step, resident tensors and `reserve` included; comparable with `budget`.
         keep_all_peak: the same without recomputation.
         overhead: extra time by the measured durations, as a fraction.
+        unmeasured_ops: how many could not be measured; their durations are estimates, and memory that they
+            need beside their results is not counted.
         fixed: the part of the reserve that is not for other calls in flight.
         rise: the part of the predicted peak above what is in memory when the step begins.
         exceeded: bytes by which a measured peak was above the predicted one, if that was noticed.
@@ -96,6 +98,7 @@ class PlanReport:
     ops: int
     recomputed_steps: int
     distinct_ops: int = 0
+    unmeasured_ops: int = 0
     existing_gradients: int = 0
     fixed: int = 0
     rise: int = 0
@@ -222,6 +225,7 @@ class PlanReport:
             *([] if self.arena is None else [f"arena = {self.arena}"]),
             f"overhead = {self.overhead:.2%}",
             f"recomputed_steps = {self.recomputed_steps}",
+            *([f"unmeasured_ops = {self.unmeasured_ops}"] if self.unmeasured_ops else []),
             *self._copy_lines(),
             f"peak_lower_bound = {format_bytes(self.peak_lower_bound)}",
             f"duration_lower_bound = {self.duration_lower_bound / 1e9:.4g} s",

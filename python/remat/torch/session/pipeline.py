@@ -20,6 +20,7 @@ from ..base.nodes import copied
 from ..base.progress import ProgressLine, progress_line
 from ..base.step import OutputUse, StepGraph
 from ..cost.profile import run_alone
+from ..cost.values import RealValues
 from ..plan.aiming import Aimed, aim
 from ..plan.arena import Placeable
 from ..plan.cache import PlanCache
@@ -92,10 +93,14 @@ class Captured:
 
 @dataclass(frozen=True)
 class Costed:
-    """The graph of a step with the costs of its ops, of which so many were measured."""
+    """The graph of a step with the costs of its ops, of which so many were measured just now.
+
+    unmeasured: how many cannot be measured.
+    """
 
     graph: remat.Graph
     measured: int
+    unmeasured: int
 
 
 @dataclass(frozen=True)
@@ -103,7 +108,7 @@ class Planned:
     """What is to be known of a step once it is planned and written out. Sizes are bytes.
 
     held: what a call leaves in memory for its backward; tangents: gradients of the outputs that it gets.
-    outputs: by index among those of the captured function.
+    outputs: by index among those of the captured function; gradients: by argument.
     tenant: of the pool, if results lie in one.
     """
 
@@ -111,6 +116,7 @@ class Planned:
     held: int
     tangents: int
     outputs: Mapping[int, int]
+    gradients: Mapping[int, int]
     is_random: bool
     tenant: Tenant | None = None
 
@@ -187,8 +193,11 @@ class Pipeline:
 
     def cost(self, captured: Captured, progress: ProgressLine) -> Costed:
         with phase("profile"):
-            measured = self.costs.fill(captured.step, progress.profiling, captured.call.varies)
-            return Costed(remat.Graph.from_dict(captured.step.to_dict()), measured)
+            step, call, budget = captured.step, captured.call, self.options.budget
+            values = RealValues.of(step.gm, call.args, budget if isinstance(budget, int) else None)
+            measured = self.costs.fill(step, progress.profiling, call.varies, values)
+            unmeasured = len(self.costs.unmeasured(step))
+            return Costed(remat.Graph.from_dict(step.to_dict()), measured, unmeasured)
 
     def plan(self, captured: Captured) -> tuple[Planned, Halves]:
         """From costs on. Raises what `plan_step` raises."""
@@ -215,6 +224,7 @@ class Pipeline:
                 report,
                 rise=report.rise + self.surroundings.rise(call.args, bool(call.existing.stepped)),
                 distinct_ops=costed.measured,
+                unmeasured_ops=costed.unmeasured,
                 existing_gradients=call.existing.bytes,
             )
             if halves is None:
@@ -224,7 +234,8 @@ class Pipeline:
         plan = report.plan
         held = part.held_bytes(plan.steps, plan.copies) - step.tangent_bytes
         tenant = self._tenant(report)
-        planned = Planned(report, held, step.tangent_bytes, step.output_bytes(), step.is_random, tenant)
+        outputs, gradients = step.output_bytes(), step.gradient_bytes()
+        planned = Planned(report, held, step.tangent_bytes, outputs, gradients, step.is_random, tenant)
         return planned, halves
 
     def _aimed(

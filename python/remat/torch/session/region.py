@@ -135,6 +135,8 @@ class Region:
         self._contexts: WeakSet[Any] = WeakSet()
         # By argument: which get a gradient, once known; to which gradients autograd has to add.
         self._graded: frozenset[int] | None = None
+        # By argument, bytes of its gradient as steps make it.
+        self._gradient_bytes: dict[int, int] = {}
         self._left: frozenset[int] = frozenset()
 
     def inherit(self, others: Sequence[Region]) -> None:
@@ -163,7 +165,9 @@ class Region:
     def _existing(self, args: Sequence[Any], training: bool) -> Existing:
         if not training:
             return Existing()
-        return self.shared.surroundings.existing_gradients(args, self._graded).without(self._left)
+        return self.shared.surroundings.existing_gradients(args, self._graded, self._gradient_bytes).without(
+            self._left
+        )
 
     def _adding(self, args: Sequence[Any]) -> Existing:
         """What a step that adds to gradients finds there."""
@@ -422,6 +426,8 @@ class Region:
                 adding = self._adding(call.args) if self.shared.pipeline.captures_both else None
                 planned, halves = self.shared.pipeline(joint, num_forward_outputs, call, adding)
             variant.accept(planned)
+            if not key.existing.bytes:
+                self._gradient_bytes.update(planned.gradients)
             return halves.forward, halves.backward
 
         def plan() -> PlanReport | None:

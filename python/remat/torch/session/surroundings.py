@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections import Counter
-from collections.abc import Container, Iterator, Sequence
+from collections.abc import Container, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any, NamedTuple
@@ -117,10 +117,13 @@ class Surroundings:
         finally:
             self._accumulates = before
 
-    def existing_gradients(self, args: Sequence[Any], graded: Container[int] | None) -> Existing:
+    def existing_gradients(
+        self, args: Sequence[Any], graded: Container[int] | None, sizes: Mapping[int, int]
+    ) -> Existing:
         """Of a step with these inputs.
 
         graded: by argument, those that get a gradient, if that is known.
+        sizes: by argument, bytes of the gradients that were seen to be made.
         """
         leaves = {i: a for i, a in enumerate(args) if isinstance(a, torch.Tensor) and _is_trained(a)}
         if self.sharding is not None:
@@ -136,7 +139,7 @@ class Surroundings:
         elif self._accumulates:
             known = graded if graded is not None and self.options.accumulate is None else leaves
             leaves = {i: leaf for i, leaf in leaves.items() if i in known and i not in stepped}
-            size = sum(dense_bytes(leaf) for leaf in leaves.values())
+            size = sum(max(dense_bytes(leaf), sizes.get(i, 0)) for i, leaf in leaves.items())
         else:
             leaves, size = {}, 0
         mine = leaves.keys() & set(once) - stepped if not self._is_given() else ()
