@@ -241,3 +241,20 @@ def test_strides_of_gradients_that_are_not_known_are_noticed(caplog: pytest.LogC
     ):
         torch.testing.assert_close(a, b)
     assert caplog.text.count("come with other strides") == 1
+
+
+def test_views_of_dimensions_of_size_1_are_made() -> None:
+    """A view that shows the same shape gives such a dimension another stride, by which a product goes."""
+
+    class Pooling(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.pool, self.out = nn.Linear(96, 1), nn.Linear(96, 10)
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            weights = self.pool(x).squeeze(-1).softmax(1)
+            y: torch.Tensor = self.out(torch.einsum("bn,bnd->bd", weights, x.tanh())).square().mean()
+            return y
+
+    torch.manual_seed(0)
+    assert remat.torch.verify(Pooling(), torch.randn(16, 36, 96), "100%", steps=1).equal

@@ -65,6 +65,7 @@ from torch.autograd import graph
 from torch.autograd.function import BackwardCFunction
 from torch.fx import _symbolic_trace
 from torch.fx._lazy_graph_module import _LazyGraphModule
+from torch.fx.experimental import proxy_tensor
 from torch.nn.utils import clip_grad
 from torch.utils._ordered_set import OrderedSet
 from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_modes
@@ -397,6 +398,54 @@ def unprinted() -> Iterator[None]:
     finally:
         for name, original in originals.items():
             setattr(graph_compile, name, original)
+
+
+@contextmanager
+def cast_once() -> Iterator[None]:
+    """While it lasts, autocast casts a weight once in a trace, however often it is read, as eager mode does.
+    `disable_autocast_cache`; `_mirror_autograd_meta_to`, which lets leaves look as if an op had made them:
+    those are cast each time. A trace within a trace still does that.
+    """
+    thread = threading.get_ident()
+    within = 0
+    private: Any = torch
+    disabled: Any = proxy_tensor.disable_autocast_cache
+    mirror: Any = private._mirror_autograd_meta_to
+
+    @contextmanager
+    def kept() -> Iterator[None]:
+        nonlocal within
+        if threading.get_ident() != thread or within:
+            with disabled():
+                yield
+            return
+        within += 1
+        try:
+            yield
+        finally:
+            within -= 1
+            torch.clear_autocast_cache()  # of what is not real
+
+    def mirrored(source: torch.Tensor, into: torch.Tensor) -> None:
+        if threading.get_ident() == thread and source.is_leaf and source.requires_grad:
+            into.requires_grad_()
+        else:
+            mirror(source, into)
+
+    with replaced(proxy_tensor, "disable_autocast_cache", kept):
+        with replaced(private, "_mirror_autograd_meta_to", mirrored):
+            yield
+
+
+@contextmanager
+def replaced(owner: Any, name: str, by: Any) -> Iterator[None]:
+    """While it lasts, an attribute is another one."""
+    before = getattr(owner, name)
+    setattr(owner, name, by)
+    try:
+        yield
+    finally:
+        setattr(owner, name, before)
 
 
 @contextmanager

@@ -36,7 +36,7 @@ from ..trace.kernels import kernel_of
 from .copies import Copies
 from .generators import run_and_save_rng, run_with_rng
 from .places import TOKEN, Places, check_places, mark_saved, no_token
-from .views import shows_the_same, viewed
+from .views import shows_the_same
 
 aten = torch.ops.aten
 
@@ -396,7 +396,7 @@ class _Rewriter:
         known = self.half.views.get(node)
         if known is not None and known[0] == now and not exact:
             return known[1]
-        args, kwargs = fx.map_arg(viewed(node), self._fetch), fx.map_arg(node.kwargs, self._fetch)
+        args, kwargs = fx.map_arg(node.args, self._fetch), fx.map_arg(node.kwargs, self._fetch)
         key = repr((node.target, args, kwargs))
         new = self.half.same.get(key) if not exact else None
         if new is None:

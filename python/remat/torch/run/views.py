@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import torch
 from torch import fx
 
 aten = torch.ops.aten
 
+_VIEWS = (aten.view.default, aten._unsafe_view.default)
+
 # Ops that can show all of what they read just as it is.
 _MAY_SHOW_THE_SAME = {
-    aten.view.default,
-    aten._unsafe_view.default,
+    *_VIEWS,
     aten.expand.default,
     aten.slice.Tensor,
     aten.permute.default,
@@ -22,9 +21,14 @@ _MAY_SHOW_THE_SAME = {
 
 
 def shows_the_same(node: fx.Node) -> bool:
+    """Also in its strides. A real view gives dimensions of size 1 other strides than a traced one does, and
+    products of matrices go by them.
+    """
     if node.target not in _MAY_SHOW_THE_SAME:
         return False
     base, shown = node.all_input_nodes[0].meta.get("val"), node.meta.get("val")
+    if node.target in _VIEWS and isinstance(shown, torch.Tensor) and 1 in shown.shape:
+        return False
     return (
         isinstance(base, torch.Tensor)
         and isinstance(shown, torch.Tensor)
@@ -34,20 +38,3 @@ def shows_the_same(node: fx.Node) -> bool:
         and base.dtype is shown.dtype
         and (base.is_conj(), base.is_neg()) == (shown.is_conj(), shown.is_neg())
     )
-
-
-_VIEWS = (aten.view.default, aten._unsafe_view.default)
-
-
-def viewed(node: fx.Node) -> Any:
-    """The arguments of a view, past other views of something contiguous."""
-    args = node.args
-    while node.target in _VIEWS:
-        base = args[0]
-        if not isinstance(base, fx.Node) or base.target not in _VIEWS:
-            break
-        below = base.args[0]
-        if not isinstance(below, fx.Node) or not below.meta["val"].is_contiguous():
-            break
-        args = (below, *args[1:])
-    return args

@@ -16,6 +16,7 @@ from ..base.private import (
     DispatchKey,
     _AutoDispatchBelowAutograd,
     _dispatch_get_all_op_names,
+    cast_once,
     decomposition_table,
     detect_fake_mode,
     forget_kernels,
@@ -61,16 +62,17 @@ def _decomposed_ops(recurrent: bool) -> list[Any]:
 
 @contextmanager
 def eager_kernels(device: torch.device) -> Iterator[None]:
-    """Trace interpolation, products, recurrent layers and norms as the ops that eager mode runs there.
+    """Trace interpolation, products, recurrent layers, norms and autocast as the ops that eager mode runs there.
 
     PyTorch replaces the first three while tracing by arithmetic in Python, whose results differ from eager's
     in the last bits (recurrent layers on accelerators stay as they are traced). It traces batch norms of
     transposed tensors as transposed (on a CPU they are contiguous), the gradients of norms with the strides
     of what comes back, and in 2.14 group norms of channels-last images as contiguous (they are
-    channels-last).
+    channels-last). A weight that is used several times under autocast it casts each time, so that its
+    gradients are added in another type.
     """
     on_cpu = device.type == "cpu"
-    with _replaced_kernels(recurrent=on_cpu), _strides_of_norms() if on_cpu else nullcontext():
+    with _replaced_kernels(recurrent=on_cpu), _strides_of_norms() if on_cpu else nullcontext(), cast_once():
         yield
 
 

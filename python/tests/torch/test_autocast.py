@@ -1,0 +1,119 @@
+"""Weights under autocast: cast as often as in eager mode, and their gradients added in the same type."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+import torch
+from torch import nn
+
+import remat.torch
+
+
+def autocast(cache: bool | None = None) -> torch.autocast:
+    return torch.autocast("cpu", torch.bfloat16, cache_enabled=cache)
+
+
+class Twice(nn.Module):
+    """A weight that is used twice, and once more in its own type."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear = nn.Linear(48, 48)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        with autocast():
+            y = self.linear(torch.tanh(self.linear(x)))
+        return (y.float() @ self.linear.weight).square().mean()
+
+
+class NotKept(Twice):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        with autocast(cache=False):
+            return self.linear(torch.tanh(self.linear(x))).float().square().mean()
+
+
+class Regions(Twice):
+    """Cast once in each of two regions; one has a part without autocast."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        with autocast():
+            y = torch.tanh(self.linear(x))
+            with torch.autocast("cpu", enabled=False):
+                y = torch.tanh(self.linear(y.float()))
+            y = torch.tanh(self.linear(y))
+        with autocast():
+            return self.linear(self.linear(y).tanh()).float().square().mean()
+
+
+class Checkpointed(Twice):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        with autocast():
+            y: torch.Tensor = torch.utils.checkpoint.checkpoint(self.linear, x, use_reentrant=False)
+            return self.linear(y.tanh()).float().square().mean()
+
+
+class Recurrent(nn.Module):
+    def __init__(self, kind: Callable[..., nn.Module]) -> None:
+        super().__init__()
+        self.layer = kind(32, 48)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        with autocast():
+            y: torch.Tensor = self.layer(x.view(3, 16, 32))[0].float().square().mean()
+            return y
+
+
+MODELS: dict[str, tuple[Callable[[], nn.Module], tuple[int, ...]]] = {
+    "twice": (Twice, (64, 48)),
+    "not kept": (NotKept, (64, 48)),
+    "regions": (Regions, (64, 48)),
+    "checkpointed": (Checkpointed, (64, 48)),
+    "rnn": (lambda: Recurrent(nn.RNN), (48, 32)),
+    "gru": (lambda: Recurrent(nn.GRU), (48, 32)),
+}
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_gradients_are_those_of_eager_mode(name: str) -> None:
+    make, shape = MODELS[name]
+    torch.manual_seed(0)
+    model = make()
+    found = remat.torch.verify(model, torch.randn(shape), "100%")
+    assert found.equal, found
+    assert found.measured_peak <= found.eager_peak * 1.05, "weights are cast once"
+
+
+def test_autocast_around_the_model() -> None:
+    class Plain(Twice):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return self.linear(torch.tanh(self.linear(x)))
+
+    torch.manual_seed(0)
+    model, x = Plain(), torch.randn(64, 48)
+
+    def gradients(of: Callable[[torch.Tensor], torch.Tensor]) -> list[torch.Tensor]:
+        model.zero_grad()
+        with autocast():
+            loss = of(x).float().square().mean()
+        loss.backward()
+        return [parameter.grad.clone() for parameter in model.parameters() if parameter.grad is not None]
+
+    expected = gradients(model)
+    planned = torch.compile(model, backend="remat", options={"budget": "100%"})
+    for found in (gradients(planned), gradients(planned)):
+        assert all(map(torch.equal, expected, found))
+
+
+def test_a_graph_break_within_autocast() -> None:
+    class Broken(Twice):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            with autocast():
+                y = self.linear(torch.tanh(self.linear(x)))
+            torch._dynamo.graph_break()
+            with autocast():
+                return self.linear(self.linear(y).tanh()).float().square().mean()
+
+    torch.manual_seed(0)
+    assert remat.torch.verify(Broken(), torch.randn(64, 48), 1 << 20).equal
