@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import pytest
+import remat.torch
 import torch
 from torch import nn
-
-import remat.torch
 
 
 def autocast(cache: bool | None = None) -> torch.autocast:
