@@ -432,9 +432,11 @@ def cast_once() -> Iterator[None]:
         else:
             mirror(source, into)
 
-    with replaced(proxy_tensor, "disable_autocast_cache", kept):
-        with replaced(private, "_mirror_autograd_meta_to", mirrored):
-            yield
+    with (
+        replaced(proxy_tensor, "disable_autocast_cache", kept),
+        replaced(private, "_mirror_autograd_meta_to", mirrored),
+    ):
+        yield
 
 
 @contextmanager

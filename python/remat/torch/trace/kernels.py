@@ -62,7 +62,7 @@ def _decomposed_ops(recurrent: bool) -> list[Any]:
 
 @contextmanager
 def eager_kernels(device: torch.device) -> Iterator[None]:
-    """Trace interpolation, products, recurrent layers, norms and autocast as the ops that eager mode runs there.
+    """Trace interpolation, products, recurrent layers, norms and autocast as the ops that eager mode runs.
 
     PyTorch replaces the first three while tracing by arithmetic in Python, whose results differ from eager's
     in the last bits (recurrent layers on accelerators stay as they are traced). It traces batch norms of
