@@ -12,18 +12,22 @@ import torch
 import remat
 
 from .api import fit
-from .base.devices import generators_kept
 from .base.errors import VerificationError, errors_stand_alone
+from .base.generators import generator_states, generators_kept
 from .base.units import format_bytes
 from .plan.options import FitOptions
-from .run.generators import generator_states
+from .plan.report import ModelReport
 from .session.fitted import call_with, loss_in
 from .session.measure import measure_peak
 from .session.prepare import Loss
-from .session.proof import differences
+from .session.proof import copies, differences, tensors_in
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
+
+
+# Of a step, until none is under way in which a plan is made anew.
+_MEASUREMENTS = 3
 
 
 @dataclass(frozen=True)
@@ -32,7 +36,8 @@ class Verification:
 
     Attributes:
         steps: training steps that were compared, each adding to the gradients of the one before.
-        compared: tensors, over all steps: losses, gradients, buffers, states of generators.
+        compared: tensors, over all steps: losses, gradients of parameters and inputs, parameters, buffers,
+            inputs, states of generators.
         differences: those that differ in any bit, in the sequence in which they arise.
         tracing_differences: those that differ in PyTorch's own tracing too (`torch.compile` with the backend
             "aot_eager"), which is only asked where something differs.
@@ -91,7 +96,8 @@ def verify(
     **options: Unpack[FitOptions],
 ) -> Verification:
     """Train copies of the model for a few steps, in eager mode and within the budget, and compare them bit
-    for bit: losses, gradients, buffers, generators; and the measured peak with the predicted one.
+    for bit: losses, gradients of parameters and inputs, parameters, buffers, inputs that are written to, and
+    the generators of PyTorch, Python and numpy; and the measured peak with the predicted one.
 
     Args:
         model: what is to be verified; it stays as it was.
@@ -114,22 +120,21 @@ def verify(
     if steps < 1:
         raise remat.UsageError(f"verify: steps must be at least 1, not {steps}")
 
-    def loss_of(called: Callable[..., Any]) -> torch.Tensor:
-        outputs = call_with(called, sample_inputs)
-        return loss(outputs) if loss is not None else loss_in(outputs, "verify")
-
     def run(called: torch.nn.Module) -> tuple[dict[str, torch.Tensor], int]:
-        def step() -> None:
-            loss_of(called).backward()
+        inputs = copies(sample_inputs)
+
+        def loss_of() -> torch.Tensor:
+            outputs = call_with(called, inputs)
+            return loss(outputs) if loss is not None else loss_in(outputs, "verify")
 
         results: dict[str, torch.Tensor] = {}
         with generators_kept():
             for number in range(1, steps + 1):
-                value = loss_of(called)
+                value = loss_of()
                 value.backward()
-                results.update(_results(called, value, f"step {number}: "))
-            called.zero_grad()
-            return results, measure_peak(step, resident=[called, sample_inputs])
+                results.update(_results(called, inputs, value, f"step {number}: "))
+            del value
+            return results, _peak(lambda: loss_of().backward(), called, inputs)
 
     expected, eager_peak = run(copy.deepcopy(model))
     fitted = fit(copy.deepcopy(model), sample_inputs, budget, loss=loss, **options)
@@ -150,6 +155,20 @@ def verify(
     return Verification(steps, len(expected), differing, traced, *peaks, cause)
 
 
+def _peak(step: Callable[[], None], model: torch.nn.Module, inputs: Any) -> int:
+    """Of a step that makes its gradients, and no plan."""
+    planned: ModelReport | None = model.__dict__.get("remat")
+    for _ in range(_MEASUREMENTS):
+        model.zero_grad()
+        for tensor in tensors_in(inputs):
+            tensor.grad = None
+        before = None if planned is None else list(map(id, planned.parts))
+        peak = measure_peak(step, resident=[model, inputs])
+        if planned is None or list(map(id, planned.parts)) == before:
+            break
+    return peak
+
+
 def _cause(fit_and_prove: Callable[[], object]) -> str:
     """What option `verify` says of a step that differs."""
     try:
@@ -159,14 +178,21 @@ def _cause(fit_and_prove: Callable[[], object]) -> str:
     return ""
 
 
-def _results(model: torch.nn.Module, loss: torch.Tensor, step: str) -> Iterator[tuple[str, torch.Tensor]]:
+def _results(
+    model: torch.nn.Module, inputs: Any, loss: torch.Tensor, step: str
+) -> Iterator[tuple[str, torch.Tensor]]:
     yield f"{step}loss", loss.detach().clone()
     # As the backward makes them, so that the first that differs is nearest to the cause.
     for name, parameter in reversed(list(model.named_parameters())):
         if parameter.grad is not None:
             yield f"{step}gradient of {name}", parameter.grad.clone()
+    for name, parameter in model.named_parameters():
+        yield f"{step}parameter {name}", parameter.detach().clone()
     for name, buffer in model.named_buffers():
         yield f"{step}buffer {name}", buffer.clone()
-    for device, state in generator_states().items():
-        where = "" if device.type == "cpu" else f" of {device}"
-        yield f"{step}state of the generator{where}", state
+    for i, tensor in enumerate(tensors_in(inputs)):
+        yield f"{step}input {i}", tensor.detach().clone()
+        if tensor.grad is not None:
+            yield f"{step}gradient of input {i}", tensor.grad.clone()
+    for name, state in generator_states().named():
+        yield f"{step}{name}", state

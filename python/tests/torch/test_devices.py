@@ -27,9 +27,9 @@ from remat.torch.base.devices import (
     DeviceRuntime,
     block_bytes,
     device_of_tensors,
-    generators_kept,
     runtime_of,
 )
+from remat.torch.base.generators import generators_kept
 from remat.torch.base.nodes import may_run_twice, storage_bytes
 from remat.torch.base.private import FakeTensor, FakeTensorMode
 from remat.torch.cost import profile, standins

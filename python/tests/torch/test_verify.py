@@ -3,9 +3,14 @@
 from __future__ import annotations
 
 import copy
+import dataclasses
 import logging
+import random
 import re
+import sys
+from typing import Any
 
+import numpy
 import pytest
 import remat
 import remat.torch
@@ -26,9 +31,9 @@ def test_planned_steps_are_those_of_eager_mode_and_keep_the_budget(name: str) ->
     assert not found.tracing_differences
     assert found.within
     assert found.measured_peak <= found.predicted_peak <= found.budget < found.eager_peak
-    assert found.compared == 3 * (
-        2 + sum(p.requires_grad for p in model.parameters()) + len(list(model.buffers()))
-    )
+    # Also the loss, the input and three generators.
+    trained = sum(p.requires_grad for p in model.parameters())
+    assert found.compared == 3 * (5 + trained + len([*model.parameters(), *model.buffers()]))
     assert re.search(r"equal bit for bit(.|\n)*budget .*, kept", str(found))
     assert all(value.equal(before[key]) for key, value in model.state_dict().items())
     assert all(p.grad is None for p in model.parameters())
@@ -151,3 +156,55 @@ def test_a_peak_above_the_budget_is_an_error_of_the_option(monkeypatch) -> None:
 def test_the_option_is_refused_where_bits_are_not_kept() -> None:
     with pytest.raises(remat.UsageError, match="fuses ops"):
         remat.torch.fit(nn.Linear(4, 4), torch.randn(4, 4), "100%", verify=True, executor="inductor")
+
+
+class Scaled(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.lin = nn.Linear(4, 4)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.lin(x).tanh().square().sum()
+
+
+@pytest.mark.parametrize(
+    ("named", "change"),
+    [
+        ("gradient of input 0", lambda model, x: x.register_hook(lambda gradient: gradient * 2)),
+        ("input 0", lambda model, x: x.data.mul_(2)),
+        ("parameter lin.bias", lambda model, x: model.lin.bias.data.add_(1)),
+        ("state of Python's generator", lambda model, x: random.random()),
+        ("state of numpy's generator", lambda model, x: numpy.random.rand()),
+    ],
+)
+def test_everything_that_a_step_can_change_is_compared(monkeypatch, named: str, change: Any) -> None:
+    def fit_wrongly(model: nn.Module, inputs: Any, budget: Any, **options: Any) -> Any:
+        fitted = fit(model, inputs, budget, **options)
+        call = fitted.forward
+        fitted._compiled_call_impl = lambda x: (change(fitted, x), call(x))[1]
+        return fitted
+
+    fit = remat.torch.fit
+    model, x = Scaled(), torch.randn(8, 4, requires_grad=True)
+    assert remat.torch.verify(model, x, "100%", costs="roofline").equal
+    monkeypatch.setattr(sys.modules["remat.torch.verify"], "fit", fit_wrongly)
+    found = remat.torch.verify(model, x, "100%", costs="roofline")
+    assert any(difference.endswith(f": {named}") for difference in found.differences), found.differences
+    assert x.grad is None
+
+
+def test_a_step_that_plans_anew_is_measured_once_more(monkeypatch) -> None:
+    module = sys.modules["remat.torch.verify"]
+    measure, model = module.measure_peak, Scaled()
+    measured: list[int] = []
+
+    def planning_at_first(step: Any, resident: Any) -> int:
+        report = resident[0].__dict__.get("remat")
+        if report is not None and not measured:
+            measured.append(1)
+            report.add(dataclasses.replace(report.parts[0]))
+            return 1 << 60
+        return measure(step, resident=resident)
+
+    monkeypatch.setattr(module, "measure_peak", planning_at_first)
+    assert remat.torch.verify(model, torch.randn(8, 4), "100%", costs="roofline").within

@@ -9,8 +9,8 @@ from __future__ import annotations
 import os
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache
 from typing import Any
@@ -305,17 +305,6 @@ def with_index(device: torch.device) -> torch.device:
         return device
     module: Any = torch.get_device_module(device)
     return torch.device(device.type, int(module.current_device()))
-
-
-@contextmanager
-def generators_kept() -> Iterator[None]:
-    """The default generators of all devices are afterwards what they were."""
-    states = [(runtime, runtime.generator_state()) for runtime in map(runtime_of, devices_in_use())]
-    try:
-        yield
-    finally:
-        for runtime, state in states:
-            runtime.set_generator_state(state)
 
 
 def devices_in_use() -> list[torch.device]:

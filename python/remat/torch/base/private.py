@@ -633,6 +633,22 @@ def accumulate_hooks(tensor: torch.Tensor) -> list[Callable[..., Any]]:
     return list(hooks.values()) if hooks else []
 
 
+def tensor_hooks(tensor: torch.Tensor) -> list[dict[Any, Any]]:
+    """Where a tensor keeps its hooks. `_backward_hooks`, `_post_accumulate_grad_hooks` of tensors."""
+    kinds: list[Any] = [tensor._backward_hooks, tensor._post_accumulate_grad_hooks]
+    return [hooks for hooks in kinds if hooks is not None]
+
+
+@functools.cache
+def global_module_hooks() -> list[dict[Any, Any]]:
+    """Where hooks of all modules are kept. `_global_*` of `torch.nn.modules.module`."""
+    return [
+        v
+        for k, v in vars(torch.nn.modules.module).items()
+        if k.startswith("_global_") and isinstance(v, dict)
+    ]
+
+
 def has_tensor_hooks(tensor: torch.Tensor) -> bool:
     """Does autograd call anything with the gradient of a leaf? `_backward_hooks` of tensors."""
     return bool(tensor._backward_hooks)
@@ -826,6 +842,7 @@ __all__ = [
     "forget_kernels",
     "gathered_parameter",
     "get_compilation_metrics",
+    "global_module_hooks",
     "graph_break_reasons",
     "graph_task",
     "guarded",
@@ -859,6 +876,7 @@ __all__ = [
     "takes_a_list",
     "tangent_output",
     "tangents_as_they_come",
+    "tensor_hooks",
     "traced_once",
     "unprinted",
     "will_execute",

@@ -19,8 +19,9 @@ from torch import fx
 import remat
 
 from ..base.allocator import trace_allocations
-from ..base.devices import DeviceRuntime, device_of_tensors, generators_kept, runtime_of
+from ..base.devices import DeviceRuntime, device_of_tensors, runtime_of
 from ..base.errors import UnsupportedModelError, log
+from ..base.generators import generators_kept
 from ..base.nodes import may_run_twice, tensors_of
 from ..base.private import _DisableAutocast
 from ..trace.gradients import end_of, takes_gradient, touched

@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from ..base.devices import devices_in_use, runtime_of
+from ..base.devices import runtime_of
 from ..trace.kernels import kernel_of
 
 # The generator is one for all threads: between its state and the draw that belongs to it none may come.
@@ -46,13 +46,3 @@ def _run_from(state: torch.Tensor, target: Callable[..., Any], device: str, *arg
         return kernel_of(target)(*args, **kwargs)
     finally:
         runtime.set_generator_state(now)
-
-
-def generator_states() -> dict[torch.device, torch.Tensor]:
-    """Of the devices that are in use."""
-    return {device: runtime_of(device).generator_state() for device in devices_in_use()}
-
-
-def set_generator_states(states: dict[torch.device, torch.Tensor]) -> None:
-    for device, state in states.items():
-        runtime_of(device).set_generator_state(state)

@@ -10,9 +10,9 @@ from typing import Any
 import torch
 from torch import fx
 
-from ..base.devices import devices_in_use, generators_kept
+from ..base.devices import devices_in_use
+from ..base.generators import generator_states, generators_kept, set_generator_states
 from ..base.private import will_execute
-from .generators import generator_states, set_generator_states
 
 
 class Instead:

@@ -83,11 +83,10 @@ def _captured_steps(
     found = pipeline.captured or []
     if not found:
         raise_nothing_planned(model, session.unplanned.where())
-    graphs = len({each.call.number for each in found})
-    if graphs > 1:
+    if not session.is_one_graph:
         raise UnsupportedModelError(
-            f"capture: the model is broken into {graphs} graphs (TORCH_LOGS=graph_breaks says where); "
-            "only a model in one piece is one graph"
+            "only a model in one piece can be captured (fit takes others); this one is broken into graphs: "
+            f"{session.unplanned.where()}"
         )
     device = found[0].call.device
     distinct = {each.call.existing: each for each in found}.values()

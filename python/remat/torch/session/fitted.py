@@ -14,9 +14,9 @@ import remat
 from ..base.account import phase
 from ..base.ends import when_gone
 from ..base.errors import errors_stand_alone
-from ..base.private import COMPILED_CALL, compiled_apart, eager_call
+from ..base.generators import generator_states
+from ..base.private import COMPILED_CALL, compiled_apart, eager_call, global_module_hooks
 from ..plan.report import PlanReport
-from ..run.generators import generator_states
 from .proof import Step, copies, traced_alone
 from .session import Session
 from .untouched import Snapshot
@@ -49,12 +49,16 @@ def _compiled_call(call: Callable[..., Any], session: Session) -> Callable[..., 
     options = session.shared.options
     varies = options.executor == "boxed" and options.group is None
     planned = compiled_apart(run, session, options.dynamic if varies else False)
+    hooks_planned_for = _hooks_of_all_modules()
 
     # A new shape may be traced in any call.
     @errors_stand_alone
     def traced(*args: Any, **kwargs: Any) -> Any:
         if not torch.is_grad_enabled():
             return call(*args, **kwargs)  # nothing is saved: there is nothing to plan, and much to trace
+        if _hooks_of_all_modules() != hooks_planned_for:
+            session.say_other_hooks()
+            return call(*args, **kwargs)  # Dynamo does not look at them again
         nonlocal planned
         before = session.graph_calls
         with phase("dynamo"):
@@ -71,6 +75,10 @@ def _compiled_call(call: Callable[..., Any], session: Session) -> Callable[..., 
     return traced
 
 
+def _hooks_of_all_modules() -> list[Any]:
+    return [list(hooks.values()) for hooks in global_module_hooks()]
+
+
 def _proved(traced: Callable[..., Any], model: torch.nn.Module, session: Session) -> Callable[..., Any]:
     """Calls that compare a step with the same in eager mode the first time that its plans run.
 
@@ -84,7 +92,7 @@ def _proved(traced: Callable[..., Any], model: torch.nn.Module, session: Session
         if shared.is_preparing or not torch.is_grad_enabled() or session.in_flight():
             return traced(*args, **kwargs)
         arguments = copies((args, kwargs))
-        snapshot, states = Snapshot(model), generator_states()
+        snapshot, states = Snapshot(model, args, kwargs), generator_states()
         results = traced(*args, **kwargs)
         used = list(shared.watch.open.reports) if shared.watch.open is not None else []
         if all(any(report is known for known in proved) for report in used):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from typing import Any, NoReturn
 
@@ -136,8 +136,16 @@ class Preparation:
         with phase("verify"), self._untouched():
             self._forward()
 
-    def _untouched(self) -> AbstractContextManager[Snapshot]:
-        return untouched(self.fitted, only_buffers=self.session.sharding is not None)
+    @contextmanager
+    def _untouched(self) -> Iterator[Snapshot]:
+        """As it was before and after; from the first code that runs beside graphs on with all values."""
+        unplanned, sharded = self.session.unplanned, self.session.sharding is not None
+        roots = (self.fitted, self.sample_inputs, self.loss)
+        with (
+            untouched(*roots, only_buffers=sharded, runs=not unplanned.is_empty) as snapshot,
+            unplanned.told(snapshot.keep_values),
+        ):
+            yield snapshot
 
     def _forward(self) -> Any:
         try:

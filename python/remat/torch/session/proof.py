@@ -13,16 +13,15 @@ from torch.utils._pytree import tree_leaves, tree_map
 
 from ..base.allocator import trace_allocations
 from ..base.errors import VerificationError
+from ..base.generators import GeneratorStates, generator_states, set_generator_states
 from ..base.storages import same_bits
 from ..base.units import exact_bytes
-from ..run.generators import set_generator_states
 from ..run.record import EagerResults, recorded_plans
 from .watch import Window, recorded_steps
 
 log = logging.getLogger("remat.torch")
 
 Results = Mapping[str, torch.Tensor]
-GeneratorStates = dict[torch.device, torch.Tensor]
 Named = Sequence[tuple[str, torch.Tensor]]
 
 
@@ -111,10 +110,10 @@ class Step:
         self.restore()
         set_generator_states(states)
         arguments = copies(self.arguments)
-        outputs = _tensors(call(arguments))
+        outputs = tensors_in(call(arguments))
         if chosen is None:
             chosen = [i for i, output in enumerate(outputs) if _takes_gradient(output)]
-        inputs = [(f"input {i}", a) for i, a in enumerate(_tensors(arguments)) if a.requires_grad]
+        inputs = [(f"input {i}", a) for i, a in enumerate(tensors_in(arguments)) if a.requires_grad]
         sources = [*self.parameters, *inputs]
         graded = [outputs[i] for i in chosen]
         gradients: Iterable[Any] = ()
@@ -127,9 +126,10 @@ class Step:
         for (name, _), gradient in reversed(list(zip(sources, gradients, strict=False))):
             if gradient is not None:
                 results[f"gradient of {name}"] = gradient
-        results.update((f"input {i}", a.detach()) for i, a in enumerate(_tensors(arguments)))
+        results.update((f"input {i}", a.detach().clone()) for i, a in enumerate(tensors_in(arguments)))
+        results.update((f"parameter {name}", p.detach().clone()) for name, p in self.parameters)
         results.update((f"buffer {name}", buffer.clone()) for name, buffer in self.buffers())
-        results["state of the generator"] = torch.get_rng_state()
+        results.update(generator_states().named())
         return results, chosen
 
 
@@ -145,7 +145,7 @@ def copies(arguments: Any) -> Any:
     return tree_map(own, arguments)
 
 
-def _tensors(items: Any) -> list[torch.Tensor]:
+def tensors_in(items: Any) -> list[torch.Tensor]:
     return [item for item in tree_leaves(items) if isinstance(item, torch.Tensor)]
 
 

@@ -19,6 +19,7 @@ from torch import fx
 from ..base.account import account, phase, since
 from ..base.errors import UnsupportedModelError
 from ..base.garbage import collected_later
+from ..base.generators import generator_states
 from ..base.nodes import SMALL, outputs_of
 from ..base.private import (
     BackwardCFunction,
@@ -37,7 +38,6 @@ from ..base.turns import one_at_a_time
 from ..plan.report import PlanReport
 from ..run.backward import Tangents, Watch
 from ..run.compile import compile_in_order
-from ..run.generators import generator_states
 from ..run.inductor import FirstStep, compile_with_inductor
 from ..run.outputs import Gradient, Usage, cut_off, unfilled
 from ..run.pool import Tenant

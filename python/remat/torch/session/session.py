@@ -104,6 +104,11 @@ class Session:
         """The model's own call runs as it is written; parts of it may be compiled."""
         self._is_compiled = False
 
+    @property
+    def is_one_graph(self) -> bool:
+        """With no code beside it."""
+        return self._is_compiled and len(self.regions) == 1 and self.unplanned.is_empty
+
     def is_whole(self, args: Sequence[Any]) -> bool:
         """Is the model one graph, with no code beside it? Then `fit` need not run it to see what else it does
         (but for what other ranks take part in, what a host has to have room for, and where the device itself
@@ -111,8 +116,7 @@ class Session:
 
         args: of a call, whose device is the model's.
         """
-        one = self._is_compiled and len(self.regions) == 1 and self.unplanned.is_empty
-        options = self.shared.options
+        one, options = self.is_one_graph, self.shared.options
         alone = self.sharding is None and options.group is None and options.host is None
         counted = runtime_of(device_of(args)).counts_memory
         return one and alone and not counted and options.executor == "boxed"
@@ -226,6 +230,15 @@ class Session:
             "call",
             "a call of the model ran as in eager mode, without a plan: Dynamo compiled nothing of it "
             f"({self.unplanned.where()})",
+        )
+
+    def say_other_hooks(self) -> None:
+        """Hooks of all modules came or went since the model was compiled."""
+        self.unplanned.say(
+            "hooks",
+            "a call of the model ran as in eager mode, without a plan: hooks of all modules "
+            "(torch.nn.modules.module.register_module_*) are not those that were there at fit; fit again "
+            "with them",
         )
 
     def _look_before(self, args: Sequence[Any]) -> None:

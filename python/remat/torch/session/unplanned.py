@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import torch
@@ -35,8 +36,23 @@ class Unplanned:
         self._left: dict[str, Spot] = {}
         # By place; the number of times that it broke a graph there.
         self._breaks: dict[str, tuple[Spot, int]] = {}
+        self._first: Callable[[], object] | None = None
+
+    @contextmanager
+    def told(self, first: Callable[[], object]) -> Iterator[None]:
+        """Call this before the first such code runs."""
+        self._first = first
+        try:
+            yield
+        finally:
+            self._first = None
+
+    def _note_first(self) -> None:
+        if self.is_empty and self._first is not None:
+            self._first()
 
     def left_alone(self, spot: Spot) -> None:
+        self._note_first()
         self._left.setdefault(spot.place, spot)
         self.say(
             spot.place,
@@ -44,6 +60,7 @@ class Unplanned:
         )
 
     def broken(self, spot: Spot) -> None:
+        self._note_first()
         _, times = self._breaks.get(spot.place, (spot, 0))
         self._breaks[spot.place] = spot, times + 1
 

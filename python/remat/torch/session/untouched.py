@@ -2,95 +2,186 @@
 
 from __future__ import annotations
 
-from collections import deque
+import functools
+import sys
+import types
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
 import torch
 
-from ..base.devices import generators_kept
+from ..base.generators import generator_states, set_generator_states
+from ..base.private import global_module_hooks
+from .kept import (
+    Array,
+    ClassAttributes,
+    Container,
+    Generator,
+    Kept,
+    Slot,
+    TensorState,
+    Values,
+    is_array,
+    is_generator,
+    is_plain,
+)
 
-_CONTAINERS = (list, dict, set, deque)
+# Objects of these packages are no state of a model: a process group, a logger, what we made ourselves.
+_NOT_WALKED = {"torch", "remat", "numpy", "builtins"}
+# Of the standard library only what holds attributes or items and nothing else.
+_HOLDERS = {"types", "argparse", "collections", "weakref", "_weakrefset", "functools"}
+# What a model is trained with, and may know.
+_NO_STATE = (
+    torch.optim.Optimizer,
+    torch.utils.data.Dataset,
+    torch.utils.data.DataLoader,
+    type,
+    types.ModuleType,
+)
 
 
 class Snapshot:
-    """Every attribute of every module by identity, what its lists, dictionaries and sets hold, and the values
-    of its buffers, tensors and generators.
+    """All that a call of a model may change, by identity: attributes of its modules, of their classes and of
+    objects that they hold; what lists, dictionaries, sets and hooks hold; closures; gradients; the hooks of
+    all modules; and the values of buffers, tensors and generators.
 
-    only_buffers: nothing but values of buffers, where attributes are the affair of a library that shards the
-    model.
+    roots: the model, what it is called with, what computes its loss.
+    only_buffers: nothing but values of buffers and generators, where attributes are the affair of a library
+        that shards the model.
+    runs: code of the model is carried out, not only graphs: values of parameters are kept, too. `keep_values`
+        is for who finds that out later.
     """
 
-    def __init__(self, model: torch.nn.Module, only_buffers: bool = False) -> None:
-        self._held: list[tuple[Any, Any]] = []
-        self._values: list[tuple[torch.Tensor, torch.Tensor]] = []
-        self._generators: list[tuple[torch.Generator, torch.Tensor]] = []
-        self._seen: set[int] = set()
+    def __init__(self, *roots: Any, only_buffers: bool = False, runs: bool = True) -> None:
+        self._kept: list[Kept] = []
+        self._waiting: list[torch.Tensor] = []
+        self._seen: dict[int, Any] = {}
+        self._runs, self._states = runs, generator_states()
         if not only_buffers:
-            for module in model.modules():
-                self._add_container(vars(module))
-        for buffer in model.buffers():
-            self._add_tensor(buffer)
+            self._walk([*roots, *global_module_hooks()])
+            return
+        for module in (root for root in roots if isinstance(root, torch.nn.Module)):
+            for buffer in module.buffers():
+                self._keep_values_of(buffer)
+
+    def keep_values(self) -> None:
+        """From now on code of the model runs."""
+        self._runs = True
+        waiting, self._waiting = self._waiting, []
+        for tensor in waiting:
+            self._keep_values_of(tensor)
 
     def restore(self) -> None:
         """As it was, however often it was called since."""
-        for container, content in self._held:
-            if not _same(container, content):
-                container.clear()
-                container.extend(content) if isinstance(container, (list, deque)) else container.update(
-                    content
-                )
-        with torch.no_grad():
-            for tensor, before in self._values:
-                tensor.copy_(before)
-        for generator, state in self._generators:
-            generator.set_state(state)
+        for kept in self._kept:
+            kept.restore()
+        set_generator_states(self._states)
 
-    def _add(self, item: Any) -> None:
-        if type(item) in _CONTAINERS:
-            self._add_container(item)
-        elif isinstance(item, torch.Tensor) and not isinstance(item, torch.nn.Parameter):
-            self._add_tensor(item)
-        elif isinstance(item, torch.Generator):
-            self._generators.append((item, item.get_state()))
+    def _walk(self, stack: list[Any]) -> None:
+        while stack:
+            item = stack.pop()
+            if id(item) not in self._seen and not isinstance(item, (str, bytes, int, float, type(None))):
+                self._seen[id(item)] = item
+                stack.extend(self._look_into(item))
 
-    def _add_container(self, container: Any) -> None:
-        if id(container) in self._seen:
-            return
-        self._seen.add(id(container))
-        self._held.append((container, container.copy()))
-        for item in container.values() if isinstance(container, dict) else container:
-            self._add(item)
+    def _look_into(self, item: Any) -> list[Any]:
+        """Keep what of it can change; what else is to be looked into."""
+        if isinstance(item, torch.Tensor):
+            return self._look_into_tensor(item)
+        if is_generator(item):
+            self._kept.append(Generator(item))
+            return []
+        if is_array(item):
+            self._kept.append(Array(item))
+            return []
+        if isinstance(item, (tuple, frozenset)):
+            return list(tuple.__iter__(item) if isinstance(item, tuple) else item)
+        if isinstance(item, Container.kinds):
+            container = Container(item)
+            self._kept.append(container)
+            return [*container.items(), *self._attributes(item)]
+        if isinstance(item, types.MethodType):
+            return [item.__self__, item.__func__]
+        if isinstance(item, types.FunctionType):
+            return self._look_into_function(item)
+        if isinstance(item, functools.partial):
+            return [item.func, item.args, item.keywords, vars(item)]
+        return self._attributes(item)
 
-    def _add_tensor(self, tensor: torch.Tensor) -> None:
-        if id(tensor) in self._seen or not _has_values(tensor):
-            return
-        self._seen.add(id(tensor))
-        self._values.append((tensor, tensor.detach().clone()))
+    def _look_into_tensor(self, tensor: torch.Tensor) -> list[Any]:
+        self._kept.append(TensorState(tensor))
+        if is_plain(tensor) and tensor.grad_fn is None:
+            if self._runs or not isinstance(tensor, torch.nn.Parameter):
+                self._keep_values_of(tensor)
+            else:
+                self._waiting.append(tensor)
+        return [vars(tensor)] if getattr(tensor, "__dict__", None) else []
+
+    def _keep_values_of(self, tensor: torch.Tensor) -> None:
+        if is_plain(tensor):
+            self._kept.append(Values(tensor))
+
+    def _look_into_function(self, function: types.FunctionType) -> list[Any]:
+        if _is_of_others(function.__module__):
+            return []
+        inside: list[Any] = [function.__dict__, function.__defaults__, function.__kwdefaults__]
+        for cell in function.__closure__ or ():
+            try:
+                value = cell.cell_contents
+            except ValueError:  # not filled yet
+                continue
+            self._kept.append(Slot(cell, "cell_contents", value))
+            inside.append(value)
+        return inside
+
+    def _attributes(self, item: Any) -> list[Any]:
+        kind = type(item)
+        is_module = isinstance(item, torch.nn.Module)
+        if isinstance(item, _NO_STATE) or not (is_module or _is_walked(kind)):
+            return []
+        inside: list[Any] = [item.__dict__] if hasattr(item, "__dict__") else []
+        for base in kind.__mro__:
+            inside += self._slots(item, base)
+            if id(base) not in self._seen and not _is_of_others(base.__module__):
+                self._seen[id(base)] = base
+                attributes = ClassAttributes(base)
+                self._kept.append(attributes)
+                inside += attributes.items()
+        return inside
+
+    def _slots(self, item: Any, base: type) -> list[Any]:
+        names = vars(base).get("__slots__", ())
+        inside = []
+        for name in (names,) if isinstance(names, str) else tuple(names):
+            if not name.startswith("__") and hasattr(item, name):
+                inside.append(object.__getattribute__(item, name))
+                self._kept.append(Slot(item, name, inside[-1]))
+        return inside
 
 
-def _has_values(tensor: torch.Tensor) -> bool:
-    return tensor.layout is torch.strided and tensor.device.type != "meta" and not tensor.is_inference()
+def _package(module: Any) -> str:
+    return str(module or "builtins").partition(".")[0]
 
 
-def _same(container: Any, content: Any) -> bool:
-    if len(container) != len(content):
-        return False
-    if isinstance(container, dict):
-        # The sequence too: it is that of state_dict.
-        return all(a is b and container[a] is content[b] for a, b in zip(container, content, strict=True))
-    if isinstance(container, set):
-        return bool(container == content)
-    return all(a is b for a, b in zip(container, content, strict=True))
+def _is_of_others(module: Any) -> bool:
+    """Is what this module defines Python's, PyTorch's or ours?"""
+    package = _package(module)
+    return package in _NOT_WALKED or package in sys.stdlib_module_names
+
+
+def _is_walked(kind: type) -> bool:
+    """Is an object of this class, which is no module of PyTorch's, state of who holds it?"""
+    return _package(kind.__module__) in _HOLDERS or not _is_of_others(kind.__module__)
 
 
 @contextmanager
-def untouched(model: torch.nn.Module, only_buffers: bool = False) -> Iterator[Snapshot]:
-    """The model and the default generators are afterwards what they were; `restore` is for between calls."""
-    snapshot = Snapshot(model, only_buffers)
-    with generators_kept():
-        try:
-            yield snapshot
-        finally:
-            snapshot.restore()
+def untouched(*roots: Any, only_buffers: bool = False, runs: bool = True) -> Iterator[Snapshot]:
+    """All that is reached from the roots, and the default generators, are afterwards what they were;
+    `restore` is for between calls.
+    """
+    snapshot = Snapshot(*roots, only_buffers=only_buffers, runs=runs)
+    try:
+        yield snapshot
+    finally:
+        snapshot.restore()
