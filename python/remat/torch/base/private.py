@@ -69,6 +69,7 @@ from torch.fx.experimental import proxy_tensor
 from torch.nn.utils import clip_grad
 from torch.utils._ordered_set import OrderedSet
 from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_modes
+from torch.utils.checkpoint import checkpoint
 
 from .garbage import collected_later
 
@@ -94,6 +95,13 @@ WITH_A_STATE: Sequence[Any] = (torch.ops.aten._cudnn_rnn.default,)
 COPY: Any = torch.ops.aten._to_copy.default
 # What may copy from one device to another.
 COPIES: Sequence[Any] = (COPY, torch.ops.prims.device_put.default)
+# For `checkpoint`: what it saves by a policy is not handed to hooks for saved tensors that surround it, as in
+# all releases before 2.14, which do not know the argument. From then on they warn where nothing is said.
+UNSEEN_BY_HOOKS: Mapping[str, bool] = (
+    {"respect_saved_tensors_hooks": False}
+    if "respect_saved_tensors_hooks" in inspect.signature(checkpoint).parameters
+    else {}
+)
 # In 2.10 it takes methods of loggers alone, which are all that it is used for.
 IGNORED_LOGGING = next(
     name for name in ("ignore_logging_functions", "ignore_logger_methods") if hasattr(_dynamo.config, name)
@@ -699,6 +707,12 @@ def refuse_clipping(check: Callable[[Sequence[torch.Tensor]], None]) -> None:
 def accumulated_leaf(node: Any) -> torch.Tensor | None:
     """The leaf into which a node of the autograd graph accumulates, if it does that. `AccumulateGrad`."""
     return node.variable if type(node).__name__ == "AccumulateGrad" else None
+
+
+def autograd_node_number() -> int:
+    """Of the autograd node that runs in this thread, -1 where none does. `_current_autograd_node`."""
+    node = torch._C._current_autograd_node()
+    return -1 if node is None else int(node._sequence_nr())
 
 
 def graph_task() -> int:

@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
+from weakref import WeakSet
 
 import torch
 
@@ -15,7 +16,7 @@ import remat
 
 from ..base.files import write_atomically
 from ..base.units import format_bytes
-from .regions import Region
+from .regions import Around, Region
 
 
 @dataclass(frozen=True)
@@ -89,7 +90,7 @@ class CheckpointPolicies:
     ) -> None:
         self.regions, self.report = dict(regions), report
         self._model = model
-        self._before: list[tuple[torch.nn.Module, Any]] = []
+        self._applied = WeakSet[torch.nn.Module]()
 
     def __repr__(self) -> str:
         wrapped = sum(region is not None for region in self.regions.values())
@@ -112,24 +113,30 @@ class CheckpointPolicies:
         are around already.
         """
         model = self._model if model is None else model
-        if self._before:
-            raise remat.UsageError("apply: they are around a model already; remove() takes them away")
-        for name, region in self.regions.items():
-            if region is None:
-                continue
-            block = model.get_submodule(name)
-            self._before.append((block, block.__dict__.get("forward")))
-            block.__dict__["forward"] = region.around(block.forward)
+        blocks = [
+            (model.get_submodule(name), region) for name, region in self.regions.items() if region is not None
+        ]
+        if any(isinstance(block.__dict__.get("forward"), Around) for block, _ in blocks):
+            raise remat.UsageError("apply: they are around this model already; remove() takes them away")
+        for block, region in blocks:
+            block.__dict__["forward"] = Around(block, region)
+        self._applied.add(model)
         return model
 
-    def remove(self) -> None:
-        """Take away what `apply` did."""
-        for block, forward in self._before:
-            if forward is None:
-                del block.__dict__["forward"]
-            else:
-                block.__dict__["forward"] = forward
-        self._before.clear()
+    def remove(self, model: torch.nn.Module | None = None) -> None:
+        """Take away what `apply` did, from all models that it was given, or from this one, which may be a
+        copy of one of them. Raises UsageError where something else was put around a block since.
+        """
+        models = list(self._applied) if model is None else [model]
+        blocks = [each.get_submodule(name) for each in models for name, region in self.regions.items() if region]
+        changed = [block for block in blocks if not isinstance(vars(block).get("forward"), Around)]
+        if any("forward" in vars(block) for block in changed):
+            kind = type(changed[0]).__name__
+            raise remat.UsageError(f"remove: the forward of a {kind} was replaced since apply(); put it back first")
+        for block in blocks:
+            if block not in changed:
+                block.__dict__["forward"].leave()
+        self._applied.difference_update(models)
 
     def to_dict(self) -> dict[str, Any]:
         """What `export` writes: blocks that are checkpointed, and by name of an op the saved calls."""

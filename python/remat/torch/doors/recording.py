@@ -19,7 +19,8 @@ from torch.multiprocessing.reductions import StorageWeakRef
 from torch.utils._pytree import tree_iter, tree_leaves
 from torch.utils.checkpoint import SAC_IGNORED_OPS
 
-from ..base.private import OpOverload, TorchDispatchMode, schema
+from ..base.errors import UnsupportedModelError
+from ..base.private import OpOverload, TorchDispatchMode, autograd_node_number, schema
 from .regions import Region
 
 
@@ -41,7 +42,7 @@ class RecordedOp:
     """func: what ran, on args and kwargs with tensors replaced by TensorLike; result: likewise.
 
     made: numbers of the storages that are new; reads: of the others that it was given.
-    written: of those that it wrote to, by its schema.
+    written: of those that it wrote to, by its schema. by: the autograd node that ran it, by its number.
     """
 
     func: Any
@@ -52,6 +53,7 @@ class RecordedOp:
     made: tuple[int, ...]
     written: tuple[int, ...]
     backward: bool
+    by: int = -1
 
     @property
     def is_view(self) -> bool:
@@ -116,6 +118,11 @@ class _Recorder(TorchDispatchMode):
         self._refs: list[StorageWeakRef] = []
 
     def number_of(self, tensor: torch.Tensor) -> int:
+        if tensor.layout is not torch.strided or tensor.is_nested:
+            kind = "nested" if tensor.is_nested else str(tensor.layout).removeprefix("torch.")
+            raise UnsupportedModelError(
+                f"checkpoint_policy: the step makes a {kind} tensor, whose memory is not known; only dense ones are"
+            )
         storage = tensor.untyped_storage()
         ref = StorageWeakRef(storage)
         number = self._number.get(ref.cdata)
@@ -186,7 +193,9 @@ class _Recorder(TorchDispatchMode):
             for leaf in tensors_like(argument)
         )
         recorded.ops.append(
-            RecordedOp(func, given[0], given[1], told, tuple(read), made, written, self.backward)
+            RecordedOp(
+                func, given[0], given[1], told, tuple(read), made, written, self.backward, autograd_node_number()
+            )
         )
         if self.running and func not in SAC_IGNORED_OPS:
             call, again, counted = self.running[-1]

@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import update_wrapper
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch.utils.checkpoint import CheckpointPolicy, checkpoint, create_selective_checkpoint_contexts
 
 import remat
+
+from ..base.private import UNSEEN_BY_HOOKS
 
 # By name of an op, which of its calls in a region are meant: the first is 0.
 Calls = Mapping[str, Sequence[int]]
@@ -63,12 +64,48 @@ class Region:
                 *args,
                 use_reentrant=False,
                 preserve_rng_state=preserve,
+                # What is saved stays on the device: so it was planned.
+                **UNSEEN_BY_HOOKS,
                 **contexts,
                 **kwargs,
             )
 
-        # The signature and name of the function, which libraries look at.
-        return update_wrapper(checkpointed, forward) if hasattr(forward, "__name__") else checkpointed
+        return checkpointed
+
+
+class Around:
+    """The `forward` of a block with a region around it, an attribute of the block.
+
+    It finds the block's own `forward` when it is called, so that a copy of the block, which has a copy of
+    this, runs the copy.
+    """
+
+    def __init__(self, block: torch.nn.Module, region: Region) -> None:
+        self.block, self.region = block, region
+        # As a wrapper of a library may have left it; None: that of the class.
+        self.replaced = block.__dict__.get("forward")
+
+    @property
+    def __wrapped__(self) -> Callable[..., Any]:
+        """Its signature and name are those of `forward`, which libraries look at."""
+        if self.replaced is not None:
+            return cast("Callable[..., Any]", self.replaced)
+        return cast("Callable[..., Any]", type(self.block).forward.__get__(self.block))
+
+    def __getattr__(self, name: str) -> Any:
+        if name in ("__name__", "__qualname__", "__doc__", "__module__"):
+            return getattr(self.__wrapped__, name)
+        raise AttributeError(name)
+
+    def leave(self) -> None:
+        """The block's `forward` is again what it was."""
+        if self.replaced is None:
+            del self.block.__dict__["forward"]
+        else:
+            self.block.__dict__["forward"] = self.replaced
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        return self.region.around(self.__wrapped__)(*args, **kwargs)
 
 
 def blocks_of(model: torch.nn.Module, asked: Sequence[str] | None) -> list[str]:

@@ -65,7 +65,7 @@ def build_step(recorded: Recorded, costs: Costs, name: str) -> DoorStep:
 
 
 class _Building:
-    """State: the step so far; the value of each storage, and the last op that has it."""
+    """State: the step so far; the value of each storage, the last op that has it, the op that made it."""
 
     def __init__(self, recorded: Recorded, name: str) -> None:
         self.recorded = recorded
@@ -74,6 +74,7 @@ class _Building:
         self.step = StepGraph(gm, 0, name)
         self.value: dict[int, int] = {}
         self.last_use: dict[int, int] = {}
+        self.made_by: dict[int, RecordedOp] = {}
         self.at: list[int] = []
 
     def run(self, costs: Costs) -> DoorStep:
@@ -140,13 +141,34 @@ class _Building:
         outputs = []
         for storage in op.made:
             self.value[storage] = step.add_value(f"v{storage}", self._size(storage))
+            self.made_by[storage] = op
             outputs.append(self.value[storage])
         reads = [self.value[s] for s in op.reads]
         index = step.add_op(_op(str(op.func), reads, outputs, op.backward, node.name, node))
-        if op.backward and _adds_in_place(op):
+        if self._adds_in_place(op, len(self.at)):
             step.write_over(index, self.value[tensors_like(op.args)[0].storage], 0)
         for storage in (*op.reads, *op.made):
             self.last_use[storage] = index
+
+    def _adds_in_place(self, op: RecordedOp, position: int) -> bool:
+        """Autograd's engine sums gradients in place where nothing else has the first; a watched one does not.
+
+        The first is then gone at once, and comes from another node: what a node's own code sums is its own.
+        """
+        if not op.backward or op.func is not _ADD or op.kwargs or len(op.made) != 1:
+            return False
+        first, *others = tensors_like(op.args)
+        if len(others) != 1 or self.recorded.last.get(first.storage) != position:
+            return False
+        (other,) = others
+        made_by = self.made_by.get(first.storage)
+        alike = (first.shape, first.stride, first.dtype, first.storage_bytes)
+        return (
+            made_by is not None
+            and made_by.backward
+            and made_by.by != op.by
+            and alike == (other.shape, other.stride, other.dtype, other.storage_bytes)
+        )
 
     def _release(self, storage: int, op: RecordedOp) -> None:
         if storage not in self.value or self.last_use[storage] == len(self.step.ops) - 1:
@@ -180,18 +202,6 @@ def _op(
         recompute=False,
         duration=duration,
     )
-
-
-def _adds_in_place(op: RecordedOp) -> bool:
-    """Autograd's engine sums gradients in place where nothing else has the first; a watched one does not."""
-    if op.func is not _ADD or op.kwargs or len(op.made) != 1:
-        return False
-    first, *others = tensors_like(op.args)
-    if len(others) != 1:
-        return False
-    (other,) = others
-    alike = (first.shape, first.stride, first.dtype, first.storage_bytes)
-    return alike == (other.shape, other.stride, other.dtype, other.storage_bytes)
 
 
 class _GeneratorStates:
