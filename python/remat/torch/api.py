@@ -84,6 +84,7 @@ def fit(
         plan: carry out this plan instead.
         never_recompute: patterns of modules, or kinds of ops, that run once.
         always_keep: patterns of modules, or kinds of ops, whose results are kept.
+        routing: whether ops that decide what runs (topk, sort, argmax, ...) run "once" or "recompute".
         costs: "measured", "roofline" or a file.
         device: of the roofline.
         executor: "boxed" or "inductor".

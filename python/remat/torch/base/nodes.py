@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 import os
 import re
 from collections.abc import Iterable
@@ -16,6 +17,16 @@ from .private import COPIES, WITH_A_STATE, OpOverload, _LazyGraphModule, schema,
 # Outputs of no more bytes, such as a loss, count as held.
 SMALL = 1024
 BUILTIN_NAMESPACES = {"aten", "prims"}
+# What may be an index. Kernels keep states of their own in bytes.
+_WHOLE = {torch.int16, torch.int32, torch.int64}
+_DECIDING = {
+    f"aten::{name}"
+    for name in (
+        *("topk", "sort", "argsort", "kthvalue", "mode", "argmax", "argmin", "searchsorted", "bucketize"),
+        *("nonzero", "nonzero_static", "multinomial", "randperm", "histc", "histogram", "bincount"),
+        *("_unique", "_unique2", "unique_dim", "unique_consecutive", "unique_dim_consecutive"),
+    )
+}
 
 
 def output_node(gm: fx.GraphModule) -> fx.Node:
@@ -112,6 +123,40 @@ def is_random(node: fx.Node) -> bool:
             given = node.args[position] if position < len(node.args) else node.kwargs.get("dropout_p", 0.0)
             return bool(given != 0.0)
     return True
+
+
+def decides(node: fx.Node) -> bool:
+    """Does the op compare numbers to say where, which or how many?"""
+    return isinstance(node.target, OpOverload) and schema(node.target).name in _DECIDING
+
+
+def indices_of(node: fx.Node) -> list[fx.Node]:
+    """The op or its elements, where they are whole numbers that it makes from others."""
+    if node.op != "call_function" or node.target is operator.getitem:
+        return []
+    if not any(_is_inexact(read) for read in node.all_input_nodes):
+        return []
+    elements = [user for user in node.users if user.target is operator.getitem]
+    return [each for each in (elements or [node]) if _kinds_of(each) & _WHOLE]
+
+
+def _is_inexact(node: fx.Node) -> bool:
+    """Does it depend on how a kernel rounds: is it no whole number, or a truth about such?"""
+    found: dict[fx.Node, bool] = {}
+    stack = [node]
+    while stack:
+        each = stack.pop()
+        if each in found:
+            continue
+        kinds = _kinds_of(each)
+        found[each] = any(kind.is_floating_point or kind.is_complex for kind in kinds)
+        if torch.bool in kinds:
+            stack.extend(each.all_input_nodes)
+    return any(found.values())
+
+
+def _kinds_of(node: fx.Node) -> set[torch.dtype]:
+    return {tensor.dtype for tensor in tensors_of(node.meta.get("val"))}
 
 
 def is_mutable(node: fx.Node) -> bool:

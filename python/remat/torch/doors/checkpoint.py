@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -19,12 +20,16 @@ from ..plan.budget import optimizer_state_bytes
 from ..plan.options import Options
 from ..session.captured import captured_step
 from ..session.fitted import call_with, loss_in
+from ..session.proof import copies
 from ..session.untouched import untouched
+from .outcomes import Outcome, differing, outcome_of
 from .policies import CheckpointPolicies, DoorReport, FullPlan
-from .recording import record_step
-from .regions import Region, blocks_of
+from .recording import record_step, regions_around
+from .regions import Around, Region, blocks_of
 from .savings import Rules, choose, rules_of
 from .steps import DoorStep, build_step
+
+Regions = Mapping[str, Region | None]
 
 # Seconds, unless a limit is given: of the search, after the first two recordings.
 _SEARCH_S = 10.0
@@ -81,6 +86,8 @@ def checkpoint_policy(
         UsageError: blocks that do not exist, or none.
     """
     names = blocks_of(model, blocks)
+    if any(isinstance(vars(module).get("forward"), Around) for module in model.modules()):
+        raise remat.UsageError("checkpoint_policy: policies are around this model: remove() takes them away")
     if outputs not in ("held", "dropped"):
         raise remat.UsageError(f'checkpoint_policy: outputs must be "held" or "dropped", not {outputs!r}')
     beside = Options(budget="100%", reserve=reserve).size("reserve")
@@ -110,41 +117,83 @@ class _Trial:
     held: bool
     costs: Costs
 
-    def run(self, regions: Mapping[str, Region | None]) -> DoorStep:
-        gradients = [(p, p.grad) for p in self.model.parameters()]
-        try:
-            for parameter, _ in gradients:
-                parameter.grad = None
-            with untouched(self.model):
-                recorded = record_step(self.model, self.sample_inputs, self._step, regions)
-        except (RuntimeError, AssertionError) as error:
-            if not _is_of_checkpoint(error):
-                raise
-            raise UnsupportedModelError(
-                f"checkpoint_policy: a block {_NOT_REPEATED}. PyTorch says: {str(error).splitlines()[0]}"
-            ) from error
-        finally:
-            for parameter, gradient in gradients:
-                parameter.grad = gradient
+    def run(self, regions: Regions) -> DoorStep:
+        """The step op by op."""
+        with self._undone(regions) as inputs:
+            recorded = record_step(self.model, inputs, lambda begins: self._step(inputs, begins), regions)
         changed = next((call.name for call in recorded.calls if not call.is_repeated), None)
         if changed is not None:
             raise UnsupportedModelError(f"checkpoint_policy: block {changed!r} {_NOT_REPEATED}")
         return build_step(recorded, self.costs, type(self.model).__name__)
 
-    def _step(self, backward_begins: Callable[[], None]) -> None:
-        outputs = call_with(self.model, self.sample_inputs)
+    def outcome(self, regions: Regions) -> Outcome:
+        """What the step leaves behind when nobody looks."""
+        with self._undone(regions) as inputs, regions_around(self.model, regions):
+            loss = self._step(inputs, lambda: None)
+            return outcome_of(self.model, inputs, loss)
+
+    @contextmanager
+    def _undone(self, regions: Regions) -> Iterator[Any]:
+        """A step with these inputs leaves the model, its gradients and the generators as they were.
+
+        Without checkpoints it has run before, so what is raised with them is theirs.
+        """
+        parameters = list(self.model.parameters())
+        gradients = [parameter.grad for parameter in parameters]
+        try:
+            for parameter in parameters:
+                parameter.grad = None
+            with untouched(self.model):
+                yield copies(self.sample_inputs)
+        except (RuntimeError, AssertionError) as error:
+            around = any(region is not None for region in regions.values())
+            if not around or isinstance(error, (remat.RematError, torch.OutOfMemoryError)):
+                raise
+            blocks = "a block" if len(regions) > 1 else f"block {next(iter(regions))!r}"
+            what = _NOT_REPEATED if _is_of_checkpoint(error) else "cannot run again"
+            raise UnsupportedModelError(
+                f"checkpoint_policy: {blocks} {what}. PyTorch says: {str(error).splitlines()[0]}"
+            ) from error
+        finally:
+            for parameter, gradient in zip(parameters, gradients, strict=True):
+                parameter.grad = gradient
+
+    def _step(self, inputs: Any, backward_begins: Callable[[], None]) -> torch.Tensor:
+        outputs = call_with(self.model, inputs)
         loss = loss_in(outputs, "checkpoint_policy") if self.loss is None else self.loss(outputs)
         if not self.held:
             del outputs
         backward_begins()
         loss.backward()
+        return loss.detach()
+
+    def prove(self, regions: Regions) -> None:
+        """Raises UnsupportedModelError where a step with these regions leaves something else behind than one
+        without; not for what no two steps without leave alike (kernels that are not deterministic).
+        """
+        plain: Regions = dict.fromkeys(regions)
+        expected = self.outcome(plain)
+        if not differing(expected, self.outcome(regions)):
+            return
+        vague = set(differing(expected, self.outcome(plain)))
+        wrong = {
+            name: set(differing(expected, self.outcome({**plain, name: region}))) - vague
+            for name, region in regions.items()
+            if region is not None
+        }
+        for name, what in wrong.items():
+            if what:
+                raise UnsupportedModelError(
+                    f"checkpoint_policy: block {name!r} cannot run again without changing {min(what)}: "
+                    "leave it out with blocks=[NAME, ...]"
+                )
+        what = set(differing(expected, self.outcome(regions))) - vague
+        if what:
+            raise UnsupportedModelError(f"checkpoint_policy: checkpoints change {min(what)} of this model")
 
 
 def _is_of_checkpoint(error: BaseException) -> bool:
-    text = str(error)
-    return (
-        "not found in storage" in text or "torch.utils.checkpoint" in text or "activation checkpoint" in text
-    )
+    return any(part in str(error) for part in _OF_CHECKPOINT)
 
 
 @dataclass(frozen=True)
@@ -183,7 +232,10 @@ class _Search:
         fitting = [found for found in self.known if found.step.peak <= budget]
         if not fitting:
             self._raise_no_plan(budget + _UNSEEN)
-        return min(fitting, key=lambda found: (found.step.duration, found.step.peak))
+        best = min(fitting, key=lambda found: (found.step.duration, found.step.peak))
+        if any(region is not None for region in best.regions.values()):
+            self.trial.prove(best.regions)
+        return best
 
     def _search(self, budget: int) -> None:
         """From all blocks checkpointed; then with the last ones, whose recomputation follows at once, left as
@@ -235,6 +287,9 @@ class _Search:
         floor = self.eager.memory[-1] + self.beside
         asked = exact_bytes(budget + self.beside)
         numbers = f"the least that was found is {exact_bytes(least)}, nothing goes below {exact_bytes(floor)}"
+        reasons = [f"{name}: {rules.reason}" for name, rules in self.rules.items() if rules.reason]
+        if reasons:
+            numbers += f"; {len(reasons)} of {len(self.rules)} blocks must not run again ({reasons[0]})"
         if budget + self.beside < floor:
             raise remat.InfeasibleError(
                 f"the budget of {asked} is impossible for this step: {numbers}",

@@ -128,11 +128,12 @@ class CheckpointPolicies:
         copy of one of them. Raises UsageError where something else was put around a block since.
         """
         models = list(self._applied) if model is None else [model]
-        blocks = [each.get_submodule(name) for each in models for name, region in self.regions.items() if region]
+        names = [name for name, region in self.regions.items() if region is not None]
+        blocks = [each.get_submodule(name) for each in models for name in names]
         changed = [block for block in blocks if not isinstance(vars(block).get("forward"), Around)]
         if any("forward" in vars(block) for block in changed):
             kind = type(changed[0]).__name__
-            raise remat.UsageError(f"remove: the forward of a {kind} was replaced since apply(); put it back first")
+            raise remat.UsageError(f"remove: the forward of a {kind} was replaced since; put it back first")
         for block in blocks:
             if block not in changed:
                 block.__dict__["forward"].leave()

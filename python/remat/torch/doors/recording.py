@@ -21,7 +21,7 @@ from torch.utils.checkpoint import SAC_IGNORED_OPS
 
 from ..base.errors import UnsupportedModelError
 from ..base.private import OpOverload, TorchDispatchMode, autograd_node_number, schema
-from .regions import Region
+from .regions import Around, Region
 
 
 @dataclass(frozen=True)
@@ -72,7 +72,8 @@ class RegionCall:
     end: int = 0
     again_begin: int = -1
     again_end: int = -1
-    freed: int = -1  # the op after which nothing of it is needed any more
+    freed: int | None = None  # the op after which nothing of it is needed any more
+    backward: bool = False  # it was called while the backward ran
     on_cpu: bool = True
 
     def saves(self, name: str, number: int) -> bool:
@@ -121,7 +122,7 @@ class _Recorder(TorchDispatchMode):
         if tensor.layout is not torch.strided or tensor.is_nested:
             kind = "nested" if tensor.is_nested else str(tensor.layout).removeprefix("torch.")
             raise UnsupportedModelError(
-                f"checkpoint_policy: the step makes a {kind} tensor, whose memory is not known; only dense ones are"
+                f"checkpoint_policy: the step makes a {kind} tensor; the memory of dense ones alone is known"
             )
         storage = tensor.untyped_storage()
         ref = StorageWeakRef(storage)
@@ -193,9 +194,7 @@ class _Recorder(TorchDispatchMode):
             for leaf in tensors_like(argument)
         )
         recorded.ops.append(
-            RecordedOp(
-                func, given[0], given[1], told, tuple(read), made, written, self.backward, autograd_node_number()
-            )
+            RecordedOp(func, *given, told, tuple(read), made, written, self.backward, autograd_node_number())
         )
         if self.running and func not in SAC_IGNORED_OPS:
             call, again, counted = self.running[-1]
@@ -223,32 +222,34 @@ def _arguments(func: Any, args: Any, kwargs: Any) -> Iterator[tuple[Any, Any]]:
 
 @contextmanager
 def regions_around(
-    model: torch.nn.Module, regions: Mapping[str, Region | None], recorder: _Recorder
+    model: torch.nn.Module, regions: Mapping[str, Region | None], recorder: _Recorder | None = None
 ) -> Iterator[None]:
-    """The blocks with their regions while the step runs; those that are None run as they are, and their ops
-    are counted all the same.
+    """The blocks with their regions while the step runs.
+
+    recorder: looks at all of them; those without a region run as they are, and their ops are counted too.
     """
-    before: dict[str, Any] = {}
+    before: list[tuple[torch.nn.Module, Any]] = []
     try:
         for name, region in regions.items():
             block = model.get_submodule(name)
-            before[name] = block.__dict__.get("forward")
-            block.__dict__["forward"] = _watched(block.forward, name, region, recorder)
+            before.append((block, vars(block).get("forward")))
+            if recorder is not None:
+                vars(block)["forward"] = _watched(block.forward, name, region, recorder)
+            elif region is not None:
+                vars(block)["forward"] = Around(block, region)
         yield
     finally:
-        for name, forward in before.items():
-            block = model.get_submodule(name)
-            if forward is None:
-                del block.__dict__["forward"]
-            else:
-                block.__dict__["forward"] = forward
+        for block, forward in reversed(before):
+            vars(block).pop("forward", None)
+            if forward is not None:
+                vars(block)["forward"] = forward
 
 
 def _watched(forward: Any, name: str, region: Region | None, recorder: _Recorder) -> Callable[..., Any]:
     recorded = recorder.recorded
 
     def called(*args: Any, **kwargs: Any) -> Any:
-        call = RegionCall(name, region, begin=len(recorded.ops))
+        call = RegionCall(name, region, begin=len(recorded.ops), backward=recorder.backward)
         recorded.calls.append(call)
         run = _Run(forward, call, recorder)
         if region is None:

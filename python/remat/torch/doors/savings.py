@@ -50,6 +50,10 @@ class Rules:
     mutation: bool = False
     reason: str = ""
 
+    def refuse(self, reason: str) -> None:
+        """It must not run again; the first reason is said."""
+        self.reason = self.reason or reason
+
     def calls_of(self, key: _Key) -> tuple[_Key, ...]:
         """All that are saved with it, and it."""
         return (key, *self.written.get(key, ()))
@@ -67,8 +71,18 @@ class Rules:
 def rules_of(recorded: Recorded, random: Sequence[bool]) -> dict[str, Rules]:
     """By block, from a recording; of all calls of it."""
     found: dict[str, Rules] = {}
+    writes: defaultdict[int, list[int]] = defaultdict(list)
+    for position, op in enumerate(recorded.ops):
+        if not op.backward:
+            for storage in op.written:
+                writes[storage].append(position)
     for call in recorded.calls:
-        _add_rules(found.setdefault(call.name, Rules()), recorded, call, random)
+        rules = found.setdefault(call.name, Rules())
+        if call.backward:
+            rules.refuse("it is called while the backward runs: the model checkpoints it by itself")
+            continue
+        _add_rules(rules, recorded, call, random)
+        _add_changes(rules, recorded, call, writes)
     for rules in found.values():
         rules.never -= rules.must
         for key in rules.never & rules.written.keys():
@@ -97,7 +111,7 @@ def _add_rules(rules: Rules, recorded: Recorded, call: RegionCall, random: Seque
             again.append(key)
         outside = [storage for storage in op.written if storage not in own]
         if outside and not set(outside) <= recorded.buffers:
-            rules.reason = rules.reason or f"{name} changes a tensor in place that comes from outside"
+            rules.refuse(f"{name} changes a tensor in place that comes from outside")
         if outside or _updates_statistics(op) or not _is_plain(op.func):
             rules.must.add(key)
             # The version of what is written rises after the result was saved.
@@ -111,10 +125,33 @@ def _add_rules(rules: Rules, recorded: Recorded, call: RegionCall, random: Seque
             elif functions[storage] <= _IDEMPOTENT:
                 rules.mutation = True
             else:
-                rules.reason = rules.reason or f"what {key[0]}, which must run once, made is changed in place"
+                rules.refuse(f"what {key[0]}, which must run once, made is changed in place")
     rules.random += [key for key in again if key not in rules.random]
     if any(key in rules.must for key in again):
-        rules.reason = rules.reason or "an op that must run once draws random numbers"
+        rules.refuse("an op that must run once draws random numbers")
+
+
+def _add_changes(
+    rules: Rules, recorded: Recorded, call: RegionCall, writes: Mapping[int, Sequence[int]]
+) -> None:
+    """What changes between a block's first run and its next one: what it reads must not, nor what it saved.
+
+    writes: by storage, the forward ops that write to it.
+    """
+    owner: dict[int, _Key] = {}
+    for name, number, position in call.ops:
+        op, key = recorded.ops[position], (name, number)
+        owner.update(dict.fromkeys(op.made, key))
+        for storage in op.reads:
+            if storage in owner or key in rules.must or op.is_view:
+                continue
+            if any(write > position for write in writes.get(storage, ())):
+                rules.refuse(f"{name} reads a tensor that is changed in place afterwards")
+    for storage, key in owner.items():
+        if any(write >= call.end for write in writes.get(storage, ())):
+            rules.never.add(key)
+            if key in rules.must:
+                rules.refuse(f"what {key[0]}, which must run once, made is changed in place")
 
 
 def _is_plain(func: Any) -> bool:

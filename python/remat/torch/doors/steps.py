@@ -111,6 +111,7 @@ class _Building:
             for key in states.end[position]:
                 self._add("remat.release", [states.value[key]], None)
         step.keep(self.value[s] for s, last in recorded.last.items() if last is None and s in self.value)
+        step.keep(states.value[key] for key in states.held if key in states.value)
         costs.fill(step)
         graph = remat.Graph.from_dict(step.to_dict())
         simulated = remat.simulate(graph, range(graph.num_ops))
@@ -205,17 +206,23 @@ def _op(
 
 
 class _GeneratorStates:
-    """The states that checkpoints hold: by op before which they are taken, after which they are gone."""
+    """The states that checkpoints hold: by op before which they are taken, after which they are gone; those
+    that are there to the end.
+    """
 
     def __init__(self, recorded: Recorded) -> None:
         self.begin: defaultdict[int, list[tuple[int, bool]]] = defaultdict(list)
         self.end: defaultdict[int, list[tuple[int, bool]]] = defaultdict(list)
         self.value: dict[tuple[int, bool], int] = {}
+        self.held: list[tuple[int, bool]] = []
         for number, call in enumerate(recorded.calls):
             if call.region is None or not call.region.preserve_rng_state:
                 continue
             self.begin[call.begin].append((number, False))
-            self.end[call.freed].append((number, False))
+            if call.freed is None:
+                self.held.append((number, False))
+            else:
+                self.end[max(call.freed, call.begin)].append((number, False))
             if call.again_end > call.again_begin:
                 self.begin[call.again_begin].append((number, True))
                 self.end[call.again_end - 1].append((number, True))

@@ -45,6 +45,7 @@ class FitOptions(TypedDict, total=False):
     plan: remat.Plan | Sequence[int] | str | Path | None
     never_recompute: Patterns
     always_keep: Patterns
+    routing: Literal["once", "recompute"]
     costs: str | Path
     device: str | None
     executor: Literal["boxed", "inductor"]
@@ -141,6 +142,8 @@ class Options:
         plan: carry out this plan instead of planning: a `remat.Plan`, a list of op indices, or a file's path.
         never_recompute: patterns of module names ("layers.*.attention") or kinds of ops ("mm") that run once.
         always_keep: patterns of modules whose results are kept for the backward, or kinds of ops.
+        routing: "once": ops that decide where, which or how many (topk, sort, argmax, nonzero, ...) never run
+            again, so that no kernel that is not deterministic decides otherwise. "recompute": they may.
         costs: durations of ops: "measured" on this machine, "roofline" of `device`, or the path of a file
             that :func:`remat.torch.measure_costs` wrote.
         device: for the roofline: a name of :func:`remat.devices`, or
@@ -185,6 +188,7 @@ class Options:
     plan: remat.Plan | Sequence[int] | str | Path | None = None
     never_recompute: Patterns = ()
     always_keep: Patterns = ()
+    routing: Literal["once", "recompute"] = "once"
     costs: str | Path = "measured"
     device: str | None = None
     executor: Literal["boxed", "inductor"] = "boxed"
@@ -239,6 +243,8 @@ class Options:
             raise remat.UsageError(
                 'remat: verify compares bit for bit; executor="inductor" fuses ops and makes other bits'
             )
+        if options.routing not in ("once", "recompute"):
+            raise remat.UsageError(f'remat: routing must be "once" or "recompute", not {options.routing!r}')
         if options.outputs not in (None, "held", "dropped"):
             raise remat.UsageError(f'remat: outputs must be "held" or "dropped", not {options.outputs!r}')
         if options.plan is not None and not isinstance(options.plan, (str, Path, remat.Plan, list, tuple)):

@@ -182,6 +182,7 @@ class Pipeline:
             existing_gradients=call.existing.bytes,
             ends=around.ends(call.args, call.existing),
             outside=around.outside(call.args, call.device),
+            routing=options.routing,
             never_recompute=options.patterns("never_recompute"),
             always_keep=options.patterns("always_keep"),
             for_compiler=self.for_compiler,

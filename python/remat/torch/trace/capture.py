@@ -18,6 +18,7 @@ from .gradients import End, take_gradients
 from .inplace import list_pairs
 from .kernels import correct_sizes
 from .origins import EXISTING_GRADIENTS, name_inputs
+from .routing import route_once
 from .schedule import tainted_by_tangents
 from .tidy import tidy
 
@@ -31,6 +32,7 @@ class Circumstances:
     existing_gradients: those that the step adds to; outside: what is in memory and not read.
     ends: by argument of the graph, what becomes of its gradient in the step.
     never_recompute, always_keep: patterns, see `apply_choices`.
+    routing: "once" where ops that decide what runs must not run again.
     for_compiler: another compiler runs the step, which orders ops by itself and writes over nothing.
     """
 
@@ -43,6 +45,7 @@ class Circumstances:
     ends: Mapping[int, End] = field(default_factory=dict)
     never_recompute: Sequence[str] = ()
     always_keep: Sequence[str] = ()
+    routing: str = "once"
     for_compiler: bool = False
 
 
@@ -72,6 +75,8 @@ def capture_step(
         list_pairs(step)
     if any(end.writes for end in given.ends.values()):
         _run_backward_once(step)
+    if given.routing == "once":
+        route_once(step)
     apply_choices(step, given.never_recompute, given.always_keep)
     step.add_resident(EXISTING_GRADIENTS, given.existing_gradients)
     step.add_resident("outside the graph", given.outside)
