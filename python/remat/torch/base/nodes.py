@@ -18,7 +18,7 @@ from .private import COPIES, WITH_A_STATE, OpOverload, _LazyGraphModule, schema,
 SMALL = 1024
 BUILTIN_NAMESPACES = {"aten", "prims"}
 # What may be an index. Kernels keep states of their own in bytes.
-_WHOLE = {torch.int16, torch.int32, torch.int64}
+WHOLE = {torch.int16, torch.int32, torch.int64}
 _DECIDING = {
     f"aten::{name}"
     for name in (
@@ -125,22 +125,26 @@ def is_random(node: fx.Node) -> bool:
     return True
 
 
-def decides(node: fx.Node) -> bool:
+def decides(op: Any) -> bool:
     """Does the op compare numbers to say where, which or how many?"""
-    return isinstance(node.target, OpOverload) and schema(node.target).name in _DECIDING
+    return isinstance(op, OpOverload) and schema(op).name in _DECIDING
 
 
 def indices_of(node: fx.Node) -> list[fx.Node]:
     """The op or its elements, where they are whole numbers that it makes from others."""
     if node.op != "call_function" or node.target is operator.getitem:
         return []
-    if not any(_is_inexact(read) for read in node.all_input_nodes):
+    if not any(_depends_on_rounding(read) for read in node.all_input_nodes):
         return []
     elements = [user for user in node.users if user.target is operator.getitem]
-    return [each for each in (elements or [node]) if _kinds_of(each) & _WHOLE]
+    return [each for each in (elements or [node]) if _kinds_of(each) & WHOLE]
 
 
-def _is_inexact(node: fx.Node) -> bool:
+def is_inexact(kind: torch.dtype) -> bool:
+    return kind.is_floating_point or kind.is_complex
+
+
+def _depends_on_rounding(node: fx.Node) -> bool:
     """Does it depend on how a kernel rounds: is it no whole number, or a truth about such?"""
     found: dict[fx.Node, bool] = {}
     stack = [node]
@@ -149,7 +153,7 @@ def _is_inexact(node: fx.Node) -> bool:
         if each in found:
             continue
         kinds = _kinds_of(each)
-        found[each] = any(kind.is_floating_point or kind.is_complex for kind in kinds)
+        found[each] = any(map(is_inexact, kinds))
         if torch.bool in kinds:
             stack.extend(each.all_input_nodes)
     return any(found.values())

@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Literal
 
 import torch
 
@@ -61,6 +61,7 @@ def checkpoint_policy(
     optimizer: torch.optim.Optimizer | None = None,
     reserve: int | str = 0,
     costs: str = "measured",
+    routing: Literal["once", "recompute"] = "once",
     time_limit: float | None = None,
     compare: bool = True,
 ) -> CheckpointPolicies:
@@ -76,6 +77,8 @@ def checkpoint_policy(
         blocks: names of the modules that are regions: each is recomputed as a whole or not at all. None: the
             children of every `nn.ModuleList` and `nn.Sequential` that have modules of their own.
         outputs: whether the model's outputs are "held" or "dropped" while the backward runs.
+        routing: whether ops that decide what runs (topk, sort, argmax, ...) run "once", their results saved,
+            or "recompute" with their block.
         time_limit: seconds of the search.
         compare: plan for our own executor too, for `report.full`; that takes as long as :func:`fit` does.
 
@@ -90,18 +93,19 @@ def checkpoint_policy(
         raise remat.UsageError("checkpoint_policy: policies are around this model: remove() takes them away")
     if outputs not in ("held", "dropped"):
         raise remat.UsageError(f'checkpoint_policy: outputs must be "held" or "dropped", not {outputs!r}')
-    beside = Options(budget="100%", reserve=reserve).size("reserve")
+    beside = Options.from_mapping({"budget": "100%", "reserve": reserve, "routing": routing}).size("reserve")
     if optimizer is not None:
         beside += optimizer_state_bytes(optimizer, next(model.parameters()).device)
     with one_at_a_time():
         trial = _Trial(model, sample_inputs, loss, outputs == "held", Costs(costs))
-        search = _Search(trial, names, time_limit or _SEARCH_S, beside)
+        search = _Search(trial, names, time_limit or _SEARCH_S, beside, routing)
         keep_all = search.eager.peak + _UNSEEN + beside
         limit = remat.parse_bytes(budget, keep_all_peak=keep_all) - beside
         found = search.run(limit)
     full = None
     if compare:
         asked = {"outputs": outputs, "optimizer": optimizer, "reserve": reserve, "costs": costs}
+        asked["routing"] = routing
         full = _full_plan(model, sample_inputs, loss, limit + beside, asked)
     report = _report(found, search, limit, beside, full)
     return CheckpointPolicies(found.regions, report, model)
@@ -214,6 +218,7 @@ class _Search:
     names: Sequence[str]
     seconds: float
     beside: int
+    routing: str
     eager: DoorStep = field(init=False)
     rules: dict[str, Rules] = field(init=False)
     known: list[_Found] = field(default_factory=list)
@@ -222,7 +227,7 @@ class _Search:
         plain: dict[str, Region | None] = dict.fromkeys(self.names)
         self.eager = self.trial.run(plain)
         self.known.append(_Found(plain, self.eager))
-        self.rules = rules_of(self.eager.recorded, self.eager.random)
+        self.rules = rules_of(self.eager.recorded, self.eager.random, self.routing)
 
     def run(self, budget: int) -> _Found:
         """The fastest that was found. Raises NoPlanError."""

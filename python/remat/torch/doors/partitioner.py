@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import operator
 from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from typing import Any
@@ -14,7 +15,7 @@ from torch.utils.checkpoint import CheckpointPolicy
 import remat
 from remat import _core
 
-from ..base.nodes import is_random
+from ..base.nodes import decides, is_random
 from ..base.private import CustomKnapsackSolver, budget_of_partitioner, saved_by_min_cut, size_of_node
 from ..base.step import Op, StepGraph
 from ..base.units import exact_bytes
@@ -71,7 +72,7 @@ class MemoryBudgetSolver(CustomKnapsackSolver):  # type: ignore[misc]
         all_recomputable_banned_nodes: list[fx.Node],
     ) -> tuple[list[int], list[int]]:
         nodes = all_recomputable_banned_nodes
-        _pin_random_ops(joint_graph)
+        _pin_what_runs_once(joint_graph)
         durations = self._durations(nodes)
         capacity = self.budget
         least: int | None = None
@@ -101,16 +102,21 @@ class MemoryBudgetSolver(CustomKnapsackSolver):  # type: ignore[misc]
         return [op.duration for op in step.ops]
 
 
-def _pin_random_ops(graph: fx.Graph) -> None:
-    """Another run draws other numbers."""
+def _runs_once(node: fx.Node) -> bool:
+    """Another run draws other numbers, or may decide otherwise."""
+    made_by = node.all_input_nodes[0] if node.target is operator.getitem else node
+    return made_by.op == "call_function" and (is_random(made_by) or decides(made_by.target))
+
+
+def _pin_what_runs_once(graph: fx.Graph) -> None:
     for node in graph.nodes:
-        if node.op == "call_function" and is_random(node):
+        if node.op == "call_function" and _runs_once(node):
             node.meta["recompute"] = CheckpointPolicy.MUST_SAVE
 
 
 def _chosen(nodes: Sequence[fx.Node], durations: Sequence[int], capacity: int) -> set[int]:
     """Which nodes are saved: random ones, and of the others what is worth most time."""
-    pinned = {i for i, node in enumerate(nodes) if is_random(node)}
+    pinned = {i for i, node in enumerate(nodes) if _runs_once(node)}
     room = capacity - sum(size_of_node(nodes[i]) for i in pinned)
     others = [i for i in range(len(nodes)) if i not in pinned]
     asked: list[tuple[int, list[tuple[int, int, int]], list[int], list[int]]] = [

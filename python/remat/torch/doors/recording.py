@@ -194,7 +194,17 @@ class _Recorder(TorchDispatchMode):
             for leaf in tensors_like(argument)
         )
         recorded.ops.append(
-            RecordedOp(func, *given, told, tuple(read), made, written, self.backward, autograd_node_number())
+            RecordedOp(
+                func,
+                given[0],
+                given[1],
+                told,
+                tuple(read),
+                made,
+                written,
+                self.backward,
+                autograd_node_number(),
+            )
         )
         if self.running and func not in SAC_IGNORED_OPS:
             call, again, counted = self.running[-1]

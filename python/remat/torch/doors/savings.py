@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -19,7 +19,7 @@ import torch
 
 from remat import _core
 
-from ..base.nodes import BUILTIN_NAMESPACES
+from ..base.nodes import BUILTIN_NAMESPACES, WHOLE, decides, is_inexact
 from ..base.private import OpOverload, schema
 from .recording import Recorded, RecordedOp, RegionCall, tensors_like
 from .regions import Region
@@ -68,8 +68,12 @@ class Rules:
         return Region(dict(saved), bool(again), mutation)
 
 
-def rules_of(recorded: Recorded, random: Sequence[bool]) -> dict[str, Rules]:
-    """By block, from a recording; of all calls of it."""
+def rules_of(recorded: Recorded, random: Sequence[bool], routing: str) -> dict[str, Rules]:
+    """By block, from a recording; of all calls of it.
+
+    routing: "once" where ops that decide what runs must not run again.
+    """
+    once = deciding(recorded) if routing == "once" else set()
     found: dict[str, Rules] = {}
     writes: defaultdict[int, list[int]] = defaultdict(list)
     for position, op in enumerate(recorded.ops):
@@ -81,7 +85,7 @@ def rules_of(recorded: Recorded, random: Sequence[bool]) -> dict[str, Rules]:
         if call.backward:
             rules.refuse("it is called while the backward runs: the model checkpoints it by itself")
             continue
-        _add_rules(rules, recorded, call, random)
+        _add_rules(rules, recorded, call, random, once)
         _add_changes(rules, recorded, call, writes)
     for rules in found.values():
         rules.never -= rules.must
@@ -90,7 +94,28 @@ def rules_of(recorded: Recorded, random: Sequence[bool]) -> dict[str, Rules]:
     return found
 
 
-def _add_rules(rules: Rules, recorded: Recorded, call: RegionCall, random: Sequence[bool]) -> None:
+def deciding(recorded: Recorded) -> set[int]:
+    """The ops that decide where, which or how many: see `trace.routing`, of which this is the like."""
+    inexact: set[int] = set()
+    by_number: dict[int, int] = {}
+    found = set()
+    for position, op in enumerate(recorded.ops):
+        given, made = tensors_like((op.args, op.kwargs)), tensors_like(op.result)
+        if decides(op.func):
+            found.add(position)
+        if not op.backward:
+            found.update(by_number[storage] for storage in op.reads if storage in by_number)
+        if not any(is_inexact(each.dtype) or each.storage in inexact for each in given):
+            continue
+        new = [each for each in made if each.storage in op.made]
+        inexact.update(each.storage for each in new if each.dtype is torch.bool)
+        by_number.update({each.storage: position for each in new if each.dtype in WHOLE})
+    return found
+
+
+def _add_rules(
+    rules: Rules, recorded: Recorded, call: RegionCall, random: Sequence[bool], once: Set[int]
+) -> None:
     own: set[int] = set()
     owner: dict[int, _Key] = {}
     changed: defaultdict[int, list[_Key]] = defaultdict(list)
@@ -112,7 +137,7 @@ def _add_rules(rules: Rules, recorded: Recorded, call: RegionCall, random: Seque
         outside = [storage for storage in op.written if storage not in own]
         if outside and not set(outside) <= recorded.buffers:
             rules.refuse(f"{name} changes a tensor in place that comes from outside")
-        if outside or _updates_statistics(op) or not _is_plain(op.func):
+        if outside or position in once or _updates_statistics(op) or not _is_plain(op.func):
             rules.must.add(key)
             # The version of what is written rises after the result was saved.
             rules.mutation |= bool(outside)

@@ -20,7 +20,7 @@ def route_once(step: StepGraph) -> None:
     for op in step.ops:
         if op.node is None:
             continue
-        if decides(op.node) or any(value in read for value in _index_values(step, op)):
+        if decides(op.node.target) or any(value in read for value in _index_values(step, op)):
             step.run_once(op)
 
 
