@@ -118,7 +118,7 @@ def test_planning_leaves_the_model_as_it_was() -> None:
     assert all("forward" not in vars(m) for m in model.modules())
     policies.apply()
     assert any("forward" in vars(m) for m in model.modules())
-    with pytest.raises(remat.UsageError, match=r"apply: they are around a model already"):
+    with pytest.raises(remat.UsageError, match=r"apply: they are around this model already"):
         policies.apply()
     policies.remove()
     assert all("forward" not in vars(m) for m in model.modules())
@@ -302,7 +302,7 @@ def test_the_exported_file_is_applied_without_remat(tmp_path: Path) -> None:
     expected = state(model, x)
     assert equal(torch.load(out), expected[1:])
     lines = [line for line in loader().splitlines() if line and not line.startswith(("import", "from"))]
-    assert len(lines) <= 13
+    assert len(lines) <= 15
     with pytest.raises(remat.RematError, match=r"nowhere/policies.json: No such file"):
         policies.export(tmp_path / "nowhere" / "policies.json")
 

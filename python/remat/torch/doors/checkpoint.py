@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any, Literal, NoReturn
 
 import torch
 
@@ -20,6 +20,7 @@ from ..plan.budget import optimizer_state_bytes
 from ..plan.options import Options
 from ..session.captured import captured_step
 from ..session.fitted import call_with, loss_in
+from ..session.measure import measure_peak
 from ..session.proof import copies
 from ..session.untouched import untouched
 from .outcomes import Outcome, differing, outcome_of
@@ -99,6 +100,7 @@ def checkpoint_policy(
     with one_at_a_time():
         trial = _Trial(model, sample_inputs, loss, outputs == "held", Costs(costs))
         search = _Search(trial, names, time_limit or _SEARCH_S, beside, routing)
+        beside = search.beside
         keep_all = search.eager.peak + _UNSEEN + beside
         limit = remat.parse_bytes(budget, keep_all_peak=keep_all) - beside
         found = search.run(limit)
@@ -130,11 +132,14 @@ class _Trial:
             raise UnsupportedModelError(f"checkpoint_policy: block {changed!r} {_NOT_REPEATED}")
         return build_step(recorded, self.costs, type(self.model).__name__)
 
-    def outcome(self, regions: Regions) -> Outcome:
-        """What the step leaves behind when nobody looks."""
+    def outcome(self, regions: Regions) -> tuple[Outcome, int]:
+        """What the step leaves behind when nobody looks at its ops, and its peak."""
+        device = next((p.device for p in self.model.parameters()), torch.device("cpu"))
         with self._undone(regions) as inputs, regions_around(self.model, regions):
-            loss = self._step(inputs, lambda: None)
-            return outcome_of(self.model, inputs, loss)
+            losses: list[torch.Tensor] = []
+            step = lambda: losses.append(self._step(inputs, lambda: None))  # noqa: E731
+            peak = measure_peak(step, device=device, resident=[self.model, inputs])
+            return outcome_of(self.model, inputs, losses[0]), peak
 
     @contextmanager
     def _undone(self, regions: Regions) -> Iterator[Any]:
@@ -171,29 +176,31 @@ class _Trial:
         loss.backward()
         return loss.detach()
 
-    def prove(self, regions: Regions) -> None:
-        """Raises UnsupportedModelError where a step with these regions leaves something else behind than one
-        without; not for what no two steps without leave alike (kernels that are not deterministic).
+    def prove(self, regions: Regions, expected: Outcome) -> int:
+        """The peak of a step with these regions. Raises UnsupportedModelError where it leaves something else
+        behind than one without; not for what no two steps without leave alike (kernels that are not
+        deterministic).
         """
         plain: Regions = dict.fromkeys(regions)
-        expected = self.outcome(plain)
-        if not differing(expected, self.outcome(regions)):
-            return
-        vague = set(differing(expected, self.outcome(plain)))
-        wrong = {
-            name: set(differing(expected, self.outcome({**plain, name: region}))) - vague
-            for name, region in regions.items()
-            if region is not None
-        }
-        for name, what in wrong.items():
-            if what:
+        found, peak = self.outcome(regions)
+        if not differing(expected, found):
+            return peak
+        vague = set(differing(expected, self.outcome(plain)[0]))
+        wrong = set(differing(expected, found)) - vague
+        if not wrong:
+            return peak
+        for name, region in regions.items():
+            alone = (
+                set()
+                if region is None
+                else set(differing(expected, self.outcome({**plain, name: region})[0]))
+            )
+            if alone - vague:
                 raise UnsupportedModelError(
-                    f"checkpoint_policy: block {name!r} cannot run again without changing {min(what)}: "
-                    "leave it out with blocks=[NAME, ...]"
+                    f"checkpoint_policy: block {name!r} cannot run again without changing "
+                    f"{min(alone - vague)}: leave it out with blocks=[NAME, ...]"
                 )
-        what = set(differing(expected, self.outcome(regions))) - vague
-        if what:
-            raise UnsupportedModelError(f"checkpoint_policy: checkpoints change {min(what)} of this model")
+        raise UnsupportedModelError(f"checkpoint_policy: checkpoints change {min(wrong)} of this model")
 
 
 def _is_of_checkpoint(error: BaseException) -> bool:
@@ -210,8 +217,8 @@ class _Found:
 
 @dataclass
 class _Search:
-    """beside: bytes that are reserved. eager: the step without checkpoints; rules: by block; known: all steps
-    that were tried.
+    """beside: bytes that are reserved. eager: the step without checkpoints; expected: what it leaves behind;
+    unseen: bytes of it that belong to no op; rules: by block; known: all steps that were tried.
     """
 
     trial: _Trial
@@ -221,12 +228,18 @@ class _Search:
     routing: str
     eager: DoorStep = field(init=False)
     rules: dict[str, Rules] = field(init=False)
+    expected: Outcome = field(init=False)
+    unseen: int = field(init=False)
     known: list[_Found] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         plain: dict[str, Region | None] = dict.fromkeys(self.names)
         self.eager = self.trial.run(plain)
         self.known.append(_Found(plain, self.eager))
+        self.expected, peak = self.trial.outcome(plain)
+        # States of generators, for instance, that checkpoints of the model's own keep.
+        self.unseen = max(0, peak - self.eager.peak - _UNSEEN)
+        self.beside += self.unseen
         self.rules = rules_of(self.eager.recorded, self.eager.random, self.routing)
 
     def run(self, budget: int) -> _Found:
@@ -235,12 +248,12 @@ class _Search:
         if self.eager.peak > budget:
             self._search(budget)
         fitting = [found for found in self.known if found.step.peak <= budget]
-        if not fitting:
-            self._raise_no_plan(budget + _UNSEEN)
-        best = min(fitting, key=lambda found: (found.step.duration, found.step.peak))
-        if any(region is not None for region in best.regions.values()):
-            self.trial.prove(best.regions)
-        return best
+        for found in sorted(fitting, key=lambda found: (found.step.duration, found.step.peak)):
+            if all(region is None for region in found.regions.values()):
+                return found
+            if self.trial.prove(found.regions, self.expected) - self.unseen <= budget + _UNSEEN:
+                return found
+        self._raise_no_plan(budget + _UNSEEN)
 
     def _search(self, budget: int) -> None:
         """From all blocks checkpointed; then with the last ones, whose recomputation follows at once, left as
@@ -285,7 +298,7 @@ class _Search:
         self.known.append(found)
         return found
 
-    def _raise_no_plan(self, budget: int) -> None:
+    def _raise_no_plan(self, budget: int) -> NoReturn:
         """In bytes of the whole step, what is reserved included."""
         least = min(found.step.peak for found in self.known) + _UNSEEN + self.beside
         # What is there when the backward ends is there whatever is saved.

@@ -10,8 +10,8 @@ from typing import Any
 import torch
 from torch.utils._pytree import tree_leaves
 
+from ..base.generators import generator_states
 from ..base.storages import bytes_of, has_data
-from ..run.generators import generator_states
 
 # By name, what it is: of tensors a digest of their bytes.
 Outcome = dict[str, Any]
@@ -31,8 +31,7 @@ def outcome_of(model: torch.nn.Module, inputs: Any, loss: torch.Tensor) -> Outco
         if isinstance(leaf, torch.Tensor):
             found[f"input {number}"] = _digest(leaf)
             found[f"the gradient of input {number}"] = _digest(leaf.grad)
-    for device, state in generator_states().items():
-        found[f"the generator of {device}"] = _digest(state)
+    found.update((f"the {name}", _digest(state)) for name, state in generator_states().named())
     found.update(_attributes(model))
     return found
 
