@@ -188,3 +188,74 @@ def test_values_are_not_made_where_there_is_no_room_for_them() -> None:
 
     assert visited(None) == visited(3 * 64 * 64 * 4) == 1
     assert visited(64 * 64 * 4) == 0
+
+
+def of_image(function: Callable[[torch.Tensor], torch.Tensor]) -> nn.Module:
+    class OfImage(nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return function(torch.tanh(x * 1.01))
+
+    return OfImage()
+
+
+_LAST = torch.channels_last
+
+
+@pytest.mark.parametrize(
+    "function",
+    [
+        lambda x: x.bfloat16(memory_format=_LAST).sin().square().sum(),
+        lambda x: x.contiguous(memory_format=_LAST).double().sin().square().sum(),
+        lambda x: (
+            (x.bfloat16(memory_format=_LAST) * torch.ones((), dtype=torch.bfloat16).expand(x.shape))
+            .sin()
+            .relu()
+            .sum()
+        ),
+        lambda x: nn.functional.unfold(x, 2, 1, 0, 1).sin().square().sum(),
+        lambda x: (
+            nn.functional.unfold(x.sin(), 2, 1, 0, 1).square().sum() + x.permute(0, 2, 3, 1).exp().sum()
+        ),
+    ],
+    ids=["bf16", "float64", "expanded", "unfold", "unfold and permute"],
+)
+def test_strides_and_storages_are_those_of_kernels(function) -> None:
+    model, x = of_image(function), (torch.randn(8, 8, 32, 32, requires_grad=True),)
+    within(model, x, ("100%", least(model, x)))
+
+
+class LastImages(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.encode, self.decode = nn.Conv2d(3, 8, 4, 2, 1), nn.ConvTranspose2d(8, 3, 4, 2, 1)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        z = self.encode(x).permute(0, 2, 3, 1).contiguous() * 2
+        return nn.functional.mse_loss(self.decode(z.permute(0, 3, 1, 2)), x)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_a_transposed_result_and_a_contiguous_target(dtype) -> None:
+    model, x = LastImages().to(dtype), (torch.randn(20, 3, 32, 32, dtype=dtype),)
+    within(model, x, ("100%", least(model, x)))
+
+
+class LastConvolutions(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.a, self.b, self.c = (
+            nn.Conv2d(8, 16, 3, padding=1),
+            nn.Conv2d(16, 16, 3, padding=1),
+            nn.Linear(16, 10),
+        )
+
+    def forward(self, x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+        hidden = torch.tanh(self.b(nn.functional.silu(self.a(x))))
+        return nn.functional.cross_entropy(self.c(hidden.mean((2, 3))), y) + hidden.square().mean()
+
+
+def test_convolutions_of_16_bit_images() -> None:
+    model = LastConvolutions().bfloat16().to(memory_format=_LAST)
+    x = torch.randn(8, 8, 32, 32, dtype=torch.bfloat16).to(memory_format=_LAST)
+    given = (x, torch.randint(10, (8,)))
+    within(model, given, ("100%", least(model, given)))

@@ -592,6 +592,26 @@ def is_view(tensor: torch.Tensor) -> bool:
     return bool(tensor._is_view())
 
 
+@contextmanager
+def results_made_by(correct: Callable[[Any, Any, Any, Any], Any]) -> Iterator[None]:
+    """While it lasts, results of ops on fake tensors are what `correct` makes of them, given op, arguments,
+    keywords and result. `FakeTensorMode.dispatch`.
+    """
+    plain: Any = FakeTensorMode.dispatch
+
+    def dispatch(self: Any, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        result = plain(self, func, types, args, kwargs)
+        with self:
+            return correct(func, args, kwargs or {}, result)
+
+    holder: Any = FakeTensorMode
+    holder.dispatch = dispatch
+    try:
+        yield
+    finally:
+        holder.dispatch = plain
+
+
 def negated_view(tensor: torch.Tensor) -> torch.Tensor:
     """The same memory, to be read with the other sign. `torch._neg_view`."""
     view: torch.Tensor = torch._neg_view(tensor)
@@ -877,6 +897,7 @@ __all__ = [
     "parameter_groups",
     "prepare_dynamo",
     "refuse_clipping",
+    "results_made_by",
     "rng_prims",
     "running_backwards",
     "schema",

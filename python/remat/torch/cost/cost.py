@@ -14,17 +14,22 @@ from ..base.private import storage_id
 from ..trace.gradients import end_of, takes_gradient, touched
 from ..trace.inplace import OVER
 
+# Of a tensor: the offset in its storage, the bytes of that, and the strides.
+Layout = tuple[int, ...]
+
 
 @dataclass(frozen=True)
 class Cost:
     """duration in ns; workspace in bytes on top of the op's inputs and outputs.
 
     outputs: bytes of the storages that the op really makes, in order: those of traced tensors can be smaller.
+    layouts: of the tensors that it really makes, where a trace says otherwise.
     """
 
     duration: int
     workspace: int
     outputs: tuple[int, ...] = ()
+    layouts: tuple[Layout, ...] = ()
 
 
 def storages_of(result: Any) -> tuple[int, ...]:
@@ -43,24 +48,29 @@ def signature(node: fx.Node) -> str:
     """What makes two nodes the same op: target, types, shapes, strides, types of devices, storages, and all
     other arguments.
     """
-
-    def describe(arg: Any) -> Any:
-        if isinstance(arg, fx.Node):
-            return describe(arg.meta.get("val"))
-        if isinstance(arg, torch.Tensor):
-            storage = f"{arg.storage_offset()}/{arg.untyped_storage().nbytes()}"
-            bits = " conj" * arg.is_conj() + " neg" * arg.is_neg()
-            return f"{arg.dtype}{tuple(arg.shape)}{tuple(arg.stride())}{arg.device.type}{storage}{bits}"
-        if isinstance(arg, torch.device):
-            return arg.type
-        if isinstance(arg, (tuple, list)):
-            return [describe(a) for a in arg]
-        if isinstance(arg, dict):
-            return {k: describe(v) for k, v in arg.items()}
-        return repr(arg)
-
     if takes_gradient(node):
         end = end_of(node)
-        return f"{end.kind} {end.like} {describe(touched(node))}"
+        return f"{end.kind} {end.like} {_described(touched(node))}"
     over = f" over {node.meta[OVER]}" if OVER in node.meta else ""
-    return f"{node.target} {describe(node.args)} {describe(node.kwargs)}{over}"
+    return call_signature(node.target, node.args, node.kwargs) + over
+
+
+def call_signature(target: Any, args: Any, kwargs: Any) -> str:
+    """The same of a call, with tensors or with the nodes that show them."""
+    return f"{target} {_described(args)} {_described(kwargs)}"
+
+
+def _described(arg: Any) -> Any:
+    if isinstance(arg, fx.Node):
+        return _described(arg.meta.get("val"))
+    if isinstance(arg, torch.Tensor):
+        storage = f"{arg.storage_offset()}/{arg.untyped_storage().nbytes()}"
+        bits = " conj" * arg.is_conj() + " neg" * arg.is_neg()
+        return f"{arg.dtype}{tuple(arg.shape)}{tuple(arg.stride())}{arg.device.type}{storage}{bits}"
+    if isinstance(arg, torch.device):
+        return arg.type
+    if isinstance(arg, (tuple, list)):
+        return [_described(a) for a in arg]
+    if isinstance(arg, dict):
+        return {k: _described(v) for k, v in arg.items()}
+    return repr(arg)

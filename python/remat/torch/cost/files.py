@@ -18,8 +18,13 @@ COSTS_FORMAT, COSTS_VERSION = "remat.costs", 1
 
 
 def costs_to_json(where: Mapping[str, str], costs: Mapping[str, Cost]) -> str:
-    """A `remat.costs` file, version 1: [duration in ns, workspace, bytes of each output] by signature."""
-    entries = {key: [c.duration, c.workspace, *c.outputs] for key, c in costs.items()}
+    """A `remat.costs` file, version 1: [duration in ns, workspace, bytes of each output] by signature, with a
+    list of layouts at the end where a trace has others.
+    """
+    entries = {
+        key: [c.duration, c.workspace, *c.outputs, *([c.layouts] if c.layouts else [])]
+        for key, c in costs.items()
+    }
     lines = (f"{json.dumps(key)}: {json.dumps(entry)}" for key, entry in entries.items())
     head = f'"format": "{COSTS_FORMAT}", "version": {COSTS_VERSION}, "environment": {json.dumps(dict(where))}'
     return "{" + head + ', "costs": {\n' + ",\n".join(lines) + "\n}}\n"
@@ -39,13 +44,18 @@ def costs_from_json(text: str) -> tuple[dict[str, str], dict[str, Cost]]:
 
 
 def _cost(key: str, entry: Any) -> Cost:
-    if (
-        not isinstance(entry, list)
-        or len(entry) < 2
-        or not all(isinstance(n, int) and not isinstance(n, bool) and n >= 0 for n in entry)
-    ):
+    numbers, layouts = entry, []
+    if isinstance(entry, list) and entry and isinstance(entry[-1], list):
+        numbers, layouts = entry[:-1], entry[-1]
+    if not _are_sizes(numbers) or len(numbers) < 2 or not all(map(_are_sizes, layouts)):
         raise ValueError(f"costs of {key}: found {entry!r} instead of [duration, workspace, outputs ...]")
-    return Cost(entry[0], entry[1], tuple(entry[2:]))
+    return Cost(numbers[0], numbers[1], tuple(numbers[2:]), tuple(map(tuple, layouts)))
+
+
+def _are_sizes(items: Any) -> bool:
+    return isinstance(items, list) and all(
+        isinstance(n, int) and not isinstance(n, bool) and n >= 0 for n in items
+    )
 
 
 def read_costs(path: str | os.PathLike[str]) -> dict[str, Cost]:

@@ -27,7 +27,8 @@ from ..base.private import _DisableAutocast
 from ..trace.gradients import end_of, takes_gradient, touched
 from ..trace.inplace import OVER, over_argument
 from ..trace.kernels import kernel_of
-from .cost import Cost, Progress, storages_of
+from .cost import Cost, Layout, Progress, storages_of
+from .layouts import real_layouts
 from .standins import Arguments
 from .timing import Stopwatch
 from .values import RealValues
@@ -138,12 +139,12 @@ def measure_op(
     # Collectives run as often on every rank.
     repeats = may_run_twice(node)
     timing = _untimed if stopwatch is None else partial(stopwatch.time, repeats=repeats)
-    runtime = runtime_of(device)
+    runtime, layouts = runtime_of(device), partial(real_layouts, node)
 
     def measure() -> Cost:
         if runtime.counts_memory:
-            return _measure_counted(run, runtime, timing)
-        return _measure_traced(run, timing)
+            return _measure_counted(run, runtime, timing, layouts)
+        return _measure_traced(run, timing, layouts)
 
     try:
         try:
@@ -177,7 +178,13 @@ def _leave_the_cache() -> None:
     _other_data().add_(1.0)
 
 
-def _measure_traced(run: Callable[[], Any], timing: _Timing) -> Cost:
+def _no_layouts(_: Any) -> tuple[Layout, ...]:
+    return ()
+
+
+def _measure_traced(
+    run: Callable[[], Any], timing: _Timing, layouts: Callable[[Any], tuple[Layout, ...]] = _no_layouts
+) -> Cost:
     def timed() -> int:
         _leave_the_cache()
         start = time.perf_counter_ns()
@@ -190,12 +197,17 @@ def _measure_traced(run: Callable[[], Any], timing: _Timing) -> Cost:
         result = run()
         second = time.perf_counter_ns() - start
     top, level = trace.rise()
-    outputs = storages_of(result)
+    outputs, found = storages_of(result), layouts(result)
     del result
-    return Cost(timing(timed, (first, second)), top - level, outputs)
+    return Cost(timing(timed, (first, second)), top - level, outputs, found)
 
 
-def _measure_counted(run: Callable[[], Any], runtime: DeviceRuntime, timing: _Timing) -> Cost:
+def _measure_counted(
+    run: Callable[[], Any],
+    runtime: DeviceRuntime,
+    timing: _Timing,
+    layouts: Callable[[Any], tuple[Layout, ...]] = _no_layouts,
+) -> Cost:
     run()  # the first call loads kernels and creates library handles
     runtime.synchronize()
     runtime.reset_highest()
@@ -204,6 +216,6 @@ def _measure_counted(run: Callable[[], Any], runtime: DeviceRuntime, timing: _Ti
     workspace = runtime.in_blocks(
         runtime.highest() - runtime.allocated(), runtime.highest_requested() - runtime.requested()
     )
-    outputs = storages_of(result)
+    outputs, found = storages_of(result), layouts(result)
     del result
-    return Cost(timing(partial(runtime.time, run), ()), workspace, outputs)
+    return Cost(timing(partial(runtime.time, run), ()), workspace, outputs, found)

@@ -19,6 +19,7 @@ from ..base.errors import UnsupportedModelError
 from ..base.nodes import copied
 from ..base.progress import ProgressLine, progress_line
 from ..base.step import OutputUse, StepGraph
+from ..cost.layouts import Layouts
 from ..cost.profile import run_alone
 from ..cost.values import RealValues
 from ..plan.aiming import Aimed, aim
@@ -140,6 +141,7 @@ class Pipeline:
         self.captures_both = False
         store = Store(options.cache_dir) if options.cache_dir is not None else None
         self.costs = options.cost_source(store, runs=not only_capture)
+        self.layouts = Layouts()
         self.cache = PlanCache(store)
         self.for_compiler = options.executor == "inductor"
         # By number of the graph and whether it adds to gradients: as it was planned last.
@@ -155,7 +157,8 @@ class Pipeline:
     def __call__(
         self, joint: fx.GraphModule, num_forward_outputs: int, call: Call, adding: Existing | None = None
     ) -> tuple[Planned, Halves]:
-        """The whole way. Raises CapturedOnlyError where steps are only to be captured.
+        """The whole way. Raises CapturedOnlyError where steps are only to be captured, and
+        TracedOtherwiseError where a trace with what `layouts` knows now is another one.
 
         adding: gradients that another step of this trace adds to, if that is to be captured too.
         """
@@ -163,6 +166,9 @@ class Pipeline:
         traces = [joint, *(copied(joint) for _ in calls[1:])]
         steps = [self.capture(t, num_forward_outputs, c) for t, c in zip(traces, calls, strict=True)]
         if self.captured is not None:
+            with progress_line() as progress:
+                for step in steps:
+                    self.cost(step, progress)
             self.captured += steps
             raise CapturedOnlyError
         return self.plan(steps[0])
@@ -197,6 +203,8 @@ class Pipeline:
             step, call, budget = captured.step, captured.call, self.options.budget
             values = RealValues.of(step.gm, call.args, budget if isinstance(budget, int) else None)
             measured = self.costs.fill(step, progress.profiling, call.varies, values)
+            if not self.for_compiler:
+                self.layouts.compare(step, self.costs.known or {})
             unmeasured = len(self.costs.unmeasured(step))
             return Costed(remat.Graph.from_dict(step.to_dict()), measured, unmeasured)
 

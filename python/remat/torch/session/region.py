@@ -35,6 +35,7 @@ from ..base.progress import progress_line
 from ..base.step import OutputUse
 from ..base.storages import has_data
 from ..base.turns import one_at_a_time
+from ..cost.layouts import TracedOtherwiseError
 from ..plan.report import PlanReport
 from ..run.backward import Tangents, Watch
 from ..run.compile import compile_in_order
@@ -410,7 +411,20 @@ class Region:
         self.shared.flight.plan_anew()
 
     def _compile(self, args: Sequence[Any], key: Key) -> Variant:
-        """The variant for a key, kept unless steps are only captured."""
+        """The variant for a key, kept unless steps are only captured. It is traced anew as long as ops turn
+        out to make other results than the trace says, each of them once.
+        """
+        told = True
+        while True:
+            try:
+                return self._compiled(args, key, told)
+            except TracedOtherwiseError:
+                told = False
+                for trace in [trace for trace in self._traces if trace.shapes == key.shapes]:
+                    del self._traces[trace]
+
+    def _compiled(self, args: Sequence[Any], key: Key, told: bool) -> Variant:
+        """told: may a trace with symbols say what it is?"""
         use = self.usage.granted()
         use = use if key.training else replace(use, cut=frozenset())
         gm = self._masks_of(key.shapes, args).graph(key.left_out)
@@ -443,7 +457,7 @@ class Region:
         traced_for = TracedFor(key.shapes, key.left_out, use.cut, frozenset(self.usage.strides.items()))
         known = self._traces.get(traced_for) if key.training else None
         varies, is_fresh = False, known is None
-        if known is None and key.training and in_order:
+        if told and known is None and key.training and in_order:
             known = self._told(args, traced_for)
             varies = known is not None
         try:
@@ -452,6 +466,7 @@ class Region:
                 nothing_donated(),
                 eager_kernels(device),
                 EagerStrides(),
+                self.shared.pipeline.layouts.applied(),
                 collected_later() if varies else nullcontext(),
             ):
                 progress.tracing()

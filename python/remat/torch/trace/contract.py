@@ -20,6 +20,7 @@ from ..base.errors import UnsupportedModelError
 from ..base.nodes import (
     SMALL,
     arguments,
+    dense_bytes,
     is_mutable,
     is_random,
     is_write_to_input,
@@ -80,8 +81,8 @@ class _Contraction:
     def _attribute(self, node: fx.Node) -> Any:
         return operator.attrgetter(str(node.target))(self.step.gm)
 
-    def _new_value(self, name: str, tensor: torch.Tensor) -> int:
-        index = self.step.add_value(name, storage_bytes(tensor))
+    def _new_value(self, name: str, tensor: torch.Tensor, size: int | None = None) -> int:
+        index = self.step.add_value(name, storage_bytes(tensor) if size is None else size)
         self.storage_value[storage_id(tensor)] = index
         return index
 
@@ -267,7 +268,10 @@ class _Contraction:
         for node in tangents:
             value = self._value_at(node.meta["val"])
             if value is None:
-                value = self._new_value(node.name, node.meta["val"])
+                # It is traced with the storage of the output, which can be larger than it shows.
+                tangent = node.meta["val"]
+                size = min(storage_bytes(tangent), dense_bytes(tangent))
+                value = self._new_value(node.name, tangent, size)
                 writes.append(value)
             step.show(node, value)
         step.add_loss(reads, writes)

@@ -1,0 +1,107 @@
+"""How the results of ops lie in memory: as kernels make them, where tracing says otherwise.
+
+A trace computes strides and storages with descriptions of kernels, which are not the kernels: products of
+16-bit images and expanded tensors come out contiguous there, and what `fold` returns has a larger storage in
+reality. Every distinct op runs while its cost is measured, so that is where the two are compared; the step is
+then traced anew with what was found, so that all that follows from it is traced right, too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from torch import fx
+from torch.utils._pytree import tree_map
+
+from ..base.errors import log
+from ..base.nodes import tensors_of
+from ..base.private import FakeTensor, results_made_by
+from ..base.step import StepGraph
+from ..trace.gradients import takes_gradient
+from ..trace.inplace import OVER
+from .cost import Cost, Layout, call_signature, signature
+
+
+def layout_of(tensor: torch.Tensor) -> Layout:
+    return (tensor.storage_offset(), tensor.untyped_storage().nbytes(), *tensor.stride())
+
+
+def real_layouts(node: fx.Node, result: Any) -> tuple[Layout, ...]:
+    """Of the tensors that an op really makes; nothing where they are those that were traced."""
+    traced, real = tensors_of(node.meta.get("val")), tensors_of(result)
+    if OVER in node.meta or takes_gradient(node) or len(traced) != len(real):
+        return ()
+    if any(a.shape != b.shape or a.dtype is not b.dtype for a, b in zip(traced, real, strict=True)):
+        return ()
+    if all(map(_lies_alike, traced, real)):
+        return ()
+    return tuple(map(layout_of, real))
+
+
+def _lies_alike(traced: torch.Tensor, real: torch.Tensor) -> bool:
+    return traced.untyped_storage().nbytes() == real.untyped_storage().nbytes() and (
+        real.numel() == 0
+        or all(a == b or n == 1 for a, b, n in zip(traced.stride(), real.stride(), real.shape, strict=True))
+    )
+
+
+class TracedOtherwiseError(Exception):
+    """Leaves AOTAutograd when ops of a trace make other results than it says."""
+
+
+class Layouts:
+    """Of one model: by call of an op, how its results really lie, where a trace had it otherwise."""
+
+    def __init__(self) -> None:
+        self._known: dict[str, tuple[Layout, ...]] = {}
+        self._targets: set[Any] = set()
+
+    def compare(self, step: StepGraph, costs: Mapping[str, Cost]) -> None:
+        """Raises TracedOtherwiseError where a step was traced otherwise than its ops were measured, and a
+        trace with what is known now would be another one.
+        """
+        found: dict[str, tuple[Layout, ...]] = {}
+        for op in step.ops:
+            node, cost = op.node, None if op.node is None else costs.get(signature(op.node))
+            if node is None or cost is None or not cost.layouts:
+                continue
+            if tuple(map(layout_of, tensors_of(node.meta["val"]))) != cost.layouts:
+                found[signature(node)] = cost.layouts
+                self._targets.add(node.target)
+        if not found.keys() <= self._known.keys():
+            self._known.update(found)
+            log.debug("%d ops make results that lie otherwise than traced: %s", len(found), list(found))
+            raise TracedOtherwiseError
+
+    @contextmanager
+    def applied(self) -> Iterator[None]:
+        """What is traced while it lasts makes results as ops really do."""
+        if not self._known:
+            yield
+            return
+        with results_made_by(self._corrected):
+            yield
+
+    def _corrected(self, func: Any, args: Any, kwargs: Any, result: Any) -> Any:
+        if func not in self._targets:
+            return result
+        try:
+            layouts = self._known.get(call_signature(func, args, kwargs))
+        except RuntimeError:  # sizes that are symbols
+            return result
+        if layouts is None or len(layouts) != len(tensors_of(result)):
+            return result
+        left = iter(layouts)
+        return tree_map(
+            lambda item: _made(item, next(left)) if isinstance(item, FakeTensor) else item, result
+        )
+
+
+def _made(traced: torch.Tensor, layout: Layout) -> torch.Tensor:
+    """A traced tensor that lies so."""
+    offset, size, *strides = layout
+    flat = torch.empty(size // traced.dtype.itemsize, dtype=traced.dtype, device=traced.device)
+    return flat.as_strided(traced.shape, strides, offset)
