@@ -604,12 +604,11 @@ def results_made_by(correct: Callable[[Any, Any, Any, Any], Any]) -> Iterator[No
         with self:
             return correct(func, args, kwargs or {}, result)
 
-    holder: Any = FakeTensorMode
-    holder.dispatch = dispatch
+    FakeTensorMode.dispatch = dispatch  # type: ignore[method-assign]
     try:
         yield
     finally:
-        holder.dispatch = plain
+        FakeTensorMode.dispatch = plain  # type: ignore[method-assign]
 
 
 def negated_view(tensor: torch.Tensor) -> torch.Tensor:

@@ -36,16 +36,21 @@ def real_layouts(node: fx.Node, result: Any) -> tuple[Layout, ...]:
         return ()
     if any(a.shape != b.shape or a.dtype is not b.dtype for a, b in zip(traced, real, strict=True)):
         return ()
-    if all(map(_lies_alike, traced, real)):
+    if all(map(lies_alike, traced, real)):
         return ()
     return tuple(map(layout_of, real))
 
 
-def _lies_alike(traced: torch.Tensor, real: torch.Tensor) -> bool:
+def lies_alike(traced: torch.Tensor, real: torch.Tensor) -> bool:
+    """Strides of dimensions without a second element say nothing."""
     return traced.untyped_storage().nbytes() == real.untyped_storage().nbytes() and (
         real.numel() == 0
         or all(a == b or n == 1 for a, b, n in zip(traced.stride(), real.stride(), real.shape, strict=True))
     )
+
+
+# A step is traced anew at most so often; what is wrong then is counted with its real size all the same.
+_MOST_TRACES = 16
 
 
 class TracedOtherwiseError(Exception):
@@ -58,6 +63,7 @@ class Layouts:
     def __init__(self) -> None:
         self._known: dict[str, tuple[Layout, ...]] = {}
         self._targets: set[Any] = set()
+        self._raised = 0
 
     def compare(self, step: StepGraph, costs: Mapping[str, Cost]) -> None:
         """Raises TracedOtherwiseError where a step was traced otherwise than its ops were measured, and a
@@ -71,7 +77,8 @@ class Layouts:
             if tuple(map(layout_of, tensors_of(node.meta["val"]))) != cost.layouts:
                 found[signature(node)] = cost.layouts
                 self._targets.add(node.target)
-        if not found.keys() <= self._known.keys():
+        if not found.keys() <= self._known.keys() and self._raised < _MOST_TRACES:
+            self._raised += 1
             self._known.update(found)
             log.debug("%d ops make results that lie otherwise than traced: %s", len(found), list(found))
             raise TracedOtherwiseError
