@@ -309,6 +309,17 @@ class OwnGenerator(Block):
         return super().forward(x * torch.rand(1, generator=self.generator))
 
 
+class SkippedAtTimes(Block):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x.sin() if random.random() < 0.5 else super().forward(x)
+
+
+class TwiceUnderAutocast(Twice):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        with torch.autocast("cpu", torch.bfloat16):
+            return super().forward(x)
+
+
 class Sparse(Stack):
     def __init__(self) -> None:
         super().__init__()
@@ -329,10 +340,13 @@ class Sparse(Stack):
             lambda: Stack(OwnGenerator),
             r"block 'layers.0' cannot run again without changing the gradient of lay",
         ),
+        (lambda: Stack(SkippedAtTimes), "makes other ops when it runs again: .* random numbers of Python's"),
+        (TwiceUnderAutocast, "block 'layers.0' makes other ops when it runs again: .* autocast"),
         (Sparse, "the step makes a sparse_coo tensor"),
     ],
 )
 def test_models_that_are_refused(build: Callable[[], nn.Module], message: str) -> None:
+    random.seed(7)
     with pytest.raises(remat.torch.UnsupportedModelError, match=message) as raised:
         planned(made(build), "75%")
     assert "\n" not in str(raised.value)

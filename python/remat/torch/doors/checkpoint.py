@@ -44,7 +44,8 @@ _UNSEEN = 1024
 _OF_CHECKPOINT = ("not found in storage", "torch.utils.checkpoint", "activation checkpoint")
 _NOT_REPEATED = (
     "makes other ops when it runs again: it changes something that it reads, a cache for instance (models of "
-    "transformers: config.use_cache = False)"
+    "transformers: config.use_cache = False), or decides by random numbers of Python's, or has autocast cast "
+    "weights that another call has cast already"
 )
 # Bytes below the budget, as a share, that are not worth another choice.
 _NEAR = 0.002
