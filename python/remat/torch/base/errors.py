@@ -19,6 +19,10 @@ class UnsupportedModelError(remat.RematError):
     """The step contains something that cannot be planned; the message names the operation."""
 
 
+class UnplannableError(UnsupportedModelError):
+    """One graph of a model holds it: that one can run as in eager mode, the others with their plans."""
+
+
 class HostMemoryError(remat.RematError):
     """The host has no room for what a step copies out (a full disk, an exhausted budget of the host); raised
     before the step. Or a copy failed.

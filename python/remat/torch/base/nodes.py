@@ -16,6 +16,8 @@ from .private import COPIES, WITH_A_STATE, OpOverload, _LazyGraphModule, schema,
 
 # Outputs of no more bytes, such as a loss, count as held.
 SMALL = 1024
+# Our own code, which calls models.
+_OURS = os.path.dirname(os.path.dirname(__file__)) + os.sep
 BUILTIN_NAMESPACES = {"aten", "prims"}
 # What may be an index. Kernels keep states of their own in bytes.
 WHOLE = {torch.int16, torch.int32, torch.int64}
@@ -204,15 +206,26 @@ def returns_alias(node: fx.Node) -> bool:
     return bool(returns) and all(r.alias_info is not None and not r.alias_info.is_write for r in returns)
 
 
+def source_of(node: fx.Node) -> tuple[str, str, str] | None:
+    """File, line and function that asked for the node: the innermost that are not of PyTorch, if any."""
+    trace = str(node.meta.get("stack_trace") or "")
+    found = [
+        place
+        for place in re.findall(r'File "([^"]+)", line (\d+), in (\S+)', trace)
+        if not place[0].startswith(_OURS)
+    ]
+    own = [place for place in found if f"{os.sep}torch{os.sep}" not in place[0]] or found
+    return own[-1] if own else None
+
+
 def source_line(node: fx.Node) -> str:
     """Which line of the program asked for the node, as "model.py:42": the innermost one that is not of
     PyTorch, its file from the working directory or the installed package on. "" where tracing does not say.
     """
-    found = re.findall(r'File "([^"]+)", line (\d+)', str(node.meta.get("stack_trace") or ""))
-    own = [place for place in found if f"{os.sep}torch{os.sep}" not in place[0]] or found
-    if not own:
+    place = source_of(node)
+    if place is None:
         return ""
-    file, line = own[-1]
+    file, line, _ = place
     for root in (os.getcwd() + os.sep, f"{os.sep}site-packages{os.sep}"):
         file = file.rpartition(root)[2]
     return f"{file}:{line}"

@@ -44,7 +44,9 @@ from torch._dynamo import (
     symbolic_convert,
     utils as dynamo_utils,
 )
+from torch._dynamo.types import FrameAction, FrameExecStrategy
 from torch._dynamo.utils import get_compilation_metrics, graph_break_reasons
+from torch._dynamo.variables import builder
 from torch._functorch import aot_autograd, config as functorch_config, partitioners
 from torch._functorch._aot_autograd import descriptors, graph_compile
 from torch._functorch._aot_autograd.descriptors import (
@@ -106,6 +108,13 @@ UNSEEN_BY_HOOKS: Mapping[str, bool] = (
 IGNORED_LOGGING = next(
     name for name in ("ignore_logging_functions", "ignore_logger_methods") if hasattr(_dynamo.config, name)
 )
+
+# Errors by which Dynamo breaks a graph where a backend fails with one: what an op makes depends on data.
+BREAKING_ERRORS: Any = _dynamo.exc.exceptions_allowed_to_be_fallback
+# How a graph of Dynamo says what holds for the ops between.
+ENTER_AUTOCAST: Any = torch.amp.autocast_mode._enter_autocast
+EXIT_AUTOCAST: Any = torch.amp.autocast_mode._exit_autocast
+SET_GRAD: Any = torch._C._set_grad_enabled
 
 
 def inductor() -> tuple[Any, type[Exception]]:
@@ -254,6 +263,24 @@ def innermost_backend(converter: Any) -> Any:
     while hasattr(converter, "_torchdynamo_orig_backend"):
         converter = converter._torchdynamo_orig_backend
     return converter
+
+
+def is_asked_for(error: Exception, converter: Any) -> bool:
+    """Is it an error by which Dynamo tells what somebody asked to be told (`fullgraph=True` and the like)?"""
+    names = ("Unsupported", "FailOnRecompileLimitHit", "RecompileError")
+    kinds = tuple(getattr(_dynamo.exc, name) for name in names if hasattr(_dynamo.exc, name))
+    return isinstance(error, kinds) or isinstance(converter, convert_frame.ConvertFrameAssert)
+
+
+def convert_no_call_below() -> Any:
+    """What a converter of Dynamo returns for code that it leaves alone, with all that it calls."""
+    skip = FrameAction.SKIP
+    return convert_frame.ConvertFrameReturn(frame_exec_strategy=FrameExecStrategy(skip, skip))
+
+
+def is_half_made(module: torch.nn.Module) -> bool:
+    """Is its `__init__` still to be called? `_parameters`, `_modules` of modules."""
+    return not {"_parameters", "_modules"} <= vars(module).keys()
 
 
 def _parameters(function: Callable[..., Any]) -> Any:
@@ -513,6 +540,26 @@ def traced_once(
     finally:
         module.run_functionalized_fw_and_collect_metadata = collect
         graph_compile.aot_dispatch_autograd_graph = dispatch
+
+
+@contextmanager
+def changing_floats() -> Iterator[None]:
+    """While it lasts, Dynamo takes Python floats that were seen to change for what changes, whatever it is
+    told of sizes. `process_automatic_dynamic`.
+    """
+    plain: Any = builder.process_automatic_dynamic
+
+    def noting(translator: Any, name: str, entry: Any, **keywords: Any) -> Any:
+        if type(entry.scalar) is not float:
+            return plain(translator, name, entry, **keywords)
+        with _dynamo.config.patch(automatic_dynamic_shapes=True):
+            return plain(translator, name, entry, **keywords)
+
+    setattr(builder, "process_automatic_dynamic", noting)  # noqa: B010
+    try:
+        yield
+    finally:
+        setattr(builder, "process_automatic_dynamic", plain)  # noqa: B010
 
 
 @contextmanager
@@ -830,10 +877,14 @@ def gathered_parameter(parameter: Any) -> torch.Tensor | None:
 
 __all__ = [
     "BACKWARD_HOLDS_ARGUMENTS",
+    "BREAKING_ERRORS",
     "COMPILED_CALL",
     "COPIES",
+    "ENTER_AUTOCAST",
+    "EXIT_AUTOCAST",
     "IGNORED_LOGGING",
     "OPTIMIZER_HOOKS",
+    "SET_GRAD",
     "TRACED_BATCH_NORMS",
     "WITH_A_STATE",
     "AllocationFields",
@@ -865,8 +916,10 @@ __all__ = [
     "apart",
     "base_of",
     "builtin",
+    "changing_floats",
     "compiled_apart",
     "convert_frame",
+    "convert_no_call_below",
     "decomposition_table",
     "detect_fake_mode",
     "eager_call",
@@ -885,6 +938,8 @@ __all__ = [
     "inductor",
     "inductor_code",
     "innermost_backend",
+    "is_asked_for",
+    "is_half_made",
     "is_primal",
     "is_tangent",
     "is_view",

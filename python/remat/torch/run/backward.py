@@ -104,7 +104,7 @@ def watch_tangents(
             args.clear()
             return given
         as_traced(args)
-        storages = [args[i].untyped_storage() for i in traced]
+        storages = [args[i].untyped_storage() for i in traced if args[i] is not None]
         refs = [StorageWeakRef(storage) for storage in storages if storage.nbytes() > SMALL]
         del storages
         results = run(args)
@@ -116,6 +116,8 @@ def watch_tangents(
         """Copies gradients that have other strides."""
         seen: dict[str, Strides] = {}
         for i, like in traced.items():
+            if args[i] is None:  # no gradient: a token that keeps checks in order
+                continue
             if same_strides(like.shape, args[i].stride(), like.stride()):
                 continue
             strides = strides_to_trace(args[i])

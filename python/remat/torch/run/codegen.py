@@ -20,6 +20,7 @@ from torch import fx
 from ..base.nodes import output_node, tensors_of
 from ..base.private import OpOverload, TensorBase, _VariableFunctions, builtin, takes_a_list
 from ..plan.report import PlanReport
+from ..trace.floats import Changing
 from .follow import Mark, mark_of
 from .places import PLACE, SAVED, TOKEN, Checked, Place, Spot
 from .pool import Tenant
@@ -261,6 +262,8 @@ class _Source:
     def _text(self, item: Any) -> str:
         if isinstance(item, fx.Node):
             return self.names[item]
+        if isinstance(item, Changing):
+            return f"{self._constant(item.numbers)}.now[{item.index}]"
         if item is None or type(item) in (bool, int, str) or (type(item) is float and math.isfinite(item)):
             return repr(item)
         if isinstance(item, tuple):

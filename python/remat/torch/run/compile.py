@@ -45,6 +45,30 @@ def traced_alone(gm: fx.GraphModule, args: Sequence[Any], strides: TangentStride
         return trace()
 
 
+def joint_alone(gm: fx.GraphModule, args: Sequence[Any], strides: TangentStrides) -> fx.GraphModule | None:
+    """The joint graph as `compile_in_order` hands it to its partition; None if there are no gradients."""
+    found: list[fx.GraphModule] = []
+
+    def stop(joint: Any, *_: Any, **__: Any) -> Any:
+        found.append(copied(joint))
+        raise _TracedError
+
+    def skip(*_: Any, **__: Any) -> Any:
+        raise _TracedError
+
+    with tangents_as_they_come(strides.of), suppress(_TracedError):
+        aot_module_simplified(
+            gm,
+            list(args),
+            fw_compiler=skip,
+            bw_compiler=skip,
+            inference_compiler=skip,
+            partition_fn=stop,
+            keep_inference_input_mutations=True,
+        )
+    return found[0] if found else None
+
+
 def compile_in_order(
     gm: fx.GraphModule,
     args: Sequence[Any],

@@ -16,7 +16,7 @@ _drawing = threading.Lock()
 
 
 def run_and_save_rng(
-    target: Callable[..., Any], device: str, *args: Any, **kwargs: Any
+    target: Callable[..., Any], device: str, /, *args: Any, **kwargs: Any
 ) -> tuple[torch.Tensor, Any]:
     """Run a random op; also the generator's state from before it."""
     with _drawing:
@@ -24,21 +24,23 @@ def run_and_save_rng(
 
 
 def _run_and_save(
-    target: Callable[..., Any], device: str, *args: Any, **kwargs: Any
+    target: Callable[..., Any], device: str, /, *args: Any, **kwargs: Any
 ) -> tuple[torch.Tensor, Any]:
     state = runtime_of(torch.device(device)).generator_state()
     return state, kernel_of(target)(*args, **kwargs)
 
 
 def run_with_rng(
-    state: torch.Tensor, target: Callable[..., Any], device: str, *args: Any, **kwargs: Any
+    state: torch.Tensor, target: Callable[..., Any], device: str, /, *args: Any, **kwargs: Any
 ) -> Any:
     """Run a random op from a saved state; the generator goes on as if nothing had happened."""
     with _drawing:
         return _run_from(state, target, device, *args, **kwargs)
 
 
-def _run_from(state: torch.Tensor, target: Callable[..., Any], device: str, *args: Any, **kwargs: Any) -> Any:
+def _run_from(
+    state: torch.Tensor, target: Callable[..., Any], device: str, /, *args: Any, **kwargs: Any
+) -> Any:
     runtime = runtime_of(torch.device(device))
     now = runtime.generator_state()
     runtime.set_generator_state(state)

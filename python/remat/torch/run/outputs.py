@@ -53,6 +53,20 @@ class Usage:
         held = frozenset(range(len(outputs)) if stated == "held" else ())
         return replace(usage, held=held, tangents_held=stated == "held" or BACKWARD_HOLDS_ARGUMENTS)
 
+    def take(self, whole: Usage, index_of: Mapping[int, int]) -> None:
+        """What was seen of the outputs of a graph of which this one is a piece.
+
+        index_of: by index of an output of the piece, that of the same output of the graph.
+        """
+        self.tangents_held = whole.tangents_held
+        named = {i: whole.strides.get(name_of_output(j)) for i, j in index_of.items()}
+        self.strides |= {name_of_output(i): each for i, each in named.items() if each is not None}
+        if whole.graded is not None:
+            known = {i for i, j in index_of.items() if j not in whole.graded}
+            self.graded = self.differentiable - known
+            # What becomes of what other pieces read is not known.
+            self.assumed = frozenset(i for i in self.graded if index_of.get(i) in {None, *whole.assumed})
+
     def is_like(self, other: Usage) -> bool:
         """Of the same code, as far as its outputs show?"""
         return (self.count, self.differentiable) == (other.count, other.differentiable)

@@ -11,12 +11,13 @@ from typing import Any
 
 import torch
 from torch import fx
-from torch.utils._pytree import tree_leaves
+from torch.utils._pytree import tree_leaves, tree_map
 
 from ..base.nodes import module_path
 from ..base.private import TorchDispatchMode, takes_a_list
 from ..base.storages import bytes_of
 from ..plan.report import PlanReport
+from ..trace.floats import Changing
 from .codegen import boxed, callee_of
 from .pool import Tenant
 
@@ -95,6 +96,7 @@ class _Recording(fx.Interpreter):
         return result
 
     def call_function(self, target: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        args, kwargs = tree_map(lambda a: a.value() if isinstance(a, Changing) else a, (args, kwargs))
         return callee_of(target)(*args, **kwargs)
 
 

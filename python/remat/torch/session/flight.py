@@ -48,6 +48,16 @@ class InFlight:
         """As soon as nothing is in flight."""
         self.stale = True
 
+    def forget(self, number: int) -> None:
+        """This graph is no more."""
+        self._together.discard(number)
+        if len(self._together) < 2:
+            self._together, self._is_news = set(), False
+        for known in (self._mates, self._before):
+            known.pop(number, None)
+            for others in known.values():
+                others.discard(number)
+
     def planned_anew(self) -> None:
         self.stale = False
 

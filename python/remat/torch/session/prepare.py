@@ -48,8 +48,26 @@ class Preparation:
             self._look_at_loss()
             if both and len(self._kinds()) > 1:
                 self.session.shared.pipeline.capture_both()
-            with self._untouched():
-                self._forward()
+            self._keeping_if_it_must(self._capture)
+
+    def _capture(self) -> None:
+        captured = self.session.shared.pipeline.captured
+        if captured:
+            captured.clear()
+        with self._untouched():
+            self._forward()
+
+    def _keeping_if_it_must(self, call: Callable[[], None]) -> None:
+        """A call that keeps nothing for a backward; if need be another that does, for a model that calls
+        `torch.autograd.grad` itself.
+        """
+        try:
+            call()
+        except RuntimeError:
+            self.session.shared.is_keeping = True
+            call()
+        finally:
+            self.session.shared.is_keeping = False
 
     def plan(self) -> None:
         """Call the model until its plans hold for all that is in flight together.
@@ -161,7 +179,12 @@ class Preparation:
         device = self._device()
         if device.type != "meta":
             runtime_of(device).taken_by_libraries()  # after the model's first products nobody can tell
-        with phase("loss"), self._untouched():
+        with phase("loss"):
+            self._keeping_if_it_must(self._probe)
+
+    def _probe(self) -> None:
+        assert self.loss is not None
+        with self._untouched():
             with self.session.probing():
                 outputs = call_with(self.fitted, self.sample_inputs)
             self.session.note_loss(*_measured_loss(self.loss, outputs, self.sample_inputs))

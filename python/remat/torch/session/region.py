@@ -7,6 +7,7 @@ known which gradients exist already and which shapes come. Each combination of t
 from __future__ import annotations
 
 import logging
+import warnings
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
@@ -16,8 +17,10 @@ from weakref import WeakSet
 import torch
 from torch import fx
 
+import remat
+
 from ..base.account import account, phase, since
-from ..base.errors import UnsupportedModelError
+from ..base.errors import UnplannableError, UnsupportedModelError
 from ..base.garbage import collected_later
 from ..base.generators import generator_states
 from ..base.nodes import SMALL, outputs_of
@@ -38,12 +41,13 @@ from ..base.turns import one_at_a_time
 from ..cost.layouts import TracedOtherwiseError
 from ..plan.report import PlanReport
 from ..run.backward import Tangents, Watch
-from ..run.compile import compile_in_order
+from ..run.compile import compile_in_order, joint_alone
 from ..run.inductor import FirstStep, compile_with_inductor
 from ..run.outputs import Gradient, Usage, cut_off, unfilled
 from ..run.pool import Tenant
 from ..run.replay import Instead, Replay
 from ..trace.fake import without_keeping
+from ..trace.floats import Floats, FloatsMatterError, Marks, Numbers
 from ..trace.kernels import eager_kernels
 from ..trace.masks import Masks
 from ..trace.origins import describe_input
@@ -64,6 +68,14 @@ PHASES = ("capture", "profile", "plan", "code")
 
 # Planning anew is worth it for this share of the peak.
 _WORTH_PLANNING = 0.001
+
+
+class UntraceableError(Exception):
+    """A graph of Dynamo that cannot be traced or planned. gm: for these inputs; cause: the error."""
+
+    def __init__(self, gm: fx.GraphModule, cause: Exception) -> None:
+        super().__init__(str(cause))
+        self.gm, self.cause = gm, cause
 
 
 class Key(NamedTuple):
@@ -89,6 +101,7 @@ class Variant:
     """A compiled graph, and what it takes for granted of its outputs; planned if it is to be trained.
 
     existing: gradients that it adds to, and what becomes of those that it makes.
+    numbers: what its step reads in each call anew.
     """
 
     gm: fx.GraphModule
@@ -97,6 +110,7 @@ class Variant:
     run: Callable[..., Any] | None = None
     planned: Planned | None = None
     instead: Instead = field(default_factory=Instead)
+    numbers: Numbers | None = None
 
     def accept(self, planned: Planned) -> None:
         self.planned = planned
@@ -124,6 +138,8 @@ class Region:
         self._traces: dict[TracedFor, JointTrace] = {}
         self.usage = Usage.of(gm, shared.options.outputs)
         one_plan = shared.options.group is not None
+        self._floats = Floats(gm)
+        self._marks: dict[TracedFor, Marks] = {}
         self._masks = Masks(gm, one_plan)
         self._varying = Varying(gm, one_plan) if is_symbolic(described_inputs(gm).values()) else None
         # The same code, compiled without symbols.
@@ -152,13 +168,27 @@ class Region:
         self._kin = next((other for other in others if other._varying is None), None)
 
     def key(self, args: Sequence[Any], training: bool) -> Key:
+        """Raises UntraceableError where the bytes of an argument depend on data."""
+        layouts = {arg.layout for arg in args if isinstance(arg, torch.Tensor)}
+        for layout in layouts - {torch.strided}:
+            kind = str(layout).removeprefix("torch.")
+            error = UnplannableError(f"it reads a {kind} tensor, whose bytes depend on data")
+            raise UntraceableError(self.gm, error)
         shapes = tuple(
             (arg.shape, arg.stride(), arg.requires_grad) if isinstance(arg, torch.Tensor) else arg
             for arg in args
             if not isinstance(arg, torch.nn.Parameter)
         )
+        if training and self._floats.positions:
+            values = self._floats.values(args)
+            shapes = *shapes, *(() if self._may_change(values) else values)
         left_out = self._masks_of(shapes, args).left_out(args)
         return Key(shapes, training, self._existing(args, training), left_out)
+
+    def _may_change(self, values: Sequence[float]) -> bool:
+        """Is one step made for these numbers and for others?"""
+        may_change = self._floats.may_change and self.shared.options.executor == "boxed"
+        return may_change and self._floats.are_plain(values)
 
     def _masks_of(self, shapes: Hashable, args: Sequence[Any]) -> Masks:
         return self._masks if self._varying is None else self._varying.masks(shapes, args)
@@ -197,7 +227,7 @@ class Region:
     def _made(self, args: Sequence[Any], key: Key) -> Variant:
         with account() as spent, phase("capture"):
             before = spent.seconds()
-            variant = self._compile(args, key)
+            variant = self._compiled(args, key)
             if variant.planned is not None:
                 self._announce(variant.planned.report, since(before, spent.seconds()))
         # A known model is compared as a whole.
@@ -208,8 +238,11 @@ class Region:
 
     def probe(self, args: Sequence[Any]) -> Any:
         """A call without a plan and without gradients; `note_loss` hears about its outputs."""
-        self._returned = self._run(lambda *args: without_keeping(self.gm, args), args)
+        self._returned = self._run(self._run_unplanned, args)
         return self._returned
+
+    def _run_unplanned(self, *args: Any) -> Any:
+        return without_keeping(self.gm, args, self.shared.is_keeping)
 
     def note_loss(self, gradient_of: Mapping[int, Gradient]) -> None:
         """Learn what the loss gave to the outputs of the last call, by their address."""
@@ -258,6 +291,8 @@ class Region:
     def _train(self, variant: Variant, args: Sequence[Any]) -> Any:
         """A call with gradients; nothing was planned if its results need none."""
         planned, device, replay = variant.planned, device_of(args), None
+        if variant.numbers is not None:
+            variant.numbers.now = numbers = self._floats.numbers(self._floats.values(args))
         if variant.existing.stepped and in_data_parallel():
             raise UnsupportedModelError(
                 'step="backward": DistributedDataParallel averages gradients after the backward of the '
@@ -278,6 +313,8 @@ class Region:
         else:
             results = first.forward(lambda: self._run(variant.run, args, counted))
         node = self._note_call(results, variant)
+        if node is not None and variant.numbers is not None:
+            node.register_prehook(lambda _: setattr(variant.numbers, "now", numbers))
         ended = variant.existing.ended
         if node is not None and ended:
             step_of = self.shared.surroundings.stepping.step_of
@@ -410,31 +447,60 @@ class Region:
         log.warning("%s, for the first time; the budget is kept for that from the next step on", what)
         self.shared.flight.plan_anew()
 
-    def _compile(self, args: Sequence[Any], key: Key) -> Variant:
+    def _compiled(self, args: Sequence[Any], key: Key) -> Variant:
+        """As `_compile`. Raises UntraceableError for what is no error of ours and none of the device's."""
+        gm = self._masks_of(key.shapes, args).graph(key.left_out)
+        try:
+            with warnings.catch_warnings():
+                # PyTorch's word on an error that does not come out.
+                warnings.filterwarnings("ignore", message="Error detected in", category=UserWarning)
+                return self._compile(args, key, gm)
+        except (SymbolsDifferError, torch.OutOfMemoryError, MemoryError):
+            raise
+        except FloatsMatterError:
+            self._floats.may_change = False
+            raise
+        except UnplannableError as error:
+            raise UntraceableError(gm, error) from error
+        except remat.RematError:
+            raise
+        except Exception as error:
+            log.debug("graph %d cannot be traced: %s", self.number, error, exc_info=True)
+            raise UntraceableError(gm, error) from error
+
+    def _compile(self, args: Sequence[Any], key: Key, plain: fx.GraphModule) -> Variant:
         """The variant for a key, kept unless steps are only captured. It is traced anew as long as ops turn
         out to make other results than the trace says, each of them once.
         """
         told = True
         while True:
             try:
-                return self._compiled(args, key, told)
+                return self._compile_once(args, key, plain, told)
             except TracedOtherwiseError:
                 told = False
-                for trace in [trace for trace in self._traces if trace.shapes == key.shapes]:
-                    del self._traces[trace]
+                for known in (self._traces, self._marks):
+                    for traced in [traced for traced in known if traced.shapes == key.shapes]:
+                        del known[traced]
 
-    def _compiled(self, args: Sequence[Any], key: Key, told: bool) -> Variant:
+    def _compile_once(self, args: Sequence[Any], key: Key, plain: fx.GraphModule, told: bool) -> Variant:
         """told: may a trace with symbols say what it is?"""
         use = self.usage.granted()
         use = use if key.training else replace(use, cut=frozenset())
-        gm = self._masks_of(key.shapes, args).graph(key.left_out)
-        variant = Variant(gm, use, key.existing)
+        variant = Variant(plain, use, key.existing)
+        floats = self._floats
+        if floats.positions and not key.training:
+            self.variants[key] = variant.compiled(plain)
+            return variant
         calls = [Call(self.number, variant.gm, args, use, key.existing)]
         device, num_args = calls[0].device, len(args)
 
         # PyTorch up to 2.12 keeps this function, which must hold no arguments: it runs once, and takes them.
         def partition(joint: fx.GraphModule, num_forward_outputs: int) -> Any:
             self._note_graded(outputs_of(joint)[num_forward_outputs:], num_args)
+            if variant.numbers is not None:
+                if traced_for not in self._marks:
+                    self._marks[traced_for] = floats.marks(joint, values, others.pop())
+                self._marks[traced_for].put(joint, variant.numbers)
             with _disable_current_modes():
                 call = replace(calls.pop(), varies=varies)
                 adding = self._adding(call.args) if self.shared.pipeline.captures_both else None
@@ -453,10 +519,17 @@ class Region:
         def done(held: bool) -> None:  # outlives the call, and must not hold its arguments
             self._note_backward(held, variant, device)
 
-        gm, in_order = cut_off(variant.gm, use.cut), self.shared.options.executor == "boxed"
+        cut, in_order = cut_off(plain, use.cut), self.shared.options.executor == "boxed"
+        values = floats.values(args)
+        gm = floats.put_into(cut, values)
         traced_for = TracedFor(key.shapes, key.left_out, use.cut, frozenset(self.usage.strides.items()))
         known = self._traces.get(traced_for) if key.training else None
         varies, is_fresh = False, known is None
+        others: list[fx.GraphModule | None] = []
+        if floats.positions and self._may_change(values):
+            variant.numbers = Numbers()
+            if traced_for not in self._marks:
+                others.append(self._traced_for_others(cut, args, values))
         if told and known is None and key.training and in_order:
             known = self._told(args, traced_for)
             varies = known is not None
@@ -489,7 +562,7 @@ class Region:
                     )
                     if trace is not None:
                         self._traces[traced_for] = trace
-                    if trace is not None and is_fresh:
+                    if trace is not None and is_fresh and not floats.positions:
                         form = Form(key.left_out, use.cut, traced_for.strides)
                         self._plain[form] = Plain(described_inputs(variant.gm), trace)
                 else:
@@ -497,13 +570,21 @@ class Region:
                         run = compile_with_inductor(gm, args, partition)
                 variant.compiled(run)
         except CapturedOnlyError:
-            return variant.compiled(lambda *args: without_keeping(self.gm, args))
+            return variant.compiled(self._run_unplanned)
         self.variants[key] = variant
         return variant
 
+    def _traced_for_others(
+        self, cut: fx.GraphModule, args: Sequence[Any], values: Sequence[float]
+    ) -> fx.GraphModule | None:
+        """The joint graph for other numbers than these."""
+        gm = self._floats.put_into(cut, self._floats.others(values))
+        with nothing_donated(), eager_kernels(device_of(args)), EagerStrides():
+            return joint_alone(gm, args, TangentStrides(gm, self.usage.strides))
+
     def _told(self, args: Sequence[Any], wanted: TracedFor) -> JointTrace | None:
         """What a trace with symbols says of a trace, if there is one that can."""
-        if self._varying is None:
+        if self._varying is None or self._floats.positions:
             return None
         form = Form(wanted.left_out, wanted.cut, wanted.strides)
         known = [region._plain.get(form) for region in (self, self._kin) if region is not None]
@@ -528,4 +609,8 @@ class Region:
 
 def _may_be_overwritten(args: Sequence[Any]) -> set[int]:
     """Before the first call: all that needs no gradient."""
-    return {i for i, a in enumerate(args) if isinstance(a, torch.Tensor) and not a.requires_grad}
+    return {
+        i
+        for i, a in enumerate(args)
+        if isinstance(a, torch.Tensor) and not a.requires_grad and a.layout is torch.strided
+    }

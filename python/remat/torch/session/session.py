@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import logging
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -22,10 +23,12 @@ from ..base.units import format_bytes
 from ..plan.options import Options
 from ..plan.ranks import of_all_ranks
 from ..run.outputs import Gradient
-from ..trace.conversion import Spot, watch_conversions
+from ..trace.conversion import Spot, spot_of_graph, spot_of_node, watch_conversions
+from ..trace.floats import FloatsMatterError
 from .flight import InFlight
+from .pieces import Piece, Pieces, awkward_nodes, split
 from .pipeline import device_of
-from .region import Region
+from .region import Region, UntraceableError
 from .shapes import ShapeTable, compiled_frame, warn_at_recompile_limit
 from .sharding import IN_HOOKS, Sharding
 from .shared import Shared
@@ -61,6 +64,7 @@ class Session:
         flight = InFlight(options.calls)
         self.shared = Shared(options, surroundings, flight, only_capture, self.say_breaks)
         self.regions: list[Region] = []
+        self._numbers = itertools.count()
         self.graph_calls = 0
         self._knows_model = model is not None
         self._shapes = ShapeTable(options.max_shapes)
@@ -68,8 +72,13 @@ class Session:
         self._is_compiled = model is not None
         self.unplanned = Unplanned(options.strict, counted=model is not None)
 
+    def __deepcopy__(self, memo: Any) -> Session:
+        """Of a compiled model: its graphs take parameters as arguments."""
+        return self
+
     def __call__(self, gm: fx.GraphModule, example_inputs: Sequence[Any]) -> Callable[..., Any]:
-        number = len(self.regions)
+        number = next(self._numbers)
+        # Of pieces of a graph none is compiled at this moment.
         frame, times = compiled_frame(default=-1 - number)
         with phase("capture"):
             region = Region(self.shared, gm, number, frame)
@@ -77,11 +86,22 @@ class Session:
         if not self._knows_model:
             warn_at_recompile_limit(times)
         self.regions.append(region)
+        # In its stead, once it turns out that it cannot be traced.
+        instead: list[Callable[..., Any]] = []
 
         @errors_stand_alone
         def run(*args: Any) -> Any:
             with phase("calls"):
-                return self._call(region, args)
+                if not self._probing and instead:
+                    self.graph_calls += 1
+                    return instead[0](*args)
+                try:
+                    return self._call(region, args)
+                except FloatsMatterError:
+                    return self._call(region, args)
+                except UntraceableError as error:
+                    instead.append(self._give_up(region, error))
+                return instead[0](*args)
 
         disable: Any = _dynamo.disable
         return disable(run, reason="remat runs its own graphs")
@@ -99,6 +119,30 @@ class Session:
                     self._look_before(args)
             self._shapes.use(region.frame, key.shapes, self._forget_shapes)
         return region(args, key, runs=not (self.shared.is_preparing and self.is_whole(args)))
+
+    def _give_up(self, region: Region, error: UntraceableError) -> Callable[..., Any]:
+        """What runs instead of a graph that cannot be traced: its pieces between what tracing fails with,
+        each with a plan; or the graph as it is.
+        """
+        with self.shared.bookkeeping:
+            self.regions.remove(region)
+            self.shared.flight.forget(region.number)
+        awkward = awkward_nodes(error.gm)
+        nodes = [node for node in region.gm.graph.nodes if node.name in {each.name for each in awkward}]
+        pieces = split(region.gm, nodes) if nodes else None
+        if pieces is None:
+            self.left_alone(spot_of_graph(region.gm, error.cause))
+            return region.gm
+        for node, cause in awkward.items():
+            self.broken(spot_of_node(node, cause))
+        return Pieces(region.gm, pieces, [self._piece(region, piece) for piece in pieces])
+
+    def _piece(self, whole: Region, piece: Piece) -> Callable[..., Any]:
+        if piece.awkward:
+            return piece.gm
+        run = self(piece.gm, [])
+        self.regions[-1].usage.take(whole.usage, piece.returned)
+        return run
 
     def note_uncompiled(self) -> None:
         """The model's own call runs as it is written; parts of it may be compiled."""

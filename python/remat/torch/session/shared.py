@@ -18,6 +18,7 @@ class Shared:
     """Options, what is in memory beside the graphs, what is in flight together, the way to plans, reports.
 
     is_preparing: calls are those of `fit` itself. is_proving: they are compared with eager mode.
+    is_keeping: calls without a plan keep what gradients need: the model asks for some itself.
     bookkeeping: held by a thread while it notes its call.
     backward_starts: called when the backward of a graph does.
     """
@@ -35,7 +36,7 @@ class Shared:
         self.pipeline = Pipeline(options, surroundings, flight, only_capture)
         self.watch = StepWatch()
         self.report = ModelReport()
-        self.is_preparing = self.is_proving = False
+        self.is_preparing = self.is_proving = self.is_keeping = False
         self.bookkeeping = threading.RLock()
         self.backward_starts = backward_starts
 

@@ -16,7 +16,7 @@ import torch
 from torch import fx
 
 from ..base.devices import generator_bytes_held
-from ..base.errors import UnsupportedModelError
+from ..base.errors import UnplannableError
 from ..base.nodes import (
     SMALL,
     arguments,
@@ -38,7 +38,7 @@ from .schedule import placeholders, schedule
 
 
 def contract(gm: fx.GraphModule, num_forward_outputs: int, name: str, use: OutputUse) -> StepGraph:
-    """Contract a joint graph. Raises UnsupportedModelError where it holds something a plan cannot express."""
+    """Contract a joint graph. Raises UnplannableError where it holds something a plan cannot express."""
     step = StepGraph(gm, num_forward_outputs, name, use)
     _Contraction(step).run()
     return step
@@ -134,7 +134,7 @@ class _Contraction:
     def _add(self, node: fx.Node, phase: str) -> None:
         val = node.meta.get("val")
         if isinstance(val, (torch.SymInt, torch.SymFloat, torch.SymBool)):
-            raise UnsupportedModelError(f"{node.name} ({node.target}) depends on data or on symbolic sizes")
+            raise UnplannableError(f"{node.name} ({node.target}) depends on data or on symbolic sizes")
         if node.target is operator.getitem:
             self._add_element(node)
             return
@@ -142,9 +142,7 @@ class _Contraction:
             self._add_write(node, phase)
             return
         if is_mutable(node):
-            raise UnsupportedModelError(
-                f"{node.name} ({node.target}) changes a tensor in place inside the step"
-            )
+            raise UnplannableError(f"{node.name} ({node.target}) changes a tensor in place inside the step")
         tensors = tensors_of(val)
         shown = [self._value_at(t) for t in tensors]
         if not tensors or (all(s is None for s in shown) and not returns_alias(node)):
@@ -152,7 +150,7 @@ class _Contraction:
         elif returns_alias(node) or all(s is not None for s in shown):
             self._add_view(node, val, shown)
         else:
-            raise UnsupportedModelError(
+            raise UnplannableError(
                 f"{node.name} ({node.target}) returns new memory together with that of an input"
             )
 
@@ -167,10 +165,10 @@ class _Contraction:
         bases = [self.step.value_of[n] for n in node.all_input_nodes if n in self.step.value_of]
         bases += [v for n in node.all_input_nodes for v in self.elements.get(n, []) if v is not None]
         if not bases:
-            raise UnsupportedModelError(f"{node.name} ({node.target}) is a view of nothing that is known")
+            raise UnplannableError(f"{node.name} ({node.target}) is a view of nothing that is known")
         for value in shown:
             if value is not None and value not in bases:
-                raise UnsupportedModelError(
+                raise UnplannableError(
                     f"{node.name} ({node.target}) shows memory that is none of its inputs'"
                 )
         if isinstance(val, torch.Tensor):
@@ -213,7 +211,7 @@ class _Contraction:
         elements: list[int | None] = []
         for i, item in enumerate(val):
             if isinstance(item, (tuple, list)):
-                raise UnsupportedModelError(f"{node.name} ({node.target}) returns nested sequences")
+                raise UnplannableError(f"{node.name} ({node.target}) returns nested sequences")
             found = self._value_at(item) if isinstance(item, torch.Tensor) else None
             if found is None and isinstance(item, torch.Tensor):
                 found = self._new_value(f"{node.name}.{i}", item)

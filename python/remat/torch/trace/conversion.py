@@ -17,16 +17,24 @@ from types import CodeType
 from typing import Any, Protocol
 
 import torch
+from torch import fx
 
 from remat import RematError
 
+from ..base.errors import log
 from ..base.garbage import collected_later
+from ..base.nodes import module_path, source_line, source_of
 from ..base.private import (
+    BREAKING_ERRORS,
     _symbolic_trace,
+    changing_floats,
     convert_frame,
+    convert_no_call_below,
     get_compilation_metrics,
     graph_break_reasons,
     innermost_backend,
+    is_asked_for,
+    is_half_made,
     loop_breaks,
     prepare_dynamo,
     without_names,
@@ -34,7 +42,15 @@ from ..base.private import (
 from ..base.turns import is_turn_of_another, one_at_a_time
 from .tracing import permissive_tracing
 
+_ADDRESS = re.compile(r" at 0x[0-9a-f]+| ?0x[0-9a-f]{6,}")
+_RESUMED = re.compile(r"^torch_dynamo_resume_in_(.*)_at_\d+$")
 _SENTENCES = re.compile(r"\. (?=[A-Z])")
+# Where our own code is that runs while a model does, and is none of the model's.
+_PACKAGE = os.path.dirname(os.path.dirname(__file__)) + os.sep
+_OURS = tuple(_PACKAGE + part + os.sep for part in ("base", "cost", "plan", "run", "session", "trace"))
+# But what calls a fitted model.
+_CALLS = tuple(_PACKAGE + os.path.join("session", name) for name in ("fitted.py", "sharding.py"))
+GENERATED = "<remat graph "
 # Functions of their own before Python 3.12; what they call is converted.
 _COMPREHENSIONS = {"<dictcomp>", "<genexpr>", "<listcomp>", "<setcomp>"}
 
@@ -118,17 +134,24 @@ class _Converter(convert_frame.CatchErrorsWrapper):
         self._watcher: Watcher | None = None
         self._left: dict[CodeType, tuple[Spot, Any]] = {}
 
+    def __deepcopy__(self, memo: Any) -> _Converter:
+        """Of a compiled model: what the copy compiles it finds out by itself."""
+        return self
+
     def __call__(self, frame: Any, cache_entry: Any, frame_state: Any) -> Any:
+        if _is_ours(frame.f_code):
+            return convert_no_call_below()
         if frame.f_code in self._left:
             return self._leave(frame)
         with ExitStack() as stack:
             stack.enter_context(one_at_a_time())
             stack.enter_context(collected_later())
             stack.enter_context(without_names())
+            stack.enter_context(changing_floats())
             stack.enter_context(permissive_tracing(self._unlimited, self._sees_sizes()))
             breaks, attempts = len(graph_break_reasons), get_compilation_metrics()[-1:]
             loops = len(loop_breaks)
-            result = super().__call__(frame, cache_entry, frame_state)
+            result, failure = self._converted(frame, cache_entry, frame_state)
             attempt = get_compilation_metrics()[-1:]
             attempted = bool(attempt) and (not attempts or attempt[0] is not attempts[0])
             found = graph_break_reasons[breaks:]
@@ -137,12 +160,30 @@ class _Converter(convert_frame.CatchErrorsWrapper):
                 self._tell().broken(_spot_of_break(reason))
             return result
         why = getattr(result, "skip_reason", None) or "".join(loop_breaks[loops:][:1])
-        spot = _spot_left(frame.f_code, attempt[0], why) if attempted else None
+        if failure is not None:
+            spot: Spot | None = _spot_failed(frame.f_code, failure)
+        else:
+            spot = _spot_left(frame.f_code, attempt[0], why) if attempted else None
         if spot is None:
             return result
         # Dynamo would leave this code alone for every model of the process, and say nothing of it again.
         self._left[frame.f_code] = spot, replace(result, apply_to_code=False)
         return self._leave(frame)
+
+    def _converted(self, frame: Any, cache_entry: Any, frame_state: Any) -> tuple[Any, Exception | None]:
+        """What Dynamo made of it; what it cannot convert runs as it is written, and the reason.
+
+        Errors of the code itself come out of that too, as in eager mode.
+        """
+        try:
+            return super().__call__(frame, cache_entry, frame_state), None
+        except RematError:
+            raise
+        except Exception as error:
+            if is_asked_for(error, self._torchdynamo_orig_backend):
+                raise
+            log.debug("Dynamo failed: %s", error, exc_info=True)
+            return convert_frame.ConvertFrameReturn(), error
 
     def _leave(self, frame: Any) -> Any:
         spot, result = self._left[frame.f_code]
@@ -173,7 +214,7 @@ def _requires_grad(item: Any, depth: int = 2) -> bool:
     if isinstance(item, torch.Tensor):
         return item.requires_grad
     if isinstance(item, torch.nn.Module):
-        return any(p.requires_grad for p in item.parameters())
+        return not is_half_made(item) and any(p.requires_grad for p in item.parameters())
     if isinstance(item, Mapping):
         item = tuple(item.values())
     if isinstance(item, (list, tuple)) and depth:
@@ -193,6 +234,49 @@ def _spot_left(code: CodeType, attempt: Any, why: str) -> Spot | None:
     if not file or not line:
         file, line = code.co_filename, code.co_firstlineno
     return Spot(name, _place(file, line), _first_sentence(reason or str(attempt.fail_type)))
+
+
+def _spot_failed(code: CodeType, failure: Exception) -> Spot:
+    """Of code with which Dynamo failed."""
+    name = getattr(code, "co_qualname", code.co_name)
+    return Spot(name, _place(code.co_filename, code.co_firstlineno), reason_of(failure))
+
+
+def spot_of_node(node: fx.Node, failure: Exception) -> Spot:
+    """Where a node of a graph of Dynamo comes from."""
+    if source_of(node) is None and module_path(node):
+        return Spot(f"module {module_path(node)}", "of unknown place", reason_of(failure))
+    return Spot(_function_of(node), source_line(node) or "of unknown place", reason_of(failure))
+
+
+def spot_of_graph(gm: fx.GraphModule, failure: Exception) -> Spot:
+    """Where a graph of Dynamo begins."""
+    called = [node for node in gm.graph.nodes if node.op.startswith("call_")]
+    nodes = [node for node in called if source_line(node)] or called
+    if not nodes:
+        return Spot("code", "of unknown place", reason_of(failure))
+    return spot_of_node(nodes[0], failure)
+
+
+def _function_of(node: fx.Node) -> str:
+    place = source_of(node)
+    return _RESUMED.sub(r"\1", place[2]) if place is not None else "code"
+
+
+def reason_of(failure: Exception) -> str:
+    """One line for an error that is not ours."""
+    inner = getattr(failure, "inner_exception", None) or failure
+    if isinstance(inner, RematError):
+        return str(inner)
+    if isinstance(inner, BREAKING_ERRORS[:2]):
+        return f"what {inner} makes depends on data"
+    text = _first_sentence(str(inner)) if str(inner).strip() else "no reason is given"
+    return f"{type(inner).__name__}: {_ADDRESS.sub('', text).rstrip(': ')}"
+
+
+def _is_ours(code: CodeType) -> bool:
+    file = code.co_filename
+    return file.startswith(GENERATED) or (file.startswith(_OURS) and file not in _CALLS)
 
 
 def _spot_of_break(reason: Any) -> Spot:
@@ -216,4 +300,4 @@ def _first_sentence(reason: str) -> str:
     text = (explained or lines or ["it does not say why"])[0]
     if text.startswith("generic_jump"):
         return "the branch taken depends on data"
-    return _SENTENCES.split(text)[0].rstrip(".")
+    return _ADDRESS.sub("", _SENTENCES.split(text)[0]).rstrip(".: ")

@@ -19,10 +19,13 @@ def _tensors(model: torch.nn.Module) -> list[torch.Tensor]:
     return [*model.parameters(), *model.buffers()]
 
 
-def without_keeping(gm: fx.GraphModule, args: Sequence[Any]) -> Any:
-    """Run a graph that will see no backward; with fake tensors, what it makes itself is fake too."""
+def without_keeping(gm: fx.GraphModule, args: Sequence[Any], keeps: bool = False) -> Any:
+    """Run a graph that will see no backward; with fake tensors, what it makes itself is fake too.
+
+    keeps: it may see one after all.
+    """
     mode: Any = detect_fake_mode(args)
-    with torch.no_grad(), mode or nullcontext():
+    with nullcontext() if keeps else torch.no_grad(), mode or nullcontext():
         return gm(*args)
 
 

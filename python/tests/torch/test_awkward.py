@@ -1,0 +1,110 @@
+"""What tracing has trouble with trains as in eager mode, or is refused in one line."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import remat
+import remat.torch
+import torch
+from awkward_models import AWKWARD
+from torch import nn
+from training import Trace
+
+_PLENTY = 1 << 24
+
+
+def _policy(model: nn.Module, inputs: Any) -> nn.Module:
+    names = [
+        n for n, _ in model.named_modules() if n in ("first", "second") or re.fullmatch(r"layers\.\d", n)
+    ]
+    remat.torch.checkpoint_policy(model, inputs, budget=_PLENTY, compare=False, blocks=names).apply()
+    return model
+
+
+TRAINED: dict[str, Callable[[nn.Module, Any], Any]] = {
+    "fit": lambda model, inputs: remat.torch.fit(model, inputs, _PLENTY, time_limit=1.0),
+    "compile": lambda model, _: torch.compile(
+        model, backend="remat", options={"budget": _PLENTY, "time_limit": 1.0}
+    ),
+    "checkpoint_policy": _policy,
+}
+ASKED: dict[str, Callable[[nn.Module, Any], Any]] = {
+    "capture": remat.torch.capture,
+    "sweep": lambda model, inputs: remat.torch.sweep(model, inputs, points=2, time_limit=0.2),
+    "report": remat.torch.report,
+    "verify": lambda model, inputs: remat.torch.verify(model, inputs, _PLENTY, time_limit=1.0),
+}
+
+
+def _steps(model: Any, inputs: Any) -> Trace:
+    torch.manual_seed(1)
+    losses = []
+    for _ in range(2):
+        loss = model(*inputs)
+        loss.backward()
+        losses.append(loss.detach())
+    return Trace.of(model, losses)
+
+
+def _is_one_line(error: Exception) -> None:
+    text = str(error)
+    assert isinstance(error, remat.RematError), repr(error)
+    assert "\n" not in text
+    assert not text.rstrip().endswith(":")
+    assert not re.search("0x[0-9a-f]{6}", text)
+
+
+def _made(name: str) -> tuple[nn.Module, Any]:
+    torch.manual_seed(0)
+    model, inputs = AWKWARD[name]
+    return model(), inputs()
+
+
+TRAINING = [name for name in AWKWARD if name != "raises"]
+# What is asked of a model is traced in the same way.
+OF_EACH_KIND = [
+    *("narrow", "mask assigned", "eigenvalues", "gradient inside", "module made inside"),
+    *("set from the first batch", "sparse", "own function"),
+]
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("way", TRAINED)
+@pytest.mark.parametrize("name", TRAINING)
+def test_it_trains_as_in_eager_mode_or_is_refused_in_one_line(name: str, way: str) -> None:
+    model, inputs = _made(name)
+    expected = _steps(_made(name)[0], inputs)
+    try:
+        trained = TRAINED[way](model, inputs)
+        found = _steps(trained, inputs)
+    except Exception as error:
+        _is_one_line(error)
+        return
+    found.gradients = {n.removeprefix("_orig_mod."): g for n, g in found.gradients.items()}
+    found.buffers = {n.removeprefix("_orig_mod."): b for n, b in found.buffers.items()}
+    assert found.differences(expected) == []
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("way", ASKED)
+@pytest.mark.parametrize("name", OF_EACH_KIND)
+def test_questions_are_answered_or_refused_in_one_line(name: str, way: str) -> None:
+    model, inputs = _made(name)
+    try:
+        ASKED[way](model, inputs)
+    except Exception as error:
+        _is_one_line(error)
+
+
+def test_errors_of_the_model_itself_come_out_as_in_eager_mode() -> None:
+    model, inputs = _made("raises")
+    with pytest.raises(RuntimeError, match="mat1 and mat2 shapes cannot be multiplied") as eager:
+        model(*inputs)
+    for call in (*TRAINED.values(), *ASKED.values()):
+        with pytest.raises(RuntimeError) as found:
+            call(model, inputs)(*inputs)
+        assert str(found.value) == str(eager.value)
