@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import re
 from collections.abc import Callable
 from typing import Any
@@ -108,3 +109,63 @@ def test_errors_of_the_model_itself_come_out_as_in_eager_mode() -> None:
         with pytest.raises(RuntimeError) as found:
             call(model, inputs)(*inputs)
         assert str(found.value) == str(eager.value)
+
+
+@pytest.mark.parametrize("way", ["torch.compile", "Module.compile"])
+def test_a_deep_copy_of_a_compiled_model_trains_itself(way: str) -> None:
+    model, inputs = _made("own function")
+    given = {"backend": "remat", "options": {"budget": _PLENTY, "time_limit": 0.5}}
+    if way == "torch.compile":
+        compiled: Any = torch.compile(model, **given)
+    else:
+        compiled = model
+        compiled.compile(**given)
+    compiled(*inputs).backward()
+    twin, eager = copy.deepcopy(compiled), _made("own function")[0]
+    twin.zero_grad()
+    compiled.zero_grad()
+    for each in (twin, eager):
+        with torch.no_grad():
+            for parameter in each.parameters():
+                parameter.mul_(2)
+        each(*inputs).backward()
+    assert all(parameter.grad is None for parameter in compiled.parameters())
+    for mine, theirs in zip(twin.parameters(), eager.parameters(), strict=True):
+        assert mine.grad.equal(theirs.grad)
+
+
+def test_a_graph_breaks_where_only_its_backward_depends_on_data(caplog: pytest.LogCaptureFixture) -> None:
+    model, inputs = _made("mask assigned")
+    fitted = remat.torch.fit(model, inputs, _PLENTY, time_limit=0.5)
+    numbers = {part.name for part in fitted.remat.parts}
+    assert len(numbers) == 2
+    (said,) = [r.getMessage() for r in caplog.records if "runs as 2 graphs" in r.getMessage()]
+    assert re.search(
+        r"_mask_assigned \(\S*awkward_models\.py:\d+\): what aten\.\S+ makes depends on data", said
+    )
+
+
+def test_jagged_tensors_are_refused_in_one_line_or_run_without_a_plan() -> None:
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(8, 8), nn.GELU(), nn.Linear(8, 8))
+    x = torch.nested.nested_tensor([torch.randn(n, 8) for n in (3, 7)], layout=torch.jagged)
+
+    def loss(output: torch.Tensor) -> torch.Tensor:
+        return output.values().square().mean()
+
+    expected = loss(model(x))
+    with pytest.raises(remat.torch.UnsupportedModelError, match="jagged"):
+        remat.torch.fit(model, x, _PLENTY, loss=loss)
+    with pytest.raises(remat.torch.UnsupportedModelError, match="nested"):
+        remat.torch.checkpoint_policy(model, x, budget=_PLENTY, loss=loss, blocks=["0", "2"], compare=False)
+    compiled = torch.compile(model, backend="remat", options={"budget": _PLENTY})
+    found = loss(compiled(x))
+    found.backward()
+    assert found.equal(expected)
+
+
+def test_a_loss_outside_is_looked_at_where_the_model_needs_gradients_itself() -> None:
+    model, inputs = _made("gradient inside")
+    fitted = remat.torch.fit(model, inputs, _PLENTY, loss=lambda output: output * 2, time_limit=0.5)
+    expected, found = model(*inputs), fitted(*inputs)
+    assert found.equal(expected)

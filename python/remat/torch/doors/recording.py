@@ -146,12 +146,6 @@ class _Recorder(TorchDispatchMode):
 
     def describe(self, item: Any) -> Any:
         if isinstance(item, torch.Tensor):
-            if item.layout is not torch.strided:
-                kind = str(item.layout).removeprefix("torch.")
-                raise UnsupportedModelError(
-                    f"checkpoint_policy: the step makes a {kind} tensor, whose bytes depend on data; "
-                    "policies need dense ones"
-                )
             number = self.number_of(item)
             return TensorLike(
                 tuple(item.shape),
