@@ -211,7 +211,6 @@ AWKWARD: dict[str, tuple[Callable[[], nn.Module], Callable[[], tuple[Any, ...]]]
     "module made inside": (lambda: _Of(_module_made_inside), lambda: (_x(),)),
     "set from the first batch": (lambda: _Of(_set_from_the_first_batch), lambda: (_x(),)),
     "rand": (lambda: _Of(_random(lambda x: torch.rand(x.shape, device=x.device))), lambda: (_x(),)),
-    "randn": (lambda: _Of(_random(torch.randn_like)), lambda: (_x(),)),
     "randint": (
         lambda: _Of(_random(lambda x: torch.randint(0, 3, x.shape, dtype=x.dtype))),
         lambda: (_x(),),
