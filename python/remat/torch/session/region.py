@@ -478,9 +478,8 @@ class Region:
                 return self._compile_once(args, key, plain, told)
             except TracedOtherwiseError:
                 told = False
-                for known in (self._traces, self._marks):
-                    for traced in [traced for traced in known if traced.shapes == key.shapes]:
-                        del known[traced]
+                for trace in [trace for trace in self._traces if trace.shapes == key.shapes]:
+                    del self._traces[trace]
 
     def _compile_once(self, args: Sequence[Any], key: Key, plain: fx.GraphModule, told: bool) -> Variant:
         """told: may a trace with symbols say what it is?"""
@@ -498,7 +497,7 @@ class Region:
         def partition(joint: fx.GraphModule, num_forward_outputs: int) -> Any:
             self._note_graded(outputs_of(joint)[num_forward_outputs:], num_args)
             if variant.numbers is not None:
-                if traced_for not in self._marks:
+                if others:
                     self._marks[traced_for] = floats.marks(joint, values, others.pop())
                 self._marks[traced_for].put(joint, variant.numbers)
             with _disable_current_modes():
@@ -528,7 +527,7 @@ class Region:
         others: list[fx.GraphModule | None] = []
         if floats.positions and self._may_change(values):
             variant.numbers = Numbers()
-            if traced_for not in self._marks:
+            if known is None or traced_for not in self._marks:
                 others.append(self._traced_for_others(cut, args, values))
         if told and known is None and key.training and in_order:
             known = self._told(args, traced_for)
