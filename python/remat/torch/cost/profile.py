@@ -8,8 +8,7 @@ identical (target, shapes, types, strides, other arguments) are measured once.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from functools import cache, partial
 from typing import Any
 
@@ -19,13 +18,12 @@ from torch import fx
 import remat
 
 from ..base.allocator import trace_allocations
+from ..base.alone import undisturbed
 from ..base.devices import DeviceRuntime, device_of_tensors, runtime_of
 from ..base.errors import UnsupportedModelError, log
-from ..base.generators import generators_kept
 from ..base.nodes import may_run_twice, tensors_of
-from ..base.private import _DisableAutocast
 from ..trace.gradients import end_of, takes_gradient, touched
-from ..trace.inplace import OVER, over_argument
+from ..trace.inplace import OVER, over
 from ..trace.kernels import kernel_of
 from .cost import Cost, Layout, Progress, storages_of
 from .layouts import real_layouts
@@ -90,14 +88,6 @@ def _measured(
     return found
 
 
-@contextmanager
-def undisturbed() -> Iterator[None]:
-    """No gradients, no autocast, and the generators as they were afterwards."""
-    no_autocast: Any = _DisableAutocast
-    with torch.no_grad(), no_autocast(), generators_kept():
-        yield
-
-
 def _call_alone(
     node: fx.Node, for_compiler: bool = False, given: Mapping[fx.Node, Any] | None = None
 ) -> tuple[Callable[[], Any], torch.device]:
@@ -108,8 +98,8 @@ def _call_alone(
     if takes_gradient(node):
         gradient, parameter = map(argument, touched(node))
         return end_of(node).alone(gradient, parameter), parameter.device
-    target, taken = over_argument(node) if OVER in node.meta else (node.target, node.args)
-    args, kwargs = fx.map_arg(taken, argument), fx.map_arg(node.kwargs, argument)
+    target = over(node, node.meta[OVER]) if OVER in node.meta else node.target
+    args, kwargs = fx.map_arg(node.args, argument), fx.map_arg(node.kwargs, argument)
     tensors = [t for value in made.values() for t in tensors_of(value)] or tensors_of(node.meta.get("val"))
     if not for_compiler:
         target = kernel_of(target)

@@ -16,12 +16,12 @@ from torch import fx
 from torch.utils._pytree import tree_leaves, tree_map
 
 from ..base.allocator import trace_allocations
+from ..base.alone import undisturbed, vary
 from ..base.nodes import BUILTIN_NAMESPACES, SMALL, is_mutable, tensors_of
 from ..base.private import COPY, FUNCTIONAL_BATCH_NORM, OpOverload, builtin, schema, storage_id
 from ..base.step import StepGraph
 from ..base.storages import same_bits
 from ..cost.cost import signature
-from ..cost.profile import undisturbed
 from ..cost.standins import arguments_alone
 from ..plan.arena import Placeable
 from ..trace.gradients import KINDS
@@ -300,9 +300,9 @@ def _run(
     given = [leaf for leaf in tree_leaves((args, kwargs)) if isinstance(leaf, torch.Tensor)]
     filled: set[int] = set()
     for tensor in given:
-        if tensor.is_floating_point() and storage_id(tensor) not in filled:
+        if (tensor.is_floating_point() or tensor.is_complex()) and storage_id(tensor) not in filled:
             filled.add(storage_id(tensor))
-            _vary(tensor, strange)
+            vary(tensor, strange)
     if in_pool:
         args, kwargs = tree_map(_moved, (args, kwargs))
         given = [leaf for leaf in tree_leaves((args, kwargs)) if isinstance(leaf, torch.Tensor)]
@@ -331,20 +331,3 @@ def _moved(item: Any) -> Any:
     whole[_BEFORE : _BEFORE + size] = torch.empty(0, dtype=torch.uint8).set_(item.untyped_storage())
     begin = _BEFORE // item.element_size() + item.storage_offset()
     return torch.empty(0, dtype=item.dtype).set_(whole.untyped_storage(), begin, item.shape, item.stride())
-
-
-# Places of what is no ordinary number.
-_STRANGE = ((7, 0.0), (11, -0.0), (101, float("nan")), (103, float("inf")), (107, -float("inf")))
-
-
-def _vary(tensor: torch.Tensor, strange: bool) -> None:
-    flat = torch.empty(0, dtype=tensor.dtype).set_(tensor.untyped_storage())
-    if flat.element_size() == 1:
-        return
-    drawn = torch.randn(min(flat.numel(), 1 << 16)).to(flat.dtype)
-    for begin in range(0, flat.numel(), 1 << 16):
-        part = flat[begin : begin + (1 << 16)]
-        part.copy_(drawn[: part.numel()])
-    if strange:
-        for place, number in _STRANGE:
-            flat[place :: 1 + place * 13] = number

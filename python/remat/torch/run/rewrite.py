@@ -259,8 +259,7 @@ class _Rewriter:
         assert op.over is not None
         half, (_, index) = self.half, op.over
         holder = half.holder(args[index])
-        target, given = over(node, args, index, saved=holder.op == "placeholder")
-        result = self._call(target, given, {}, node)
+        result = self._call(over(node, index, saved=holder.op == "placeholder"), args, {}, node)
         half.root[result] = holder
         half.written.add(result)
         return result

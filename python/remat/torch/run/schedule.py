@@ -18,6 +18,7 @@ from torch import fx
 from torch.multiprocessing.reductions import StorageWeakRef
 from torch.utils._pytree import tree_leaves, tree_map
 
+from ..base.alone import undisturbed
 from ..base.errors import UnsupportedModelError
 from ..base.nodes import copied, storage_bytes
 from ..base.private import (
@@ -31,7 +32,7 @@ from ..base.private import (
     schema,
     without_kernels,
 )
-from ..cost.profile import measure_op, undisturbed
+from ..cost.profile import measure_op
 from .rewrite import Halves
 
 log = logging.getLogger("remat.torch")

@@ -1,13 +1,14 @@
 """Which ops may write their result over an argument that nobody reads after them, and how they do it.
 
 Eager mode does it where gradients are summed and where a program assigns to a slice; tracing makes new
-tensors of both. The values are the same bit for bit.
+tensors of both. That the values are the same bit for bit is not taken for granted: an op may do so where it
+was compared on this machine, for its types and for how its arguments lie in memory (`compared`).
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import cache
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -16,6 +17,7 @@ from torch import fx
 from ..base.nodes import BUILTIN_NAMESPACES
 from ..base.private import OpOverload, builtin, keeps_graph, schema
 from ..base.step import StepGraph
+from .compared import Kind, same_over
 from .gradients import KINDS
 from .kernels import is_own
 
@@ -24,73 +26,132 @@ aten = torch.ops.aten
 # Where an op of a captured step marks which argument it will write over.
 OVER = "remat_over"
 
-# The op that writes over one of its first `count` arguments.
-_OVER: dict[Any, tuple[Any, int]] = {
-    aten.add.Tensor: (aten.add_.Tensor, 2),
-    aten.sub.Tensor: (aten.sub_.Tensor, 1),
-    aten.mul.Tensor: (aten.mul_.Tensor, 2),
-    aten.mul.Scalar: (aten.mul_.Scalar, 1),
-    aten.div.Tensor: (aten.div_.Tensor, 1),
-    aten.div.Scalar: (aten.div_.Scalar, 1),
-    aten.neg.default: (aten.neg_.default, 1),
-    aten.relu.default: (aten.relu_.default, 1),
-    aten.masked_fill.Scalar: (aten.masked_fill_.Scalar, 1),
-}
+
+@dataclass(frozen=True)
+class Over:
+    """What runs an op and writes over an argument, which it gets once more as `out`.
+
+    name: of the op.
+    """
+
+    name: str
+    write: Callable[..., torch.Tensor]
+    kind: Kind = Kind.EACH
+
+    def __call__(self, argument: torch.Tensor, *rest: Any) -> torch.Tensor:
+        """Over the first argument. Raises NotImplementedError where it never does that."""
+        if not self.takes(argument):
+            raise NotImplementedError(f"{self.name} does not write over {argument.dtype}")
+        return self.write(argument, *rest, out=argument)
+
+    def takes(self, argument: torch.Tensor) -> bool:
+        """Products of complex numbers are rounded in another way where the result is an argument, but so
+        seldom that comparing may miss it.
+        """
+        return not (self.kind is Kind.EACH and argument.dtype.is_complex)
 
 
-def write_slice(
+def _with_out(function: Callable[..., torch.Tensor]) -> Callable[..., torch.Tensor]:
+    return lambda *args, out: function(*args, out=out)
+
+
+def _in_place(op: OpOverload) -> Callable[..., torch.Tensor]:
+    """Of an op that writes over its first argument."""
+    call = builtin(op)
+    return lambda *args, out: call(*args)
+
+
+def _write_slice(
     x: torch.Tensor,
     source: torch.Tensor,
     dim: int = 0,
     start: int | None = None,
     end: int | None = None,
     step: int = 1,
+    *,
+    out: torch.Tensor,
 ) -> torch.Tensor:
-    """`slice_scatter` over its first argument."""
     aten.slice.Tensor(x, dim, start, end, step).copy_(source)
     return x
 
 
-def threshold_backward_over(gradient: torch.Tensor, x: torch.Tensor, threshold: float) -> torch.Tensor:
-    """`threshold_backward` over the gradient."""
-    result: torch.Tensor = aten.threshold_backward.grad_input(gradient, x, threshold, grad_input=gradient)
+def _write_selected(
+    x: torch.Tensor, source: torch.Tensor, dim: int, index: int, *, out: torch.Tensor
+) -> torch.Tensor:
+    x.select(dim, index).copy_(source)
+    return x
+
+
+def _threshold_backward(*args: Any, out: torch.Tensor) -> torch.Tensor:
+    result: torch.Tensor = aten.threshold_backward.grad_input(*args, grad_input=out)
     return result
 
 
-def tanh_backward_over(gradient: torch.Tensor, output: torch.Tensor) -> torch.Tensor:
-    """`tanh_backward` over the gradient."""
-    result: torch.Tensor = aten.tanh_backward.grad_input(gradient, output, grad_input=gradient)
+def _tanh_backward(*args: Any, out: torch.Tensor) -> torch.Tensor:
+    result: torch.Tensor = aten.tanh_backward.grad_input(*args, grad_input=out)
     return result
 
 
-_OVER |= {
-    aten.slice_scatter.default: (write_slice, 1),
-    aten.threshold_backward.default: (threshold_backward_over, 1),
-    aten.tanh_backward.default: (tanh_backward_over, 1),
-}
+def _table() -> dict[Any, tuple[Over, int]]:
+    each: dict[Any, tuple[Callable[..., torch.Tensor], int]] = {
+        aten.add.Tensor: (torch.add, 2),
+        aten.sub.Tensor: (torch.sub, 1),
+        aten.mul.Tensor: (torch.mul, 2),
+        aten.mul.Scalar: (torch.mul, 1),
+        aten.div.Tensor: (torch.div, 1),
+        aten.div.Scalar: (torch.div, 1),
+        aten.neg.default: (torch.neg, 1),
+    }
+    found = {op: (Over(str(op), _with_out(function)), count) for op, (function, count) in each.items()}
+    others: dict[Any, tuple[Callable[..., torch.Tensor], Kind]] = {
+        aten.relu.default: (_in_place(aten.relu_.default), Kind.EACH),
+        aten.masked_fill.Scalar: (_in_place(aten.masked_fill_.Scalar), Kind.EACH),
+        aten.masked_fill.Tensor: (_in_place(aten.masked_fill_.Tensor), Kind.EACH),
+        aten.threshold_backward.default: (_threshold_backward, Kind.EACH),
+        aten.tanh_backward.default: (_tanh_backward, Kind.EACH),
+        aten.slice_scatter.default: (_write_slice, Kind.SLICE),
+        aten.select_scatter.default: (_write_selected, Kind.SELECTED),
+        aten.index_put.default: (_in_place(aten.index_put_.default), Kind.SOME),
+        aten.index_copy.default: (_in_place(aten.index_copy_.default), Kind.SOME),
+        aten.index_fill.int_Scalar: (_in_place(aten.index_fill_.int_Scalar), Kind.SOME),
+        aten.index_add.default: (_in_place(aten.index_add_.default), Kind.SOME),
+        aten.scatter.src: (_in_place(aten.scatter_.src), Kind.SOME),
+        aten.scatter.value: (_in_place(aten.scatter_.value), Kind.SOME),
+        aten.scatter_add.default: (_in_place(aten.scatter_add_.default), Kind.SOME),
+    }
+    return found | {op: (Over(str(op), write, kind), 1) for op, (write, kind) in others.items()}
 
 
-@cache
-def _over_where_it_may(over: Any, op: Any, position: int, saved: bool) -> Callable[..., Any]:
-    """What writes over an argument where all that have its shape have its strides; then the result of eager
-    mode has them too. Real strides are not always the traced ones (batch norm of a transposed tensor), and
-    what a later sum comes to depends on them in the last bits.
+# What writes over one of an op's first `count` arguments.
+_OVER = _table()
 
-    op: what runs otherwise, with the argument at `position`.
-    saved: is it a saved tensor, which a backward that is to come again will read?
+
+class WritesOver:
+    """Runs an op over its argument `index` where its arguments lie as they were traced. Real strides are not
+    always the traced ones (batch norm of a transposed tensor), and nobody has seen what it makes of others.
+
+    saved: is that argument a saved tensor, which a backward that is to come again will read?
     """
-    over, op = (builtin(f) if isinstance(f, OpOverload) else f for f in (over, op))
 
-    def write_over(argument: torch.Tensor, *rest: Any) -> Any:
-        shape, strides = argument.shape, argument.stride()
-        for other in rest:
-            if isinstance(other, torch.Tensor) and other.shape == shape and other.stride() != strides:
-                return op(*rest[:position], argument, *rest[position:])
-        if saved and keeps_graph():
-            return op(*rest[:position], argument, *rest[position:])
-        return over(argument, *rest)
+    def __init__(self, node: fx.Node, index: int, saved: bool) -> None:
+        self.name, self.index, self.saved = str(node.target), index, saved
+        self.__name__ = self.name.partition(".")[2].replace(".", "_") + "_over"
+        assert isinstance(node.target, OpOverload)
+        self.plain = builtin(node.target)
+        self.write = _OVER[node.target][0].write
+        vals = [arg.meta.get("val") if isinstance(arg, fx.Node) else None for arg in node.args]
+        self.strides = [(i, val.stride()) for i, val in enumerate(vals) if isinstance(val, torch.Tensor)]
 
-    return write_over
+    def __call__(self, *args: Any) -> Any:
+        for i, strides in self.strides:
+            if args[i].stride() != strides:
+                return self.plain(*args)
+        if self.saved and keeps_graph():
+            return self.plain(*args)
+        return self.write(*args, out=args[self.index])
+
+    def __repr__(self) -> str:
+        return f"{self.name} over its argument {self.index}"
 
 
 def list_pairs(step: StepGraph) -> None:
@@ -101,7 +162,7 @@ def list_pairs(step: StepGraph) -> None:
     ours = _written_by_ops(step)
     for index, op in enumerate(step.ops):
         node = op.node
-        if node is None or node.target not in _OVER or not _commutes(node):
+        if node is None or node.target not in _OVER or node.kwargs:
             continue
         found = [
             (value, i)
@@ -110,6 +171,7 @@ def list_pairs(step: StepGraph) -> None:
             and (value := step.value_of.get(argument)) in ours
             and _can_hold(argument, node)
             and all(step.value_of.get(n) != value for n in node.all_input_nodes if n is not argument)
+            and _is_same(node, i)
         ]
         # What dies there if nothing runs again, best of all in the half that made it.
         found.sort(key=lambda pair: (last[pair[0]] != index, ours[pair[0]] is not op.phase))
@@ -133,23 +195,20 @@ def _written_by_ops(step: StepGraph) -> dict[int, str]:
     }
 
 
-def over(node: fx.Node, args: tuple[Any, ...], index: int, saved: bool) -> tuple[Any, tuple[Any, ...]]:
-    """What runs an op over its argument `index`, and the arguments for that.
+def over(node: fx.Node, index: int, saved: bool = False) -> WritesOver:
+    """What runs an op over its argument `index`.
 
     saved: does that argument come from the forward half? Autograd may keep it for another backward.
     """
-    target, _ = _OVER[node.target]
+    return WritesOver(node, index, saved)
+
+
+def _is_same(node: fx.Node, index: int) -> bool:
+    """Does the op make the same bits over its argument `index`?"""
+    form, _ = _OVER[node.target]
     argument = node.args[index]
     assert isinstance(argument, fx.Node)
-    if saved or _others_like(node, argument):
-        target = _over_where_it_may(target, node.target, index, saved)
-    return target, (args[index], *args[:index], *args[index + 1 :])
-
-
-def over_argument(node: fx.Node) -> tuple[Any, tuple[Any, ...]]:
-    """What a marked op runs, and its arguments."""
-    i = node.meta[OVER]
-    return _OVER[node.target][0], (node.args[i], *(a for j, a in enumerate(node.args) if j != i))
+    return form.takes(argument.meta["val"]) and same_over(node, form.write, index, form.kind)
 
 
 def _is_ours(owner: fx.Node) -> bool:
@@ -161,11 +220,6 @@ def _is_ours(owner: fx.Node) -> bool:
             return False
         return owner.op == "call_function" and target.namespace in BUILTIN_NAMESPACES
     return owner.op == "call_function" and is_own(target)
-
-
-def _commutes(node: fx.Node) -> bool:
-    """Has it no factor (`alpha`), whose argument would be another one if they changed places?"""
-    return not node.kwargs
 
 
 def _others_like(node: fx.Node, argument: fx.Node) -> list[torch.Tensor]:

@@ -12,8 +12,15 @@ from typing import Any
 import torch
 from torch import fx
 
-from ..base.nodes import BUILTIN_NAMESPACES, is_mutable, outputs_of, storages_of
-from ..base.private import OpOverload, storage_id
+from ..base.nodes import (
+    BUILTIN_NAMESPACES,
+    dense_bytes,
+    is_mutable,
+    outputs_of,
+    storage_bytes,
+    storages_of,
+)
+from ..base.private import OpOverload, detect_fake_mode, storage_id
 
 aten = torch.ops.aten
 _SCATTERS = (aten.slice_scatter.default, aten.select_scatter.default)
@@ -36,6 +43,9 @@ def tidy(gm: fx.GraphModule) -> None:
             _leave_out_running_statistics(node)
     for node in gm.graph.find_nodes(op="call_function", target=aten.slice_scatter.default):
         _pad(gm.graph, node)
+    for target in _SCATTERS:
+        for node in gm.graph.find_nodes(op="call_function", target=target):
+            _write_to_a_copy(gm.graph, node)
     for node in reversed(list(gm.graph.nodes)):
         # What these read may have become superfluous too; ops with effects stay.
         if node.op == "call_function" and not node.users and node not in returned and _is_pure(node):
@@ -76,6 +86,30 @@ def _scatter_the_source(node: fx.Node) -> None:
         assert isinstance(source, fx.Node)
         if _like(slot.meta["val"], source.meta["val"]):
             node.update_arg(1, source)
+
+
+def _write_to_a_copy(graph: fx.Graph, node: fx.Node) -> None:
+    """scatter(x, scatter(part of x, source)): the inner one makes a copy of the whole of x, of which only the
+    part is read. Here it writes to a copy of the part.
+    """
+    part = node.args[0]
+    if not isinstance(part, fx.Node) or not all(_is_scattered(node, user) for user in node.users):
+        return
+    val, mode = part.meta["val"], detect_fake_mode(part.meta["val"])
+    if mode is None or dense_bytes(val) >= storage_bytes(val):
+        return
+    with graph.inserting_before(node):
+        copy = graph.call_function(aten.clone.default, (part,))
+    copy.meta = dict(node.meta)
+    with mode:
+        copy.meta["val"] = val.clone()
+        node.update_arg(0, copy)
+        args = fx.map_arg(node.args, lambda n: n.meta["val"])
+        node.meta["val"] = node.target(*args, **node.kwargs)
+
+
+def _is_scattered(node: fx.Node, user: fx.Node) -> bool:
+    return user.target in _SCATTERS and user.args[1] is node and user.args[0] is not node
 
 
 def _leave_out_copy(node: fx.Node, returned: set[int]) -> None:

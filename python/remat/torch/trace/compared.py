@@ -1,0 +1,169 @@
+"""Two ways to run an op, compared bit for bit on this machine.
+
+Of tensors as in the step: their types, how their dimensions lie in memory, and which are repeated; large ones
+are made smaller so that vectors, what is left at their ends, and work that is shared between threads stay.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from enum import Enum
+from typing import Any
+
+import torch
+from torch import fx
+from torch.fx.node import map_aggregate
+from torch.utils._pytree import tree_leaves, tree_map
+
+from ..base.alone import undisturbed, vary
+from ..base.storages import same_bits
+
+# Tensors have at the most twice as many elements; kernels share work between threads from 32,768 on. Where
+# elements are only copied fewer do.
+_ELEMENTS, _COPIED = 1 << 16, 1 << 12
+# The most elements that are not made fewer.
+_MOST = 1 << 24
+# Elements that are compared, if need be in several runs, and the most runs.
+_COMPARED, _RUNS = 1 << 15, 16
+# Sizes keep their remainder: no kernel takes more elements at once.
+_VECTOR = 64
+
+
+@dataclass(frozen=True)
+class Layout:
+    """Of a tensor: what decides how kernels go through it."""
+
+    shape: tuple[int, ...]
+    strides: tuple[int, ...]
+    offset: int
+    dtype: torch.dtype
+    device: str
+
+    @classmethod
+    def of(cls, val: torch.Tensor) -> Layout:
+        offset = val.storage_offset() % _VECTOR
+        device = "cpu" if val.device.type == "meta" else str(val.device)
+        return cls(tuple(val.shape), tuple(val.stride()), int(offset), val.dtype, device)
+
+    def sized(self, sizes: Sequence[int]) -> Layout:
+        """With these sizes, where it is not repeated."""
+        shape = tuple(1 if own == 1 else size for own, size in zip(self.shape, sizes, strict=True))
+        return Layout(shape, self._strides_at(shape), self.offset, self.dtype, self.device)
+
+    def _strides_at(self, shape: Sequence[int]) -> tuple[int, ...]:
+        """In the same sequence, next to one another where they were, with gaps where those were."""
+        found, extent, extent_before = list(self.strides), 1, 1
+        for i in sorted(range(len(shape)), key=lambda i: (self.strides[i], -i)):
+            stride = self.strides[i]
+            if stride == 0 or (self.shape[i] == 1 and stride != extent_before):
+                continue
+            gap = max(0, stride - extent_before)
+            gap = gap if gap < 2 * _VECTOR else gap % _VECTOR + _VECTOR
+            found[i] = extent + gap
+            extent, extent_before = found[i] * shape[i], stride * self.shape[i]
+        return tuple(found)
+
+    def made(self, strange: bool, below: int) -> torch.Tensor:
+        """A tensor that is laid out so. Whole numbers are from 0 on, below that: they may be indices."""
+        reach = sum((n - 1) * stride for n, stride in zip(self.shape, self.strides, strict=True))
+        size = 0 if 0 in self.shape else self.offset + reach + 1
+        flat = torch.zeros(size, dtype=self.dtype, device=self.device)
+        if flat.is_floating_point() or flat.is_complex():
+            vary(flat, strange)
+        elif self.dtype is torch.bool:
+            flat.copy_(torch.randint(2, flat.shape, device=flat.device))
+        else:
+            flat.copy_(torch.arange(size, device=flat.device).remainder_(below))
+        return flat.as_strided(self.shape, self.strides, self.offset if size else 0)
+
+
+class Kind(Enum):
+    """What an op does with the argument that may be written over.
+
+    EACH: something with each element, and with the others' elements there. SLICE, SELECTED: it copies its
+    second argument to a part of a dimension, or to one index of it. SOME: something with some elements.
+    """
+
+    EACH, SLICE, SELECTED, SOME = range(4)
+
+
+# What this process has seen: by op and what it gets.
+_seen: dict[str, bool] = {}
+
+
+def same_over(node: fx.Node, write: Callable[..., torch.Tensor], index: int, kind: Kind) -> bool:
+    """Does an op make the same bits if it writes over its argument `index`?
+
+    write: what does that. It gets the op's arguments, and that one once more as `out`.
+    """
+
+    def described(arg: Any) -> Any:
+        val = arg.meta.get("val") if isinstance(arg, fx.Node) else arg
+        return Layout.of(val) if isinstance(val, torch.Tensor) else val
+
+    args = _smaller([map_aggregate(arg, described) for arg in node.args], index, kind)
+    if args is None:
+        return False
+    key = f"{node.target} {index} {args!r}"
+    if key not in _seen:
+        try:
+            with undisturbed():
+                _seen[key] = _compare(node.target, write, index, args, kind)
+        except (RuntimeError, TypeError, ValueError, NotImplementedError):
+            _seen[key] = False  # what cannot run alone stays as it was
+    return _seen[key]
+
+
+def _smaller(args: list[Any], index: int, kind: Kind) -> list[Any] | None:
+    """None where they are too large."""
+    sizes = list(args[index].shape)
+    if kind is Kind.SOME:
+        return args if torch.Size(sizes).numel() <= _MOST else None
+    dim = None if kind is Kind.EACH else (args[2] if len(args) > 2 else 0) % max(1, len(sizes))
+    while torch.Size(sizes).numel() > 2 * (_ELEMENTS if dim is None else _COPIED):
+        largest = max((i for i in range(len(sizes)) if i != dim), key=sizes.__getitem__, default=None)
+        if largest is None or sizes[largest] <= 2:
+            break
+        sizes[largest] = _about_half(sizes[largest])
+
+    def sized(arg: Any) -> Any:
+        if not isinstance(arg, Layout):
+            return arg
+        if dim is not None and kind is Kind.SELECTED and arg is not args[index]:
+            return arg.sized(sizes[:dim] + sizes[dim + 1 :])
+        mine = sizes[len(sizes) - len(arg.shape) :]
+        return arg.sized([arg.shape[i] if i == dim else size for i, size in enumerate(mine)])
+
+    return [sized(arg) for arg in args]
+
+
+def _about_half(size: int) -> int:
+    half = max(2, size // 2)
+    return half if size < 4 * _VECTOR else half + (size - half) % _VECTOR
+
+
+def _compare(op: Any, write: Callable[..., Any], index: int, args: list[Any], kind: Kind) -> bool:
+    torch.manual_seed(0)
+    elements = max(1, torch.Size(args[index].shape).numel())
+    # The second half of the runs on what is no ordinary number, too.
+    half = 1 if kind in (Kind.SLICE, Kind.SELECTED) else min(_RUNS, -(-_COMPARED // elements))
+    return all(_is_same(op, write, index, args, strange=run >= half) for run in range(2 * half))
+
+
+def _is_same(op: Any, write: Callable[..., Any], index: int, args: list[Any], strange: bool) -> bool:
+    below = min((size for size in args[index].shape if size > 0), default=1)
+    given = tree_map(lambda a: a.made(strange, below) if isinstance(a, Layout) else a, args)
+    before = [leaf.clone() if isinstance(leaf, torch.Tensor) else leaf for leaf in tree_leaves(given)]
+    expected, target = op(*given), given[index]
+    if (expected.shape, expected.stride(), expected.dtype) != (target.shape, target.stride(), target.dtype):
+        return False
+    found = write(*given, out=target)
+    if found.data_ptr() != target.data_ptr() or found.stride() != expected.stride():
+        return False
+    # Nothing else is written to.
+    return same_bits(found, expected) and all(
+        same_bits(old, new)
+        for old, new in zip(before, tree_leaves(given), strict=True)
+        if isinstance(new, torch.Tensor) and new is not target
+    )
