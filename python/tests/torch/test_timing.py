@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import logging
+import time
 from collections.abc import Iterator
 
 import pytest
@@ -11,7 +12,8 @@ import remat.torch
 import torch
 from models import case
 from remat.torch.cost import profile, standins
-from remat.torch.cost.timing import Stopwatch
+from remat.torch.cost.cost import Cost
+from remat.torch.cost.timing import Stopwatch, clock_of_ops
 
 US = 1000
 
@@ -103,7 +105,7 @@ def test_ops_are_timed_by_the_stopwatch(monkeypatch) -> None:
         now += 1_000_000 if runs % 2 else 100_000
         return x + 1
 
-    monkeypatch.setattr(profile.time, "perf_counter_ns", lambda: now)
+    monkeypatch.setattr(profile, "clock_of_ops", lambda: lambda: now)
     monkeypatch.setattr(profile, "_leave_the_cache", lambda: None)
     cost = profile._measure_traced(lambda: op(torch.zeros(64)), Stopwatch().time)
     assert cost.duration == 100_000
@@ -163,3 +165,23 @@ def test_tensors_for_measuring_are_filled_with_small_positive_numbers(numel, dty
     made = standins.stand_in(torch.empty(numel, dtype=dtype, device="cpu"))
     numbers = torch.view_as_real(made) if dtype.is_complex else made
     assert ((numbers >= 0.25) & (numbers <= 0.75)).all()
+
+
+def test_ops_are_timed_again_later_and_the_least_counts(monkeypatch) -> None:
+    graph = torch.fx.experimental.proxy_tensor.make_fx(lambda x: x.sin().exp(), tracing_mode="fake")(
+        torch.zeros(64)
+    )
+    nodes = {node.name: node for node in graph.graph.nodes if node.op == "call_function"}
+    ticks = itertools.count(step=5_000)
+    monkeypatch.setattr(profile, "clock_of_ops", lambda: lambda: next(ticks))
+    found = {"sin": Cost(90_000, 1, (256,)), "exp": Cost(4_000, 2, (256,))}
+    again = profile._timed_again(nodes, found, profile.RealValues.none())
+    assert again == {"sin": Cost(5_000, 1, (256,))}
+
+
+def test_the_time_of_others_is_not_that_of_ops() -> None:
+    assert torch.get_num_threads() == 1
+    clock = clock_of_ops()
+    before = clock()
+    time.sleep(0.05)
+    assert clock() - before < 20_000_000

@@ -8,14 +8,17 @@ of the first three. Of very long ops, which take most of the time, two are enoug
 from __future__ import annotations
 
 import logging
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+
+import torch
 
 log = logging.getLogger("remat.torch")
 
 _AGREEING = 3
 # In nanoseconds: what else comes with the runs before those that are timed is little beside so long an op.
-_LONG_NS = 20_000_000
+LONG_NS = 20_000_000
 # Of so long an op those two are enough, if they agree.
 _VERY_LONG_NS = 100_000_000
 _MOST_RUNS = 9
@@ -27,6 +30,13 @@ _GRACE_NS = 1_000_000_000
 _WORTH_SAYING = 0.1
 # Ops, of a whole step.
 _MANY = 20
+
+
+def clock_of_ops() -> Callable[[], int]:
+    """What times ops on the CPU, in ns: the processor time of this thread where it does all the work, which
+    does not pass while others have the processor; else the time of day.
+    """
+    return time.thread_time_ns if torch.get_num_threads() == 1 else time.perf_counter_ns
 
 
 @dataclass(frozen=True)
@@ -54,7 +64,7 @@ class Stopwatch:
         before: of runs for other purposes, which count if the op is long.
         repeats: not for what other processes take part in, who would have to run it as often.
         """
-        times = list(before) if repeats and before and min(before) >= _LONG_NS else []
+        times = list(before) if repeats and before and min(before) >= LONG_NS else []
         agreeing = len(times) if times and min(times) >= _VERY_LONG_NS else _AGREEING
         first = [run() for _ in range(agreeing - len(times))]
         self._first_ns += sum(first)
