@@ -21,6 +21,8 @@ from typing import Any, NamedTuple, cast
 import torch
 from torch import _dynamo, fx
 from torch._C import (
+    _DisableTorchDispatch as without_dispatch_modes,
+    _RestorePythonTLSSnapshot as with_autograd_in_dispatch,
     DispatchKey,
     TensorBase,
     _AutoDispatchBelowAutograd,
@@ -68,6 +70,7 @@ from torch.autograd.function import BackwardCFunction
 from torch.fx import _symbolic_trace
 from torch.fx._lazy_graph_module import _LazyGraphModule
 from torch.fx.experimental import proxy_tensor
+from torch.multiprocessing.reductions import StorageWeakRef
 from torch.nn.utils import clip_grad
 from torch.utils._ordered_set import OrderedSet
 from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_modes
@@ -901,6 +904,7 @@ __all__ = [
     "SavedForBackwardsAOTOutput",
     "SavedForBackwardsNoVcCheckAOTOutput",
     "TensorBase",
+    "StorageWeakRef",
     "TorchDispatchMode",
     "_AutoDispatchBelowAutograd",
     "_DisableAutocast",
@@ -972,6 +976,8 @@ __all__ = [
     "without_kernels",
     "without_names",
     "write_count",
+    "with_autograd_in_dispatch",
+    "without_dispatch_modes",
 ]
 
 

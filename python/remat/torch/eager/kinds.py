@@ -1,0 +1,91 @@
+"""What an op is, by its schema: what it writes to, whether it draws random numbers or may run again."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from ..base.nodes import BUILTIN_NAMESPACES
+from ..base.private import WITH_A_STATE, OpOverload, schema
+
+# They make memory that nothing has written yet.
+_EMPTY = ("empty", "empty_like", "empty_strided", "new_empty", "new_empty_strided", "empty_permuted")
+# Batch norms update these although their schemas do not say so.
+_STATISTICS = ("running_mean", "running_var")
+
+
+@dataclass(frozen=True)
+class Kind:
+    """Of an op.
+
+    written: positions and names of the arguments that it writes to. statistics: of the running statistics
+        among them, which its results do not depend on where it trains.
+    training: position and name of the argument that says so.
+    random: does it draw random numbers?
+    empty: does it make memory without content?
+    repeatable: may it run again, as far as its kind tells?
+    """
+
+    written: tuple[tuple[int, str], ...]
+    statistics: tuple[tuple[int, str], ...]
+    training: tuple[int, str] | None
+    random: bool
+    empty: bool
+    repeatable: bool
+
+
+_known: dict[Any, Kind] = {}
+
+
+def kind_of(func: Any) -> Kind:
+    kind = _known.get(func)
+    if kind is None:
+        kind = _known[func] = _kind_of(func)
+    return kind
+
+
+def _kind_of(func: Any) -> Kind:
+    if not isinstance(func, OpOverload):
+        return Kind((), (), None, False, False, False)
+    arguments = list(enumerate(schema(func).arguments))
+    named = {argument.name: (i, argument.name) for i, argument in arguments}
+    statistics = tuple(named[name] for name in _STATISTICS if name in named)
+    written = tuple(
+        (i, argument.name)
+        for i, argument in arguments
+        if argument.alias_info is not None and argument.alias_info.is_write
+    )
+    training = named.get("training", named.get("train"))
+    builtin = func.namespace in BUILTIN_NAMESPACES
+    return Kind(
+        written=(*written, *(each for each in statistics if each not in written)),
+        statistics=statistics,
+        training=training,
+        random=torch.Tag.nondeterministic_seeded in func.tags,
+        empty=builtin and schema(func).name.partition("::")[2] in _EMPTY,
+        repeatable=builtin and func not in WITH_A_STATE,
+    )
+
+
+def argument(at: tuple[int, str], args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+    """An argument of a call; None where it is left out."""
+    position, name = at
+    return args[position] if position < len(args) else kwargs.get(name)
+
+
+def tensors_in(items: Any) -> Iterator[torch.Tensor]:
+    """Of arguments or results: tensors, and those of lists and tuples of them."""
+    for item in items:
+        if isinstance(item, torch.Tensor):
+            yield item
+        elif isinstance(item, (list, tuple)):
+            yield from tensors_in(item)
+
+
+def results_in(result: Any) -> list[torch.Tensor]:
+    if isinstance(result, torch.Tensor):
+        return [result]
+    return list(tensors_in(result)) if isinstance(result, (list, tuple)) else []

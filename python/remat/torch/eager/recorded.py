@@ -1,0 +1,335 @@
+"""From a recorded step to a graph that the planner knows, and back from its plan to what runs again.
+
+The order of both halves is the program's. What can be chosen is which forward ops run again, each once,
+before the first backward op that needs it: the door "inductor" (docs/doors.md). Where Python lets go of a
+value later than the last op that reads it, an op of no duration reads it there, so that memory is that of the
+program.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import remat
+
+from .recorder import BACKWARD, FORWARD, Ran, Value
+
+# A generator's state is a value of its own: it is saved where its op may run again.
+_STATE = "remat.generator_state"
+_LET_GO = "remat.let_go"
+
+
+@dataclass(frozen=True)
+class Record:
+    """What a recorder saw. Amounts are bytes.
+
+    state_bytes: of a generator. external: what was there before, by address. gradients: values that the step
+    left as such.
+    """
+
+    ops: Sequence[Ran]
+    values: Sequence[Value]
+    state_bytes: int
+    external: Mapping[int, int]
+    gradients: Collection[int]
+
+    @property
+    def functions(self) -> list[Any]:
+        """Of the forward, in its order."""
+        return [op.func for op in self.ops if op.phase == FORWARD]
+
+
+@dataclass
+class _Op:
+    """One op of the graph: an op of the record with those that write over its results right after it."""
+
+    name: str
+    kind: str
+    phase: str
+    inputs: dict[int, None] = field(default_factory=dict)
+    outputs: dict[int, None] = field(default_factory=dict)
+    over: dict[int, int] = field(default_factory=dict)
+    duration: int = 0
+    workspace: int = 0
+    recompute: bool = False
+    module: str = ""
+    members: list[int] = field(default_factory=list)
+
+
+class StepGraph:
+    """The graph of a record.
+
+    graph: for the planner. ops_of: by op of the graph, those of the record.
+    """
+
+    def __init__(
+        self,
+        record: Record,
+        resident: int,
+        forbidden: Collection[int] = (),
+        adds: bool = False,
+    ) -> None:
+        """resident: bytes that are there all the time beside what the record's ops read.
+
+        forbidden: ops of the record that must not run again. adds: gradients exist when the step starts (in
+        `resident`), and those of the record are added to them.
+        """
+        self.record = record
+        self._forbidden = set(forbidden)
+        self._ops: list[_Op] = []
+        self._at: dict[int, int] = {}  # of the record -> of the graph
+        self._gradients = set(record.gradients)
+        self._adds = adds
+        self._first_backward = next((op.number for op in record.ops if op.phase == BACKWARD), len(record.ops))
+        self._sizes = [value.bytes for value in record.values]
+        self._build()
+        self.graph = remat.Graph.from_dict(self._to_dict(resident))
+        self.ops_of = [op.members for op in self._ops]
+
+    def _build(self) -> None:
+        ends, unpacked = self._let_go(), self._unpacked()
+        last: _Op | None = None
+        for op in self.record.ops:
+            if op.is_plain:
+                if last is not None:
+                    last.duration += op.duration
+            elif last is not None and self._continues(last, op):
+                self._join(last, op)
+                self._at[op.number] = len(self._ops) - 1
+            else:
+                last = self._new(op)
+                self._ops.append(last)
+                self._at[op.number] = len(self._ops) - 1
+            before_next = op.number + 1
+            for read, phase in ((ends.get(before_next), _phase(op)), (unpacked.get(before_next), BACKWARD)):
+                if read:
+                    name = f"let_go_{op.number}" if phase == _phase(op) else f"unpack_{before_next}"
+                    self._ops.append(_Op(name, _LET_GO, phase, dict.fromkeys(read)))
+                    last = None
+        self._forbid_what_cannot()
+
+    def _continues(self, last: _Op, op: Ran) -> bool:
+        """Does it write over what the op before made, and nothing else has read that?"""
+        if last.phase != _phase(op) or not op.wrote or op.made:
+            return False
+        values = self.record.values
+        return all(
+            old in last.outputs and all(reader in (*last.members, op.number) for reader in values[old].reads)
+            for old, _ in op.wrote
+        )
+
+    def _join(self, last: _Op, op: Ran) -> None:
+        for old, new in op.wrote:
+            del last.outputs[old]
+            last.outputs[new] = None
+        for value in op.reads:
+            if value not in {old for old, _ in op.wrote}:
+                last.inputs[value] = None
+        last.duration += op.duration
+        last.workspace = max(last.workspace, op.workspace)
+        last.members.append(op.number)
+        last.recompute = last.recompute and op.may_repeat
+        last.name = f"{_name(op)}_{op.number}"
+        if op.random:
+            self._add_state(last, op)
+
+    def _new(self, op: Ran) -> _Op:
+        new = _Op(
+            f"{_name(op)}_{op.number}",
+            str(op.func),
+            _phase(op),
+            dict.fromkeys(op.reads),
+            dict.fromkeys((*op.made, *(new for _, new in op.wrote))),
+            {old: new for old, new in op.wrote if self.record.values[old].made_by is not None},
+            op.duration,
+            op.workspace,
+            op.may_repeat,
+            op.module,
+            [op.number],
+        )
+        if op.random:
+            self._add_state(new, op)
+        return new
+
+    def _add_state(self, reader: _Op, op: Ran) -> None:
+        if not op.may_repeat:
+            return
+        self._sizes.append(self.record.state_bytes)
+        state = len(self._sizes) - 1
+        self._ops.append(_Op(f"state_{op.number}", _STATE, FORWARD, {}, {state: None}))
+        if reader.members[0] != op.number:  # it is there already: the state's op comes before it
+            self._ops[-2], self._ops[-1] = self._ops[-1], self._ops[-2]
+            for member in reader.members:
+                self._at[member] = len(self._ops) - 1
+        reader.inputs[state] = None
+
+    def _forbid_what_cannot(self) -> None:
+        """What reads a value that is written over later may only run again together with what makes it; and
+        what the forward itself unpacks is there anyway.
+        """
+        values = self.record.values
+        for op in self._ops:
+            if any(member in self._forbidden for member in op.members):
+                op.recompute = False
+        for value in values:
+            maker = self._maker(value.number)
+            if maker is not None and any(at < self._first_backward for at in value.unpacked):
+                self._ops[maker].recompute = False
+        changed = True
+        while changed:
+            changed = False
+            for op in self._ops:
+                if op.recompute and any(self._is_lost(value, op) for value in op.inputs):
+                    op.recompute = False
+                    changed = True
+
+    def _is_lost(self, value: int, reader: _Op) -> bool:
+        """Is it written over by another op, and cannot be made again?"""
+        if value >= len(self.record.values):
+            return False
+        known = self.record.values[value]
+        if known.destroyed is None:
+            return False
+        maker = self._maker(value)
+        return maker is None or not self._ops[maker].recompute
+
+    def _maker(self, value: int) -> int | None:
+        made_by = self.record.values[value].made_by if value < len(self.record.values) else None
+        return None if made_by is None else self._at.get(made_by)
+
+    def _let_go(self) -> dict[int, list[int]]:
+        """By the number of ops that had run, values that end there although their last reader ran before."""
+        found: dict[int, list[int]] = defaultdict(list)
+        for value in self.record.values:
+            if value.made_by is None:
+                continue
+            last = max(value.reads, default=value.made_by)
+            ends = set(value.given_up)
+            if value.released is not None and value.destroyed is None:
+                ends.add(value.released)
+            for end in sorted(ends):
+                if end - 1 > last:
+                    found[end].append(value.number)
+        return found
+
+    def _unpacked(self) -> dict[int, list[int]]:
+        """By the number of ops that had run, values that a backward asks for there."""
+        found: dict[int, list[int]] = defaultdict(list)
+        for value in self.record.values:
+            for at in dict.fromkeys(value.unpacked):
+                if value.made_by is not None and self._first_backward <= at < len(self.record.ops):
+                    found[at].append(value.number)
+        return found
+
+    def _to_dict(self, resident: int) -> dict[str, Any]:
+        made = {value for op in self._ops for value in op.outputs}
+        read = {value for op in self._ops for value in op.inputs}
+        used = sorted(made | read)
+        place = {value: i for i, value in enumerate(used)}
+        # What was there before is counted in `resident`.
+        values: list[dict[str, Any]] = [{"bytes": self._sizes[v] if v in made else 0} for v in used]
+        values.append({"bytes": resident, "name": "resident"})
+        kept = [
+            value.number
+            for value in self.record.values
+            if value.number in made
+            and value.destroyed is None
+            and value.released is None
+            and not (self._adds and value.number in self._gradients)
+        ]
+        return {
+            "format": "remat.graph",
+            "version": 1,
+            "name": "step",
+            "time_unit": "ns",
+            "values": values,
+            "ops": [_op_to_dict(op, place, made) for op in self._ops],
+            "inputs": [*(place[value] for value in used if value not in made), len(used)],
+            "outputs": [place[value] for value in kept],
+        }
+
+    def again(self, steps: Iterable[int]) -> set[int]:
+        """Ops of the record that run again in a plan."""
+        seen: set[int] = set()
+        found: set[int] = set()
+        for step in steps:
+            if step in seen:
+                found.update(self.ops_of[step])
+            seen.add(step)
+        return found
+
+    def closed(self, again: set[int]) -> set[int]:
+        """With what has to run again too, because what these read is written over in the forward."""
+        found = set(again)
+        pending = list(again)
+        while pending:
+            op = self.record.ops[pending.pop()]
+            for value in op.reads:
+                known = self.record.values[value]
+                if known.destroyed is None or known.made_by is None:
+                    continue
+                for member in self._together(known.made_by):
+                    if member not in found:
+                        found.add(member)
+                        pending.append(member)
+        return found
+
+    def _together(self, op: int) -> Sequence[int]:
+        return self.ops_of[self._at[op]]
+
+    def plan_of(self, again: set[int]) -> list[int]:
+        """The steps in which these run again, each as late as possible."""
+        graph = self.graph
+        away = {self._at[op] for op in again}
+        steps: list[int] = []
+        makers: Mapping[int, int] = {value: i for i, op in enumerate(self._ops) for value in op.outputs}
+        for index, op in enumerate(self._ops):
+            if op.phase == BACKWARD:
+                for needed in self._needed(index, away, makers):
+                    steps.append(needed)
+                    away.discard(needed)
+            steps.append(index)
+        assert graph.num_ops == len(self._ops)
+        return steps
+
+    def _needed(self, index: int, away: set[int], makers: Mapping[int, int]) -> list[int]:
+        found: set[int] = set()
+        pending = [index]
+        while pending:
+            for value in self._ops[pending.pop()].inputs:
+                maker = makers.get(value)
+                if maker is not None and maker in away and maker not in found:
+                    found.add(maker)
+                    pending.append(maker)
+        return sorted(found)
+
+
+def _phase(op: Ran) -> str:
+    return BACKWARD if op.phase == BACKWARD else FORWARD
+
+
+def _name(op: Ran) -> str:
+    return str(op.func).removeprefix("aten.").partition(".")[0]
+
+
+def _op_to_dict(op: _Op, place: Mapping[int, int], made: Collection[int]) -> dict[str, Any]:
+    over = [
+        [place[old], place[new]]
+        for old, new in op.over.items()
+        if old in op.inputs and new in op.outputs and old in made
+    ]
+    return {
+        "name": op.name,
+        "kind": op.kind,
+        "duration": op.duration,
+        "workspace": op.workspace,
+        "inputs": [place[value] for value in op.inputs],
+        "outputs": [place[value] for value in op.outputs],
+        **({"over": over} if over else {}),
+        "recompute": "allowed" if op.recompute else "never",
+        "phase": op.phase,
+        "module": op.module,
+    }

@@ -1,0 +1,306 @@
+"""Records a real step: every op of forward, loss and backward, what autograd saves, when memory is let go.
+
+A *value* is a storage between two writes to it. Views make no values. When Python lets go of a storage is
+seen by weak references to the tensors that show it: those that autograd saves are held by cells of our own,
+which are counted apart, so that it is known how long a storage would live if it were not saved.
+"""
+
+from __future__ import annotations
+
+import time
+import weakref
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+
+from ..base.nodes import storage_bytes
+from ..base.private import StorageWeakRef, TorchDispatchMode, without_dispatch_modes
+from .kinds import Kind, argument, kind_of, results_in, tensors_in
+
+FORWARD, LOSS, BACKWARD = "forward", "loss", "backward"
+
+
+@dataclass(eq=False)
+class Value:
+    """made_by: the op, None for what was there before. released: how many ops had run when Python let go of
+    it; None: it never did. destroyed: the op that wrote over it. reads: of ops; saved: of cells, as
+    [unpacked at ..., given up at]. Numbers of ops.
+    """
+
+    number: int
+    bytes: int
+    made_by: int | None
+    released: int | None = None
+    destroyed: int | None = None
+    reads: list[int] = field(default_factory=list)
+    unpacked: list[int] = field(default_factory=list)
+    given_up: list[int] = field(default_factory=list)
+    packed: int = 0
+
+
+@dataclass(eq=False)
+class Ran:
+    """One op that ran.
+
+    wrote: pairs of a value and the value that took its place. made: values of new memory.
+    duration in ns; workspace in bytes.
+    """
+
+    number: int
+    func: Any
+    phase: str
+    reads: tuple[int, ...]
+    made: tuple[int, ...]
+    wrote: tuple[tuple[int, int], ...]
+    may_repeat: bool
+    random: bool
+    module: str = ""
+    duration: int = 0
+    workspace: int = 0
+
+    @property
+    def is_plain(self) -> bool:
+        """Does it make or write nothing? Such ops are views, or look at data."""
+        return not self.made and not self.wrote
+
+
+class _Storage:
+    """A storage that was met. alive: tensors that show it, as Python has them. ref keeps its number from
+    being given to another one.
+    """
+
+    __slots__ = ("alive", "external", "ref", "value")
+
+    def __init__(self, storage: Any, value: Value, external: bool) -> None:
+        self.ref = StorageWeakRef(storage)
+        self.value, self.external = value, external
+        self.alive = 0
+
+
+class _Cell:
+    """What autograd holds in place of a tensor while a step is recorded."""
+
+    __slots__ = ("recorder", "tensor", "value", "version")
+
+    def __init__(self, recorder: Recorder, tensor: torch.Tensor, value: Value | None) -> None:
+        self.recorder, self.tensor, self.value = recorder, tensor, value
+        self.version = tensor._version
+
+    def __del__(self) -> None:
+        if self.value is not None:
+            self.value.given_up.append(len(self.recorder.ops))
+
+
+class Recorder(TorchDispatchMode):
+    """A step in the making.
+
+    phase: of the ops that run now. clock: of durations, in ns.
+    before_op: called before each op, to tell the allocator's events of one from those of the next.
+    """
+
+    def __init__(
+        self, clock: Callable[[], int] = time.perf_counter_ns, before_op: Callable[[], object] | None = None
+    ) -> None:
+        super().__init__()
+        self.ops: list[Ran] = []
+        self.values: list[Value] = []
+        self.phase = FORWARD
+        self.module = ""
+        # What was there before, by address, in bytes; values that are gradients in the end.
+        self.external: dict[int, int] = {}
+        self.gradients: set[int] = set()
+        self._clock, self._before_op = clock, before_op
+        self._storages: dict[int, _Storage] = {}
+        self._watched: dict[int, Any] = {}
+        self._paused = False
+
+    def __torch_dispatch__(
+        self, func: Any, types: Any, args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None
+    ) -> Any:
+        kwargs = kwargs or {}
+        if self._paused:
+            return func(*args, **kwargs)
+        kind = kind_of(func)
+        given = list(tensors_in((*args, *kwargs.values())))
+        reads = tuple(dict.fromkeys(each.number for t in given if (each := self._value_of(t)) is not None))
+        if self._before_op is not None:
+            self._before_op()
+        start = self._clock()
+        result = func(*args, **kwargs)
+        duration = self._clock() - start
+        self._add(func, kind, args, kwargs, given, reads, results_in(result), duration)
+        return result
+
+    def _add(
+        self,
+        func: Any,
+        kind: Kind,
+        args: Sequence[Any],
+        kwargs: Mapping[str, Any],
+        given: list[torch.Tensor],
+        reads: tuple[int, ...],
+        results: list[torch.Tensor],
+        duration: int,
+    ) -> None:
+        number = len(self.ops)
+        for value in reads:
+            self.values[value].reads.append(number)
+        wrote, statistics = self._writes(kind, args, kwargs, number)
+        made = []
+        for tensor in results:
+            storage = self._known(tensor)
+            if storage is None and (new := self._new(tensor, number)) is not None:
+                made.append(new.value.number)
+            self._watch(tensor)
+        may = kind.repeatable and self.phase == FORWARD and _is_plain(given, results, kwargs)
+        # Running statistics are left out of a second run; what else was there before must not be written to.
+        external = [old for old, _ in wrote if self.values[old].made_by is None]
+        may = may and not external and (not statistics or bool(_trains(kind, args, kwargs)))
+        self.ops.append(
+            Ran(
+                number,
+                func,
+                self.phase,
+                reads,
+                tuple(made),
+                tuple(wrote),
+                may,
+                kind.random,
+                self.module,
+                duration,
+            )
+        )
+
+    def _writes(
+        self, kind: Kind, args: Sequence[Any], kwargs: Mapping[str, Any], number: int
+    ) -> tuple[list[tuple[int, int]], bool]:
+        """What an op writes over; running statistics are told apart."""
+        wrote: list[tuple[int, int]] = []
+        statistics = False
+        for at in kind.written:
+            tensor = argument(at, args, kwargs)
+            for each in tensors_in([tensor]):
+                storage = self._known(each)
+                if storage is None:
+                    continue
+                if at in kind.statistics:
+                    statistics = True
+                    continue
+                old = storage.value
+                old.destroyed = number
+                storage.value = self._add_value(old.bytes, number)
+                wrote.append((old.number, storage.value.number))
+        return wrote, statistics
+
+    def _add_value(self, size: int, made_by: int | None) -> Value:
+        value = Value(len(self.values), size, made_by)
+        self.values.append(value)
+        return value
+
+    def _known(self, tensor: torch.Tensor) -> _Storage | None:
+        try:
+            return self._storages.get(tensor.untyped_storage()._cdata)
+        except (RuntimeError, NotImplementedError):  # sparse: it has none
+            return None
+
+    def _new(self, tensor: torch.Tensor, made_by: int | None) -> _Storage | None:
+        try:
+            storage = tensor.untyped_storage()
+        except (RuntimeError, NotImplementedError):
+            return None
+        known = _Storage(storage, self._add_value(storage_bytes(tensor), made_by), external=made_by is None)
+        self._storages[storage._cdata] = known
+        if made_by is None and storage.device.type != "meta":
+            self.external[storage.data_ptr()] = storage_bytes(tensor)
+        return known
+
+    def _value_of(self, tensor: torch.Tensor) -> Value | None:
+        storage = self._known(tensor)
+        if storage is None:
+            storage = self._new(tensor, None)
+        return None if storage is None else storage.value
+
+    def _watch(self, tensor: torch.Tensor) -> None:
+        """Count the tensor among those that show its storage, as long as Python or autograd has it."""
+        storage = self._known(tensor)
+        if storage is None or storage.external or id(tensor) in self._watched:
+            return
+        storage.alive += 1
+        key = id(tensor)
+
+        def gone(_: Any) -> None:
+            self._watched.pop(key, None)
+            storage.alive -= 1
+            if not storage.alive:
+                storage.value.released = len(self.ops)
+
+        storage.value.released = None
+        self._watched[key] = weakref.ref(tensor, gone)
+
+    def pack(self, tensor: torch.Tensor) -> Any:
+        """What autograd is to hold for a tensor."""
+        value = None if self._paused else self._value_of(tensor)
+        if value is not None:
+            value.packed += 1
+        # An output would hold the node that holds it.
+        held = tensor if tensor.grad_fn is None else detached(tensor)
+        return _Cell(self, held, value)
+
+    def unpack(self, cell: _Cell) -> torch.Tensor:
+        if cell.tensor._version != cell.version:
+            raise RuntimeError(changed_in_place(cell.tensor, cell.version))
+        if cell.value is not None:
+            cell.value.unpacked.append(len(self.ops))
+        return cell.tensor
+
+    @contextmanager
+    def paused(self) -> Iterator[None]:
+        """Ops that run while it lasts are not of the step."""
+        before, self._paused = self._paused, True
+        try:
+            yield
+        finally:
+            self._paused = before
+
+    def note_gradients(self, parameters: Iterable[torch.Tensor]) -> None:
+        """The step left these."""
+        for parameter in parameters:
+            if parameter.grad is not None and (known := self._known(parameter.grad)) is not None:
+                self.gradients.add(known.value.number)
+
+    def end(self) -> None:
+        """The step is over: nothing is watched any longer."""
+        self._watched.clear()
+        self._storages.clear()
+
+
+def _trains(kind: Kind, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+    return kind.training is not None and argument(kind.training, args, kwargs)
+
+
+def _is_plain(given: list[torch.Tensor], results: list[torch.Tensor], kwargs: Mapping[str, Any]) -> bool:
+    """Dense tensors of one device, made by no generator of the caller's."""
+    devices = {t.device for t in given if t.dim()} | {t.device for t in results}
+    plain = all(t.layout is torch.strided and type(t) in _PLAIN for t in (*given, *results))
+    return plain and len(devices) <= 1 and kwargs.get("generator") is None
+
+
+_PLAIN = (torch.Tensor, torch.nn.Parameter)
+
+
+def detached(tensor: torch.Tensor) -> torch.Tensor:
+    """The same memory and count of writes, without history; no dispatch mode sees it."""
+    with without_dispatch_modes():
+        return tensor.detach()
+
+
+def changed_in_place(tensor: torch.Tensor, version: int) -> str:
+    """What autograd says where a saved tensor was written to."""
+    return (
+        "one of the variables needed for gradient computation has been modified by an inplace operation: "
+        f"[{tensor.type()} {list(tensor.shape)}] is at version {tensor._version}; expected version {version} "
+        "instead"
+    )
