@@ -256,6 +256,7 @@ class Ledger(TorchDispatchMode):
 
     plans: for the sequences of ops that are known, the likeliest first; plan: the one that is followed.
     left_at: the number of the op that is none of theirs; what comes from there on is kept.
+    at_backward: called when the backward begins.
     """
 
     def __init__(
@@ -273,6 +274,7 @@ class Ledger(TorchDispatchMode):
         self._functions, self._again = self.plan.functions, self.plan.again
         self.position = 0
         self.left_at: int | None = None
+        self.at_backward: Callable[[], object] | None = None
         self._verify, self._told = verify, told
         self._results: dict[int, tuple[Any, Result]] = {}
         self._kept: dict[int, list[weakref.ref[Kept]]] = {}
@@ -384,6 +386,9 @@ class Ledger(TorchDispatchMode):
         return handle
 
     def unpack(self, held: Any) -> torch.Tensor:
+        if self.at_backward is not None:
+            look, self.at_backward = self.at_backward, None
+            look()
         if isinstance(held, Kept):
             return held.checked()
         shown = held.shown

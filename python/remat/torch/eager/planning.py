@@ -11,11 +11,11 @@ import remat
 from ..base.units import exact_bytes
 from ..plan.options import Options
 from ..plan.report import PlanReport
-from .recorded import Record, StepGraph
+from .recorded import Around, Record, StepGraph
 
 # Budgets that are asked for in turn where what has to run again besides takes more than was planned.
 _TRIES = 6
-_DOOR = "eager (docs/eager.md)"
+_PLANNER = "eager"
 
 
 @dataclass(frozen=True, eq=False)
@@ -28,22 +28,16 @@ class EagerPlan:
 
 
 def plan_record(
-    record: Record,
-    options: Options,
-    resident: int,
-    adds: bool,
-    forbidden: Collection[int] = (),
-    less: int = 0,
+    record: Record, around: Around, options: Options, forbidden: Collection[int] = (), less: int = 0
 ) -> EagerPlan:
     """Plans a recorded step.
 
-    options: with all that is reserved in `reserve`. resident: bytes that are there all the time. adds: to
-    gradients that exist, which are counted in `resident`. forbidden: ops that run once. less: bytes that the
-    plan stays below the budget, because the step was measured to need so many more.
+    options: with all that is reserved in `reserve`. forbidden: ops that run once. less: bytes that the plan
+    stays below the budget, because the step was measured to need so many more.
 
     Raises InfeasibleError where the budget is proved to be too small, NoPlanError where nothing was found.
     """
-    step = StepGraph(record, resident, forbidden, adds)
+    step = StepGraph(record, around, forbidden)
     graph, reserve = step.graph, options.size("reserve")
     whole = graph.keep_all_peak + reserve
     budget = remat.parse_bytes(options.budget, whole, floor=graph.floor + reserve)
@@ -57,7 +51,9 @@ def plan_record(
         steps = step.plan_of(again)
         plan = remat.Plan(graph, steps, budget=None)
         if (plan.peak or 0) <= limit:
-            return EagerPlan(record.functions, frozenset(again), _report(step, plan, result, budget, reserve))
+            return EagerPlan(
+                record.functions, frozenset(again), _report(step, plan, result, budget, reserve, around)
+            )
         target -= (plan.peak or 0) - limit
     known = min(result.smallest_known_budget(), graph.keep_all_peak) + reserve + less
     raise _no_plan(result, budget, known, graph.floor + reserve)
@@ -74,8 +70,8 @@ def _no_plan(result: remat.PlanResult, budget: int, known: int, floor: int) -> r
     numbers = f"smallest budget known to work: {exact_bytes(known)}"
     if result.status == "infeasible":
         return remat.InfeasibleError(
-            f'the budget of {exact_bytes(budget)} is impossible for this step with executor="eager", where each '
-            f"op runs again once at most: {numbers}",
+            f'the budget of {exact_bytes(budget)} is impossible for this step with executor="eager", where '
+            f"each op runs again once at most: {numbers}",
             floor=floor,
             smallest_known=known,
         )
@@ -88,8 +84,14 @@ def _no_plan(result: remat.PlanResult, budget: int, known: int, floor: int) -> r
 
 
 def _report(
-    step: StepGraph, plan: remat.Plan, result: remat.PlanResult, budget: int, reserve: int
+    step: StepGraph,
+    plan: remat.Plan,
+    result: remat.PlanResult,
+    budget: int,
+    reserve: int,
+    around: Around,
 ) -> PlanReport:
+    existing = sum(step.record.values[v].bytes for v in step.record.gradients) if around.adds else 0
     graph, steps = step.graph, list(plan.steps)
     memory = [int(each) + reserve for each in remat.simulate(graph, steps).memory]
     peak = max(memory)
@@ -99,7 +101,7 @@ def _report(
         graph=graph,
         plan=plan,
         status=result.status if list(result.plan.steps) == steps else "feasible",
-        planner=_DOOR,
+        planner=_PLANNER,
         budget=budget,
         reserve=reserve,
         predicted_peak=peak,
@@ -111,5 +113,6 @@ def _report(
         recomputed_steps=len(steps) - graph.num_ops,
         fixed=reserve,
         rise=peak - reserve - int(graph.resident),
+        existing_gradients=existing,
         memory=memory,
     )

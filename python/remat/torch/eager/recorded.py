@@ -26,20 +26,34 @@ _LET_GO = "remat.let_go"
 class Record:
     """What a recorder saw. Amounts are bytes.
 
-    state_bytes: of a generator. external: what was there before, by address. gradients: values that the step
-    left as such.
+    state_bytes: of a generator. beside: what ops read and is no part of the model. gradients: values that the
+    step left as such. outputs: values that the model returned.
     """
 
     ops: Sequence[Ran]
     values: Sequence[Value]
     state_bytes: int
-    external: Mapping[int, int]
+    beside: int
     gradients: Collection[int]
+    outputs: Collection[int]
 
     @property
     def functions(self) -> list[Any]:
         """Of the forward, in its order."""
         return [op.func for op in self.ops if op.phase == FORWARD]
+
+
+@dataclass(frozen=True)
+class Around:
+    """What a step meets. Amounts are bytes.
+
+    resident: what is there all the time. adds: gradients exist when it starts (in `resident`), and its own
+    are added to them. dropped: nobody holds the model's outputs when the backward starts.
+    """
+
+    resident: int
+    adds: bool = False
+    dropped: bool = False
 
 
 @dataclass
@@ -65,29 +79,31 @@ class StepGraph:
     graph: for the planner. ops_of: by op of the graph, those of the record.
     """
 
-    def __init__(
-        self,
-        record: Record,
-        resident: int,
-        forbidden: Collection[int] = (),
-        adds: bool = False,
-    ) -> None:
-        """resident: bytes that are there all the time beside what the record's ops read.
-
-        forbidden: ops of the record that must not run again. adds: gradients exist when the step starts (in
-        `resident`), and those of the record are added to them.
-        """
-        self.record = record
+    def __init__(self, record: Record, around: Around, forbidden: Collection[int] = ()) -> None:
+        """forbidden: ops of the record that must not run again."""
+        self.record, self._around = record, around
         self._forbidden = set(forbidden)
         self._ops: list[_Op] = []
         self._at: dict[int, int] = {}  # of the record -> of the graph
-        self._gradients = set(record.gradients)
-        self._adds = adds
         self._first_backward = next((op.number for op in record.ops if op.phase == BACKWARD), len(record.ops))
         self._sizes = [value.bytes for value in record.values]
         self._build()
-        self.graph = remat.Graph.from_dict(self._to_dict(resident))
+        self.graph = remat.Graph.from_dict(self._to_dict())
         self.ops_of = [op.members for op in self._ops]
+
+    def hidden(self) -> dict[int, int]:
+        """By op of the record, what was in memory while it ran and is no value: states of generators that
+        checkpoints save, buffers of libraries. Of a step without circumstances.
+        """
+        memory = remat.simulate(self.graph, range(self.graph.num_ops)).memory
+        found: dict[int, int] = {}
+        for op, needs in zip(self._ops, memory, strict=True):
+            if op.members:
+                highest = max(op.members, key=lambda number: self.record.ops[number].top)
+                excess = self.record.ops[highest].top + self._around.resident - int(needs)
+                if excess > 0:
+                    found[highest] = excess
+        return found
 
     def _build(self) -> None:
         ends, unpacked = self._let_go(), self._unpacked()
@@ -208,12 +224,20 @@ class StepGraph:
                 continue
             last = max(value.reads, default=value.made_by)
             ends = set(value.given_up)
-            if value.released is not None and value.destroyed is None:
-                ends.add(value.released)
+            released = self._released(value)
+            if released is not None and value.destroyed is None:
+                ends.add(released)
             for end in sorted(ends):
                 if end - 1 > last:
                     found[end].append(value.number)
         return found
+
+    def _released(self, value: Value) -> int | None:
+        """How many ops have run when Python lets go of it."""
+        held = value.released is None or value.released > self._first_backward
+        if self._around.dropped and held and value.number in self.record.outputs:
+            return self._first_backward
+        return value.released
 
     def _unpacked(self) -> dict[int, list[int]]:
         """By the number of ops that had run, values that a backward asks for there."""
@@ -224,21 +248,21 @@ class StepGraph:
                     found[at].append(value.number)
         return found
 
-    def _to_dict(self, resident: int) -> dict[str, Any]:
+    def _to_dict(self) -> dict[str, Any]:
         made = {value for op in self._ops for value in op.outputs}
         read = {value for op in self._ops for value in op.inputs}
         used = sorted(made | read)
         place = {value: i for i, value in enumerate(used)}
         # What was there before is counted in `resident`.
         values: list[dict[str, Any]] = [{"bytes": self._sizes[v] if v in made else 0} for v in used]
-        values.append({"bytes": resident, "name": "resident"})
+        values.append({"bytes": self._around.resident, "name": "resident"})
         kept = [
             value.number
             for value in self.record.values
             if value.number in made
             and value.destroyed is None
-            and value.released is None
-            and not (self._adds and value.number in self._gradients)
+            and self._released(value) is None
+            and not (self._around.adds and value.number in self.record.gradients)
         ]
         return {
             "format": "remat.graph",

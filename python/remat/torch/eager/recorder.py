@@ -46,7 +46,8 @@ class Ran:
     """One op that ran.
 
     wrote: pairs of a value and the value that took its place. made: values of new memory.
-    duration in ns; workspace in bytes.
+    duration in ns; workspace in bytes; top: the most that was in memory while it ran, from the start of the
+    step on.
     """
 
     number: int
@@ -60,6 +61,7 @@ class Ran:
     module: str = ""
     duration: int = 0
     workspace: int = 0
+    top: int = 0
 
     @property
     def is_plain(self) -> bool:
@@ -97,20 +99,23 @@ class _Cell:
 class Recorder(TorchDispatchMode):
     """A step in the making.
 
-    phase: of the ops that run now. clock: of durations, in ns.
-    before_op: called before each op, to tell the allocator's events of one from those of the next.
+    phase: of the ops that run now. module: that they belong to. external: what was there before, by address,
+    in bytes. outputs, gradients: values that are results of the model, and gradients in the end.
     """
 
     def __init__(
         self, clock: Callable[[], int] = time.perf_counter_ns, before_op: Callable[[], object] | None = None
     ) -> None:
+        """clock: of durations, in ns. before_op: called before each op, to tell what the allocator did for
+        one from what it did for the next.
+        """
         super().__init__()
         self.ops: list[Ran] = []
         self.values: list[Value] = []
         self.phase = FORWARD
         self.module = ""
-        # What was there before, by address, in bytes; values that are gradients in the end.
         self.external: dict[int, int] = {}
+        self.outputs: set[int] = set()
         self.gradients: set[int] = set()
         self._clock, self._before_op = clock, before_op
         self._storages: dict[int, _Storage] = {}
@@ -265,11 +270,10 @@ class Recorder(TorchDispatchMode):
         finally:
             self._paused = before
 
-    def note_gradients(self, parameters: Iterable[torch.Tensor]) -> None:
-        """The step left these."""
-        for parameter in parameters:
-            if parameter.grad is not None and (known := self._known(parameter.grad)) is not None:
-                self.gradients.add(known.value.number)
+    def values_of(self, tensors: Iterable[torch.Tensor]) -> set[int]:
+        """The values that these show now, of those that the step made."""
+        known = (self._known(tensor) for tensor in tensors)
+        return {each.value.number for each in known if each is not None and not each.external}
 
     def end(self) -> None:
         """The step is over: nothing is watched any longer."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -37,40 +37,64 @@ class TrainingStep:
     resident: Any
     device: torch.device
 
-    def run(self) -> None:
-        """In eager mode."""
-        self._backward(self.loss(self.forward()))
-
-    def run_planned(self, ledger: Ledger) -> None:
+    def run_planned(self, ledger: Ledger, dropped: bool = False) -> None:
+        """dropped: the outputs before the backward."""
         with ledger, saved_tensors_hooks(ledger.pack, ledger.unpack):
             outputs = self.forward()
         ledger.end()
-        self._backward(self.loss(outputs))
+        losses = self.loss(outputs)
+        if dropped:
+            del outputs
+        self._backward(losses)
 
     def record(self, traced: bool) -> Record:
-        """traced: with the workspaces of ops, which takes longer; durations otherwise."""
-        marks: list[int] = []
-
-        def mark() -> None:
-            marks.append(torch.empty(_MARK_BYTES, dtype=torch.uint8, device="cpu").data_ptr())
-
-        if traced and self.device.type == "cpu":
-            recorder = Recorder(before_op=mark)
-            with trace_allocations() as trace:
-                self._recorded(recorder)
-            _set_workspaces(recorder, trace, marks)
+        """traced: with what ops take in memory, which takes longer; durations otherwise."""
+        if traced:
+            recorder = self._traced() if self.device.type == "cpu" else self._counted()
         else:
             recorder = Recorder(clock=_clock(self.device))
             self._recorded(recorder)
         record = Record(
             recorder.ops,
             recorder.values,
-            _state_bytes(self.device),
-            recorder.external,
+            runtime_of(self.device).generator_state().nbytes,
+            self._beside(recorder.external),
             recorder.gradients,
+            recorder.outputs - recorder.gradients,
         )
         recorder.end()
         return record
+
+    def _traced(self) -> Recorder:
+        """With the allocator's own events."""
+        marks: list[int] = []
+
+        def mark() -> None:
+            marks.append(torch.empty(_MARK_BYTES, dtype=torch.uint8, device="cpu").data_ptr())
+
+        recorder = Recorder(before_op=mark)
+        with trace_allocations() as trace:
+            self._recorded(recorder)
+        _set_memory(recorder, *_levels(trace, marks))
+        return recorder
+
+    def _counted(self) -> Recorder:
+        """With the allocator's counters, whose highest mark is set back before each op."""
+        runtime = runtime_of(self.device)
+        start = runtime.allocated()
+        starts: list[int] = []
+        tops: list[int] = []
+
+        def mark() -> None:
+            if starts:
+                tops.append(runtime.highest() - start)
+            runtime.reset_highest()
+            starts.append(runtime.allocated() - start)
+
+        recorder = Recorder(before_op=mark)
+        self._recorded(recorder)
+        _set_memory(recorder, starts, [*tops, runtime.highest() - start])
+        return recorder
 
     def _recorded(self, recorder: Recorder) -> None:
         with (
@@ -79,11 +103,13 @@ class TrainingStep:
             saved_tensors_hooks(recorder.pack, recorder.unpack),
         ):
             outputs = self.forward()
+            recorder.outputs = recorder.values_of(tensors_of(outputs))
             recorder.phase = LOSS
             losses = self.loss(outputs)
             recorder.phase = BACKWARD
             self._backward(losses)
-            recorder.note_gradients(self.parameters)
+            gradients = (parameter.grad for parameter in self.parameters)
+            recorder.gradients = recorder.values_of(g for g in gradients if g is not None)
 
     def _backward(self, losses: Sequence[torch.Tensor]) -> None:
         torch.autograd.backward(losses, [torch.ones_like(each) for each in losses])
@@ -104,8 +130,10 @@ class TrainingStep:
                     parameter._post_accumulate_grad_hooks = hooks
                 restore()
 
-    def inputs(self) -> list[torch.Tensor]:
-        return [t for t in tree_leaves(self.resident) if isinstance(t, torch.Tensor)]
+    def _beside(self, external: Mapping[int, int]) -> int:
+        """Bytes of what ops read that was there before, and is no part of what is resident."""
+        known = self.resident_bytes()
+        return sum(size for address, size in external.items() if address not in known)
 
     def resident_bytes(self) -> dict[int, int]:
         return tensor_storages(self.resident, self.device.type)
@@ -124,27 +152,18 @@ def _clock(device: torch.device) -> Callable[[], int]:
     return clock
 
 
-def _state_bytes(device: torch.device) -> int:
-    return runtime_of(device).generator_state().nbytes
-
-
-def _set_workspaces(recorder: Recorder, trace: AllocatorTrace, marks: Sequence[int]) -> None:
-    """From the allocator's events between one mark and the next, what each op took beside its results."""
-    level = top = start = 0
-    number = -1
+def _levels(trace: AllocatorTrace, marks: Sequence[int]) -> tuple[list[int], list[int]]:
+    """Bytes in memory when each op began, and the most until the next one did."""
+    level = top = 0
     alive: dict[int, int] = {}
-
-    def close() -> None:
-        if 0 <= number < len(recorder.ops):
-            op = recorder.ops[number]
-            made = sum(recorder.values[value].bytes for value in op.made)
-            op.workspace = max(0, top - start - made)
-
+    starts: list[int] = []
+    tops: list[int] = []
     for address, size in trace.events:
-        if number + 1 < len(marks) and (address, size) == (marks[number + 1], _MARK_BYTES):
-            close()
-            number += 1
-            start = top = level
+        if len(starts) < len(marks) and (address, size) == (marks[len(starts)], _MARK_BYTES):
+            if starts:
+                tops.append(top)
+            starts.append(level)
+            top = level
         elif size > 0:
             if size != _MARK_BYTES:
                 alive[address] = size
@@ -152,4 +171,16 @@ def _set_workspaces(recorder: Recorder, trace: AllocatorTrace, marks: Sequence[i
                 top = max(top, level)
         else:
             level -= alive.pop(address, 0)
-    close()
+    return starts, [*tops, top]
+
+
+def _set_memory(recorder: Recorder, starts: Sequence[int], tops: Sequence[int]) -> None:
+    """What each op took beside its results, and the most that was there meanwhile."""
+    for op, start, top in zip(recorder.ops, starts, tops, strict=False):
+        made = sum(recorder.values[value].bytes for value in op.made)
+        op.top, op.workspace = top, max(0, top - start - made)
+
+
+def tensors_of(outputs: Any) -> list[torch.Tensor]:
+    """In a structure of Python's and PyTorch's containers, and the attributes of other objects."""
+    return [t for t in tree_leaves(outputs) if isinstance(t, torch.Tensor)]

@@ -1,0 +1,217 @@
+"""From a call of a model to plans for it: recorded, planned, compared with itself, measured."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import torch
+from torch.utils._pytree import tree_leaves, tree_map
+
+import remat
+
+from ..base.account import phase
+from ..base.errors import UnsupportedModelError
+from ..base.private import eager_call
+from ..base.units import exact_bytes
+from ..plan.budget import auto_budget, optimizer_state_bytes
+from ..plan.options import Options
+from ..session.measure import measure_peak
+from ..session.untouched import Snapshot
+from .ledger import Ledger
+from .planning import EagerPlan, plan_record
+from .recorded import Around, Record, StepGraph
+from .step import TrainingStep
+
+log = logging.getLogger("remat.torch")
+
+Call = tuple[tuple[Any, ...], dict[str, Any]]
+Loss = Callable[[Any], torch.Tensor]
+# Of plans whose steps are compared and measured, until one is right and within the budget.
+_TRIES = 4
+
+
+@dataclass(frozen=True)
+class Kind:
+    """Of steps. adds: to gradients that exist. dropped: nobody holds the model's outputs in the backward."""
+
+    adds: bool = False
+    dropped: bool = False
+
+
+@dataclass
+class Recorded:
+    """A sequence of ops that was recorded, with the plans for it. once: ops that must not run again."""
+
+    record: Record
+    plans: dict[Kind, EagerPlan] = field(default_factory=dict)
+    once: set[int] = field(default_factory=set)
+
+
+class Preparation:
+    """Of one model.
+
+    loss: from outputs to what is differentiated, if that is outside the model.
+    say: a warning, once for each matter.
+    """
+
+    def __init__(
+        self,
+        model: torch.nn.Module,
+        options: Options,
+        loss: Loss | None,
+        say: Callable[[str, str], object],
+    ) -> None:
+        self.model, self._options, self._loss, self._say = model, options, loss, say
+        self._call = eager_call(model)
+        self._settled: Options | None = None
+
+    def recorded(self, call: Call) -> Recorded:
+        """A step with these arguments, without plans. Nothing is left of it."""
+        step, snapshot = self._step(call), Snapshot(self.model)
+        with phase("capture"), torch.enable_grad():
+            with step.without_traces(snapshot.restore):
+                timed = step.record(traced=False)
+            with step.without_traces(snapshot.restore):
+                record = step.record(traced=True)
+            if record.functions == timed.functions and len(record.ops) == len(timed.ops):
+                for op, other in zip(record.ops, timed.ops, strict=True):
+                    op.duration = min(op.duration, other.duration)
+            for number, size in StepGraph(record, Around(0)).hidden().items():
+                record.ops[number].workspace += size
+        return Recorded(record)
+
+    def plan(self, sequence: Recorded, kind: Kind, call: Call) -> EagerPlan:
+        """A plan for such steps, which the sequence has from then on.
+
+        Raises InfeasibleError, NoPlanError.
+        """
+        step, snapshot = self._step(call), Snapshot(self.model)
+        with phase("plan"), torch.enable_grad():
+            plan = self._plan(step, sequence, kind, snapshot.restore)
+        sequence.plans[kind] = plan
+        log.info("%s", plan.report.summary())
+        return plan
+
+    def _plan(
+        self, step: TrainingStep, sequence: Recorded, kind: Kind, restore: Callable[[], object]
+    ) -> EagerPlan:
+        options = self._options_on(step.device)
+        with step.without_traces(restore):
+            around = self._around(step, sequence.record, kind)
+        less = peak = 0
+        for _ in range(_TRIES):
+            plan = plan_record(sequence.record, around, options, sequence.once, less)
+            differing = self._compared(step, plan, restore)
+            if differing:
+                self._say_differing(sequence.record, differing)
+                sequence.once |= differing
+                continue
+            if not plan.again:
+                return plan
+            peak = self._measured(step, plan, kind, restore) + plan.report.reserve
+            if peak <= plan.report.budget:
+                return plan
+            less += peak - plan.report.budget
+        report = plan.report
+        raise remat.NoPlanError(
+            "no plan whose step is measured to be within the budget of "
+            f"{exact_bytes(report.budget)} was found; the last one took {exact_bytes(peak)}; smallest budget "
+            f"known to work: {exact_bytes(report.keep_all_peak)}",
+            floor=report.peak_lower_bound,
+            smallest_known=report.keep_all_peak,
+        )
+
+    def _around(self, step: TrainingStep, record: Record, kind: Kind) -> Around:
+        resident = record.beside + sum(step.resident_bytes().values())
+        if kind.adds:
+            resident += sum(record.values[value].bytes for value in record.gradients)
+        return Around(resident, kind.adds, kind.dropped)
+
+    def _compared(self, step: TrainingStep, plan: EagerPlan, restore: Callable[[], object]) -> set[int]:
+        """Ops whose second run makes other bits than the first."""
+        differing: set[int] = set()
+        if plan.again:
+            with step.without_traces(restore):
+                step.run_planned(Ledger([plan], verify=True, told=differing.add))
+        return differing
+
+    def _measured(
+        self, step: TrainingStep, plan: EagerPlan, kind: Kind, restore: Callable[[], object]
+    ) -> int:
+        """The peak of a planned step in bytes."""
+        with step.without_traces(restore):
+            if kind.adds:
+                step.run_planned(Ledger([plan]))
+            return measure_peak(
+                lambda: step.run_planned(Ledger([plan]), kind.dropped),
+                device=step.device,
+                resident=step.resident,
+            )
+
+    def _step(self, call: Call) -> TrainingStep:
+        args, kwargs = apart(call)
+        inputs = [t for t in tree_leaves((args, kwargs)) if isinstance(t, torch.Tensor)]
+        parameters = list(self.model.parameters())
+        graded = [t for t in (*parameters, *inputs) if t.requires_grad]
+        first = next(iter((*parameters, *inputs)), None)
+        return TrainingStep(
+            forward=lambda: self._call(*args, **kwargs),
+            loss=self._losses,
+            parameters=list({id(t): t for t in graded}.values()),
+            resident=[self.model, args, kwargs],
+            device=torch.device("cpu") if first is None else first.device,
+        )
+
+    def _losses(self, outputs: Any) -> list[torch.Tensor]:
+        if self._loss is not None:
+            return [self._loss(outputs)]
+        named = outputs.get("loss") if isinstance(outputs, Mapping) else getattr(outputs, "loss", None)
+        items = [named] if isinstance(named, torch.Tensor) else tree_leaves(outputs)
+        found = [t for t in items if isinstance(t, torch.Tensor) and t.requires_grad]
+        if not found:
+            raise UnsupportedModelError(
+                "nothing that this model returns requires a gradient, so there is nothing to plan"
+            )
+        return found
+
+    def _options_on(self, device: torch.device) -> Options:
+        """With the budget in bytes where it was "auto", and all that is reserved in `reserve`."""
+        if self._settled is None:
+            options, budget = self._options, self._options.budget
+            reserve = options.size("reserve")
+            if options.optimizer is not None:
+                reserve += optimizer_state_bytes(options.optimizer, device)
+            if budget == "auto":
+                resident = sum(TrainingStep(list, list, [], self.model, device).resident_bytes().values())
+                budget = auto_budget(device, resident, reserve, options.margin)
+            self._settled = replace(options, budget=budget, reserve=reserve)
+        return self._settled
+
+    def _say_differing(self, record: Record, differing: set[int]) -> None:
+        named = sorted({str(record.ops[number].func) for number in differing})
+        self._say(
+            "differing", f"{', '.join(named)}: a second run makes other bits than the first, so it runs once"
+        )
+
+
+def apart(call: Call) -> Call:
+    """The same arguments, with tensors that a recorded step can write to, and differentiate."""
+
+    def own(item: Any) -> Any:
+        if not isinstance(item, torch.Tensor) or isinstance(item, torch.nn.Parameter):
+            return item
+        return item.detach().clone().requires_grad_(item.requires_grad)
+
+    made: Call = tree_map(own, call)
+    return made
+
+
+def shapes_of(call: Call) -> Sequence[Any]:
+    """What tells calls apart before their ops are known."""
+    return tuple(
+        (each.shape, each.dtype, each.requires_grad) if isinstance(each, torch.Tensor) else type(each)
+        for each in tree_leaves(call)
+    )
