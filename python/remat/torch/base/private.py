@@ -627,6 +627,14 @@ def storage_id(tensor: torch.Tensor) -> int:
     return storage_number(tensor.untyped_storage())
 
 
+def users_of_storage(number: int) -> int:
+    """How many tensors show a storage, by its number (`_cdata`) while something refers to it.
+    `torch._C._storage_Use_Count`, which counts Python's own reference too.
+    """
+    users: int = torch._C._storage_Use_Count(number)
+    return max(0, users - 1)
+
+
 def storage_number(storage: torch.UntypedStorage) -> int:
     """Of a storage, while it lasts. `_cdata` of storages."""
     return int(storage._cdata)
@@ -976,6 +984,7 @@ __all__ = [
     "without_kernels",
     "without_names",
     "write_count",
+    "users_of_storage",
     "with_autograd_in_dispatch",
     "without_dispatch_modes",
 ]

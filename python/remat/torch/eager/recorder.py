@@ -17,7 +17,12 @@ from typing import Any
 import torch
 
 from ..base.nodes import storage_bytes
-from ..base.private import StorageWeakRef, TorchDispatchMode, without_dispatch_modes
+from ..base.private import (
+    StorageWeakRef,
+    TorchDispatchMode,
+    users_of_storage,
+    without_dispatch_modes,
+)
 from .kinds import Kind, argument, kind_of, results_in, tensors_in
 
 FORWARD, LOSS, BACKWARD = "forward", "loss", "backward"
@@ -70,30 +75,38 @@ class Ran:
 
 
 class _Storage:
-    """A storage that was met. alive: tensors that show it, as Python has them. ref keeps its number from
+    """A storage that was met.
+
+    watched: tensors that show it, as Python has them. cells: those of autograd's. ref keeps its number from
     being given to another one.
     """
 
-    __slots__ = ("alive", "external", "ref", "value")
+    __slots__ = ("cells", "external", "number", "ref", "value", "watched")
 
     def __init__(self, storage: Any, value: Value, external: bool) -> None:
-        self.ref = StorageWeakRef(storage)
+        self.ref, self.number = StorageWeakRef(storage), storage._cdata
         self.value, self.external = value, external
-        self.alive = 0
+        self.watched = self.cells = 0
+
+    def is_free(self) -> bool:
+        """Does nobody show it but cells?"""
+        return users_of_storage(self.number) <= self.cells
 
 
 class _Cell:
     """What autograd holds in place of a tensor while a step is recorded."""
 
-    __slots__ = ("recorder", "tensor", "value", "version")
+    __slots__ = ("recorder", "storage", "tensor", "value", "version")
 
-    def __init__(self, recorder: Recorder, tensor: torch.Tensor, value: Value | None) -> None:
-        self.recorder, self.tensor, self.value = recorder, tensor, value
+    def __init__(self, recorder: Recorder, tensor: torch.Tensor, storage: _Storage | None) -> None:
+        self.recorder, self.tensor, self.storage = recorder, tensor, storage
+        self.value = None if storage is None else storage.value
         self.version = tensor._version
 
     def __del__(self) -> None:
-        if self.value is not None:
+        if self.storage is not None and self.value is not None:
             self.value.given_up.append(len(self.recorder.ops))
+            self.storage.cells -= 1
 
 
 class Recorder(TorchDispatchMode):
@@ -120,6 +133,8 @@ class Recorder(TorchDispatchMode):
         self._clock, self._before_op = clock, before_op
         self._storages: dict[int, _Storage] = {}
         self._watched: dict[int, Any] = {}
+        # What Python has let go of, as it seems: something of PyTorch may still have it.
+        self._let_go: list[_Storage] = []
         self._paused = False
 
     def __torch_dispatch__(
@@ -128,6 +143,7 @@ class Recorder(TorchDispatchMode):
         kwargs = kwargs or {}
         if self._paused:
             return func(*args, **kwargs)
+        self._look_at_let_go()
         kind = kind_of(func)
         given = list(tensors_in((*args, *kwargs.values())))
         reads = tuple(dict.fromkeys(each.number for t in given if (each := self._value_of(t)) is not None))
@@ -222,37 +238,50 @@ class Recorder(TorchDispatchMode):
             self.external[storage.data_ptr()] = storage_bytes(tensor)
         return known
 
+    def _storage_of(self, tensor: torch.Tensor) -> _Storage | None:
+        return self._known(tensor) or self._new(tensor, None)
+
     def _value_of(self, tensor: torch.Tensor) -> Value | None:
-        storage = self._known(tensor)
-        if storage is None:
-            storage = self._new(tensor, None)
+        storage = self._storage_of(tensor)
         return None if storage is None else storage.value
 
     def _watch(self, tensor: torch.Tensor) -> None:
-        """Count the tensor among those that show its storage, as long as Python or autograd has it."""
-        storage = self._known(tensor)
-        if storage is None or storage.external or id(tensor) in self._watched:
+        """Hear when Python has no tensor left that shows this storage."""
+        storage, key = self._known(tensor), id(tensor)
+        if storage is None or storage.external or key in self._watched:
             return
-        storage.alive += 1
-        key = id(tensor)
+        if storage.value.released is not None:
+            return  # autograd shows what it saved
+        storage.watched += 1
 
         def gone(_: Any) -> None:
             self._watched.pop(key, None)
-            storage.alive -= 1
-            if not storage.alive:
-                storage.value.released = len(self.ops)
+            storage.watched -= 1
+            if not storage.watched:
+                self._let_go.append(storage)
 
-        storage.value.released = None
         self._watched[key] = weakref.ref(tensor, gone)
+
+    def _look_at_let_go(self) -> None:
+        """Note what is free since the last op."""
+        if self._let_go:
+            storages, self._let_go = self._let_go, []
+            for storage in storages:
+                if storage.watched:
+                    continue
+                if storage.is_free():
+                    storage.value.released = len(self.ops)
+                else:
+                    self._let_go.append(storage)
 
     def pack(self, tensor: torch.Tensor) -> Any:
         """What autograd is to hold for a tensor."""
-        value = None if self._paused else self._value_of(tensor)
-        if value is not None:
-            value.packed += 1
-        # An output would hold the node that holds it.
-        held = tensor if tensor.grad_fn is None else detached(tensor)
-        return _Cell(self, held, value)
+        storage = None if self._paused else self._storage_of(tensor)
+        if storage is None or storage.external:
+            return _Cell(self, tensor if tensor.grad_fn is None else detached(tensor), None)
+        storage.value.packed += 1
+        storage.cells += 1
+        return _Cell(self, detached(tensor), storage)
 
     def unpack(self, cell: _Cell) -> torch.Tensor:
         if cell.tensor._version != cell.version:
@@ -277,6 +306,8 @@ class Recorder(TorchDispatchMode):
 
     def end(self) -> None:
         """The step is over: nothing is watched any longer."""
+        self._look_at_let_go()
+        self._let_go.clear()
         self._watched.clear()
         self._storages.clear()
 
