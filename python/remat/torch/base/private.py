@@ -21,14 +21,14 @@ from typing import Any, NamedTuple, cast
 import torch
 from torch import _dynamo, fx
 from torch._C import (
-    _DisableTorchDispatch as without_dispatch_modes,
-    _RestorePythonTLSSnapshot as with_autograd_in_dispatch,
     DispatchKey,
     TensorBase,
     _AutoDispatchBelowAutograd,
     _autograd,
     _DisableAutocast,
+    _DisableTorchDispatch as without_dispatch_modes,
     _dispatch_get_all_op_names,
+    _RestorePythonTLSSnapshot as with_autograd_in_dispatch,
     _VariableFunctions,
 )
 from torch._C._profiler import (
@@ -911,8 +911,8 @@ __all__ = [
     "PlainAOTOutput",
     "SavedForBackwardsAOTOutput",
     "SavedForBackwardsNoVcCheckAOTOutput",
-    "TensorBase",
     "StorageWeakRef",
+    "TensorBase",
     "TorchDispatchMode",
     "_AutoDispatchBelowAutograd",
     "_DisableAutocast",
@@ -980,13 +980,13 @@ __all__ = [
     "tensor_hooks",
     "traced_once",
     "unprinted",
+    "users_of_storage",
     "will_execute",
+    "with_autograd_in_dispatch",
+    "without_dispatch_modes",
     "without_kernels",
     "without_names",
     "write_count",
-    "users_of_storage",
-    "with_autograd_in_dispatch",
-    "without_dispatch_modes",
 ]
 
 
