@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, cast
 
@@ -11,16 +12,20 @@ from torch.utils._pytree import tree_leaves
 import remat
 
 from .base.account import account
-from .base.errors import errors_stand_alone
+from .base.errors import UnsupportedModelError, errors_stand_alone
 from .base.progress import progress_line
 from .base.turns import one_at_a_time
+from .eager.session import eager_fitted
 from .plan.options import FitOptions, Options
 from .plan.report import ModelReport
 from .session.captured import captured_step
 from .session.fitted import compiled
-from .session.prepare import Preparation
-from .session.session import Session
+from .session.prepare import Loss, Preparation
+from .session.session import NotOneGraphError, Session
+from .session.sharding import Sharding
 from .trace.fake import has_no_memory
+
+log = logging.getLogger("remat.torch")
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -87,7 +92,7 @@ def fit(
         routing: whether ops that decide what runs (topk, sort, argmax, ...) run "once" or "recompute".
         costs: "measured", "roofline" or a file.
         device: of the roofline.
-        executor: "boxed" or "inductor".
+        executor: "auto", "boxed", "eager" or "inductor".
         host: memory to copy results to and fetch them back from: "25GB/s", a :class:`remat.Host`, or "auto".
         host_dir: where the file is that is the host on the CPU.
         cache_dir: a folder that keeps costs and plans for later processes.
@@ -117,24 +122,72 @@ def fit(
     asked = Options.from_mapping({"budget": budget, **options})
     with account() as spent, one_at_a_time(), progress_line() as progress:
         progress.tracing()
-        session = Session(asked, model)
-        if asked.verify and session.sharding is not None:
-            raise remat.UsageError("fit: verify=True cannot compare a model whose parameters are sharded")
-        first = next(model.parameters(), None)
-        if budget == "auto" and first is not None:
-            # Now that nothing of a step is in memory.
-            session.shared.surroundings.settle(tree_leaves(sample_inputs), first.device)
-        if asked.step is not None:
-            session.step_inside(model)
-        fitted = compiled(model, session)
-        fitted.__dict__["remat"] = session.shared.report
-        preparation = Preparation(session, model, fitted, sample_inputs, loss)
-        preparation.plan()
-        if asked.verify:
-            preparation.prove()
-        progress.came_to(session.shared.report.largest().came_to())
-        session.shared.report.took(spent.seconds())
+        fitted = _chosen(model, asked, sample_inputs, loss)
+        report: ModelReport = fitted.__dict__["remat"]
+        progress.came_to(report.largest().came_to())
+        report.took(spent.seconds())
     return cast(FittedModel, fitted)
+
+
+def _chosen(model: torch.nn.Module, asked: Options, sample_inputs: Any, loss: Loss | None) -> torch.nn.Module:
+    """Traced where the step is one graph and that is asked for, or left open; else in eager mode."""
+    if asked.executor == "eager":
+        if Sharding.of(model) is not None:
+            raise UnsupportedModelError('executor="eager" does not know parameters that FSDP2 shards')
+        return eager_fitted(model, asked, sample_inputs, loss)
+    if asked.executor != "auto" or asked.needs_a_trace() or Sharding.of(model) is not None:
+        return _traced(model, asked, sample_inputs, loss)
+    try:
+        return _traced(model, asked, sample_inputs, loss, one_graph=True)
+    except UnsupportedModelError as error:
+        why = error
+    try:
+        fitted = eager_fitted(model, asked, sample_inputs, loss)
+    except (remat.NoPlanError, UnsupportedModelError) as error:
+        if not isinstance(why, NotOneGraphError):
+            raise why from None
+        return _in_parts(model, asked, sample_inputs, loss, error)
+    log.warning("the step runs in eager mode, with saved tensors that are made again: %s", why)
+    return fitted
+
+
+def _in_parts(
+    model: torch.nn.Module, asked: Options, sample_inputs: Any, loss: Loss | None, why: remat.RematError
+) -> torch.nn.Module:
+    """As several graphs, each planned by itself, where eager mode cannot keep the budget.
+
+    why: it cannot; raised where this cannot either.
+    """
+    try:
+        return _traced(model, asked, sample_inputs, loss)
+    except remat.RematError:
+        raise why from None
+
+
+def _traced(
+    model: torch.nn.Module,
+    asked: Options,
+    sample_inputs: Any,
+    loss: Loss | None,
+    one_graph: bool = False,
+) -> torch.nn.Module:
+    """one_graph: raises UnsupportedModelError where it would be several."""
+    session = Session(asked, model, one_graph=one_graph)
+    if asked.verify and session.sharding is not None:
+        raise remat.UsageError("fit: verify=True cannot compare a model whose parameters are sharded")
+    first = next(model.parameters(), None)
+    if asked.budget == "auto" and first is not None:
+        # Now that nothing of a step is in memory.
+        session.shared.surroundings.settle(tree_leaves(sample_inputs), first.device)
+    if asked.step is not None:
+        session.step_inside(model)
+    fitted = compiled(model, session)
+    fitted.__dict__["remat"] = session.shared.report
+    preparation = Preparation(session, model, fitted, sample_inputs, loss)
+    preparation.plan()
+    if asked.verify:
+        preparation.prove()
+    return fitted
 
 
 @errors_stand_alone

@@ -70,7 +70,7 @@ class Preparation:
 
     def recorded(self, call: Call) -> Recorded:
         """A step with these arguments, without plans. Nothing is left of it."""
-        step, snapshot = self._step(call), Snapshot(self.model)
+        step, snapshot = self._step(call), Snapshot(self.model, call, self._loss)
         with phase("capture"), torch.enable_grad():
             with step.without_traces(snapshot.restore):
                 timed = step.record(traced=False)
@@ -88,7 +88,7 @@ class Preparation:
 
         Raises InfeasibleError, NoPlanError.
         """
-        step, snapshot = self._step(call), Snapshot(self.model)
+        step, snapshot = self._step(call), Snapshot(self.model, call, self._loss)
         with phase("plan"), torch.enable_grad():
             plan = self._plan(step, sequence, kind, snapshot.restore)
         sequence.plans[kind] = plan

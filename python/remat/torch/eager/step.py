@@ -13,7 +13,8 @@ from torch.autograd.graph import saved_tensors_hooks
 from torch.utils._pytree import tree_leaves
 
 from ..base.allocator import AllocatorTrace, trace_allocations
-from ..base.devices import generators_kept, runtime_of
+from ..base.devices import runtime_of
+from ..base.generators import generators_kept
 from ..base.storages import tensor_storages
 from .ledger import Ledger
 from .recorded import Record

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any, Literal, TypedDict
 
@@ -48,7 +48,7 @@ class FitOptions(TypedDict, total=False):
     routing: Literal["once", "recompute"]
     costs: str | Path
     device: str | None
-    executor: Literal["boxed", "inductor"]
+    executor: Literal["auto", "boxed", "eager", "inductor"]
     host: remat.Host | float | str | None
     host_dir: str | Path | None
     cache_dir: str | Path | None
@@ -148,8 +148,12 @@ class Options:
             that :func:`remat.torch.measure_costs` wrote.
         device: for the roofline: a name of :func:`remat.devices`, or
             "flops=19.5e12,bandwidth=2e12,launch=4e-6". None: "a100".
-        executor: "boxed" runs the ops of eager mode in the plan's order. "inductor" compiles both halves,
-            keeps what the plan keeps, plans for the peak of its schedule, and measures the first step's.
+        executor: "boxed" traces the step, and runs the ops of eager mode in the plan's order. "eager" records
+            a step and traces nothing: any model that trains in eager mode runs as it is written, and saved
+            tensors are dropped and made again (docs/eager.md). "auto", the default, is "boxed" where `fit`
+            can trace the whole step as one graph, otherwise "eager"; with `torch.compile` it is "boxed".
+            "inductor" compiles both halves, keeps what the plan keeps, plans for the peak of its schedule,
+            and measures the first step's.
         host: memory beside the device's, to which results are copied while ops run, and from which they come
             back: "25GB/s" both ways, a :class:`remat.Host`, or "auto": as fast as it is measured to be. On
             the CPU it is a file, on CUDA pinned memory.
@@ -191,7 +195,7 @@ class Options:
     routing: Literal["once", "recompute"] = "once"
     costs: str | Path = "measured"
     device: str | None = None
-    executor: Literal["boxed", "inductor"] = "boxed"
+    executor: Literal["auto", "boxed", "eager", "inductor"] = "auto"
     host: remat.Host | float | str | None = None
     host_dir: str | Path | None = None
     cache_dir: str | Path | None = None
@@ -237,8 +241,12 @@ class Options:
         options._check_arena()
         if options.order not in ("fixed", "free"):
             raise remat.UsageError(f'remat: order must be "fixed" or "free", not {options.order!r}')
-        if options.executor not in ("boxed", "inductor"):
-            raise remat.UsageError(f'remat: executor must be "boxed" or "inductor", not {options.executor!r}')
+        if options.executor not in ("auto", "boxed", "eager", "inductor"):
+            raise remat.UsageError(
+                f'remat: executor must be "auto", "boxed", "eager" or "inductor", not {options.executor!r}'
+            )
+        if options.executor == "eager" and (needed := options.needs_a_trace()):
+            raise remat.UsageError(f'remat: {needed} does not go with executor="eager"')
         if options.verify and options.executor == "inductor":
             raise remat.UsageError(
                 'remat: verify compares bit for bit; executor="inductor" fuses ops and makes other bits'
@@ -258,7 +266,7 @@ class Options:
             raise remat.UsageError(f'remat: budget_on must be "peak" or "reserved", not {self.budget_on!r}')
         if self.budget_on == "reserved" and self.host is not None:
             raise remat.UsageError('remat: budget_on="reserved" and host= do not go together')
-        if self.budget_on == "reserved" and self.executor != "boxed":
+        if self.budget_on == "reserved" and not self.in_order:
             raise remat.UsageError(
                 'remat: budget_on="reserved" needs executor="boxed", which keeps to the plan'
             )
@@ -268,7 +276,7 @@ class Options:
             raise remat.UsageError(f"remat: arena must be True or False, not {self.arena!r}")
         if not self.arena:
             return
-        if self.executor != "boxed":
+        if not self.in_order:
             raise remat.UsageError('remat: arena=True needs executor="boxed", which keeps to the plan')
         for name in ("host", "group"):
             if getattr(self, name) is not None:
@@ -307,7 +315,7 @@ class Options:
             raise remat.UsageError('remat: host_dir belongs to host=, for example host="auto"')
         if self.host != "auto":
             as_host(self.host)
-        if self.executor != "boxed":
+        if not self.in_order:
             raise remat.UsageError('remat: host= needs executor="boxed", which keeps to the plan')
         if self.order != "fixed":
             raise remat.UsageError('remat: host= needs order="fixed": plans with copies keep to the order')
@@ -333,8 +341,27 @@ class Options:
             raise remat.UsageError(f'remat: step="backward": {kind} needs sparse gradients')
         if any(group.get("differentiable") for group in optimizer.param_groups):
             raise remat.UsageError('remat: step="backward": the optimizer is differentiable')
-        if self.executor != "boxed":
+        if not self.in_order:
             raise remat.UsageError('remat: step="backward" needs executor="boxed", which keeps to the plan')
+
+    @property
+    def in_order(self) -> bool:
+        """May the ops run one by one in the plan's order?"""
+        return self.executor in ("auto", "boxed")
+
+    def traced(self) -> Options:
+        """The same for a step that is traced."""
+        return replace(self, executor="boxed") if self.executor == "auto" else self
+
+    def needs_a_trace(self) -> str:
+        """The first option that only traced steps can have, as it is written; "" if there is none."""
+        plain = Options(self.budget)
+        names = ("budget_on", "arena", "step", "calls", "order", "plan", "never_recompute", "always_keep")
+        for name in (*names, "costs", "host", "group"):
+            value = getattr(self, name)
+            if value != getattr(plain, name):
+                return f"{name}={value!r}" if isinstance(value, (str, int)) else f"{name}="
+        return ""
 
     def cost_source(self, store: Store | None, runs: bool) -> Costs:
         """runs: the step is to run here, not only to be captured."""

@@ -17,7 +17,7 @@ import remat
 from ..base.account import phase
 from ..base.allocator import bytes_left
 from ..base.devices import runtime_of
-from ..base.errors import errors_stand_alone
+from ..base.errors import UnsupportedModelError, errors_stand_alone
 from ..base.private import _dynamo, graph_task, packs_saved_tensors
 from ..base.units import format_bytes
 from ..plan.options import Options
@@ -43,6 +43,14 @@ log = logging.getLogger("remat.torch")
 _SHARDED_MEASUREMENTS = 5
 
 
+# Of Dynamo's graph: AOTAutograd, measuring and rewriting take some 10 ms for each of them.
+_MOST_NODES = 8_000
+
+
+class NotOneGraphError(UnsupportedModelError):
+    """The model cannot be traced as one graph."""
+
+
 class Session:
     """Makes a region of each graph that Dynamo hands over, and starts its calls.
 
@@ -51,8 +59,16 @@ class Session:
     """
 
     def __init__(
-        self, options: Options, model: torch.nn.Module | None = None, only_capture: bool = False
+        self,
+        options: Options,
+        model: torch.nn.Module | None = None,
+        only_capture: bool = False,
+        one_graph: bool = False,
     ) -> None:
+        """one_graph: raise NotOneGraphError where the model is broken into several graphs, or is so large a
+        graph that tracing it does not pay.
+        """
+        options = options.traced()
         self.sharding = Sharding.of(model) if model is not None else None
         if self.sharding is not None and options.group is None:
             options = replace(options, group=self.sharding.process_group)
@@ -68,7 +84,7 @@ class Session:
         self.graph_calls = 0
         self._knows_model = model is not None
         self._shapes = ShapeTable(options.max_shapes)
-        self._probing = False
+        self._probing, self._one_graph = False, one_graph
         self._is_compiled = model is not None
         self.unplanned = Unplanned(options.strict, counted=model is not None)
 
@@ -77,6 +93,10 @@ class Session:
         return self
 
     def __call__(self, gm: fx.GraphModule, example_inputs: Sequence[Any]) -> Callable[..., Any]:
+        if self._one_graph and self.shared.is_preparing:
+            _check_size(gm)
+            if self.regions:
+                raise NotOneGraphError(f"Dynamo makes several graphs of it ({self.unplanned.where()})")
         number = next(self._numbers)
         # Of pieces of a graph none is compiled at this moment.
         frame, times = compiled_frame(default=-1 - number)
@@ -100,6 +120,8 @@ class Session:
                 except FloatsMatterError:
                     return self._call(region, args)
                 except UntraceableError as error:
+                    if self._one_graph and self.shared.is_preparing:
+                        raise NotOneGraphError(str(error)) from error
                     instead.append(self._give_up(region, error))
                 return instead[0](*args)
 
@@ -257,10 +279,16 @@ class Session:
     def left_alone(self, spot: Spot) -> None:
         if self.sharding is not None and IN_HOOKS in spot.reason:
             return
+        self._refuse(spot)
         self.unplanned.left_alone(spot)
 
     def broken(self, spot: Spot) -> None:
+        self._refuse(spot)
         self.unplanned.broken(spot)
+
+    def _refuse(self, spot: Spot) -> None:
+        if self._one_graph and self.shared.is_preparing:
+            raise NotOneGraphError(f"Dynamo makes several graphs of it ({spot}: {spot.reason})")
 
     def say_breaks(self) -> None:
         """How many graphs the model has become, if they are more than was said."""
@@ -292,6 +320,12 @@ class Session:
         size = saved_before(args, (node for region in self.regions for node in region.nodes()))
         if size > WORTH_COUNTING:
             self.unplanned.say_saved(size)
+
+
+def _check_size(gm: fx.GraphModule) -> None:
+    size = len(gm.graph.nodes)
+    if size > _MOST_NODES:
+        raise NotOneGraphError(f"tracing its graph of {size} ops would take minutes")
 
 
 watch_conversions(lambda backend: isinstance(backend, Session), lambda session, _: session, unlimited=True)
