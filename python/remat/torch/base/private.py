@@ -14,7 +14,7 @@ import sys
 import threading
 import types
 import warnings
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from typing import Any, NamedTuple, cast
 
@@ -669,6 +669,18 @@ def results_made_by(correct: Callable[[Any, Any, Any, Any], Any]) -> Iterator[No
         FakeTensorMode.dispatch = plain  # type: ignore[method-assign]
 
 
+def view_base(tensor: torch.Tensor) -> torch.Tensor:
+    """The tensor that a view shows, or the tensor itself. `_base` of tensors."""
+    base: torch.Tensor | None = tensor._base
+    return tensor if base is None else base
+
+
+def conjugated_view(tensor: torch.Tensor) -> torch.Tensor:
+    """The same memory, to be read as the conjugate. `torch._conj`."""
+    view: torch.Tensor = torch._conj(tensor)
+    return view
+
+
 def negated_view(tensor: torch.Tensor) -> torch.Tensor:
     """The same memory, to be read with the other sign. `torch._neg_view`."""
     view: torch.Tensor = torch._neg_view(tensor)
@@ -716,6 +728,19 @@ def accumulate_hooks(tensor: torch.Tensor) -> list[Callable[..., Any]]:
     """What autograd calls after it accumulated into a leaf. `_post_accumulate_grad_hooks` of tensors."""
     hooks: Any = tensor._post_accumulate_grad_hooks
     return list(hooks.values()) if hooks else []
+
+
+@contextmanager
+def without_accumulate_hooks(tensors: Iterable[torch.Tensor]) -> Iterator[None]:
+    """While it lasts, autograd calls nothing after it accumulated into these leaves."""
+    before = [(tensor, tensor._post_accumulate_grad_hooks) for tensor in tensors]
+    for tensor, _ in before:
+        tensor._post_accumulate_grad_hooks = None
+    try:
+        yield
+    finally:
+        for tensor, hooks in before:
+            tensor._post_accumulate_grad_hooks = hooks
 
 
 def tensor_hooks(tensor: torch.Tensor) -> list[dict[Any, Any]]:
@@ -930,6 +955,7 @@ __all__ = [
     "builtin",
     "changing_floats",
     "compiled_apart",
+    "conjugated_view",
     "convert_frame",
     "convert_no_call_below",
     "decomposition_table",
@@ -981,8 +1007,10 @@ __all__ = [
     "traced_once",
     "unprinted",
     "users_of_storage",
+    "view_base",
     "will_execute",
     "with_autograd_in_dispatch",
+    "without_accumulate_hooks",
     "without_dispatch_modes",
     "without_kernels",
     "without_names",

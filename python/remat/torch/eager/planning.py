@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import remat
@@ -15,6 +15,8 @@ from .recorded import Around, Record, StepGraph
 
 # Budgets that are asked for in turn where what has to run again besides takes more than was planned.
 _TRIES = 6
+# Of a search for the least peak, for messages: rounds, work of each, and as near to it as is enough.
+_HALVINGS, _LEAST_WORK, _NEAR = 8, 1_000_000, 0.005
 _PLANNER = "eager"
 
 
@@ -41,22 +43,43 @@ def plan_record(
     graph, reserve = step.graph, options.size("reserve")
     whole = graph.keep_all_peak + reserve
     budget = remat.parse_bytes(options.budget, whole, floor=graph.floor + reserve)
-    limit = budget - reserve - less
+    found = _within(step, budget - reserve - less, options)
+    if isinstance(found, EagerPlan):
+        return replace(found, report=replace(found.report, budget=budget))
+    known = min(_least(step, options) + reserve + less, max(whole, budget + 1))
+    raise _no_plan(found, budget, known, graph.floor + reserve)
+
+
+def _within(step: StepGraph, limit: int, options: Options) -> EagerPlan | remat.PlanResult:
+    """A plan that needs so many bytes beside the reserve, or what was found in its place."""
+    graph = step.graph
     target = min(limit, graph.keep_all_peak)
     for _ in range(_TRIES):
         result = _planned(graph, max(1, target), options)
         if result.plan is None:
             break
         again = step.closed(step.again(result.plan.steps))
-        steps = step.plan_of(again)
-        plan = remat.Plan(graph, steps, budget=None)
+        plan = remat.Plan(graph, step.plan_of(again))
         if (plan.peak or 0) <= limit:
-            return EagerPlan(
-                record.functions, frozenset(again), _report(step, plan, result, budget, reserve, around)
-            )
+            return EagerPlan(step.record.functions, frozenset(again), _report(step, plan, result, options))
+        # What has to run again besides takes more.
         target -= (plan.peak or 0) - limit
-    known = min(result.smallest_known_budget(), graph.keep_all_peak) + reserve + less
-    raise _no_plan(result, budget, known, graph.floor + reserve)
+    return result
+
+
+def _least(step: StepGraph, options: Options) -> int:
+    """The least peak of a plan that a short search finds, and a little more: steps are measured, too."""
+    briefly = replace(options, time_limit=None, work_limit=_LEAST_WORK, gap=None)
+    low, high = step.graph.floor, step.graph.keep_all_peak
+    for _ in range(_HALVINGS):
+        if high - low <= _NEAR * high:
+            break
+        found = _within(step, (low + high) // 2, briefly)
+        if isinstance(found, EagerPlan):
+            high = found.report.predicted_peak - found.report.reserve
+        else:
+            low = (low + high) // 2
+    return int(high * (1 + _NEAR))
 
 
 def _planned(graph: remat.Graph, target: int, options: Options) -> remat.PlanResult:
@@ -83,14 +106,8 @@ def _no_plan(result: remat.PlanResult, budget: int, known: int, floor: int) -> r
     )
 
 
-def _report(
-    step: StepGraph,
-    plan: remat.Plan,
-    result: remat.PlanResult,
-    budget: int,
-    reserve: int,
-    around: Around,
-) -> PlanReport:
+def _report(step: StepGraph, plan: remat.Plan, result: remat.PlanResult, options: Options) -> PlanReport:
+    around, reserve = step.around, options.size("reserve")
     existing = sum(step.record.values[v].bytes for v in step.record.gradients) if around.adds else 0
     graph, steps = step.graph, list(plan.steps)
     memory = [int(each) + reserve for each in remat.simulate(graph, steps).memory]
@@ -100,9 +117,9 @@ def _report(
         name="step_0",
         graph=graph,
         plan=plan,
-        status=result.status if list(result.plan.steps) == steps else "feasible",
+        status=result.status if result.plan is not None and list(result.plan.steps) == steps else "feasible",
         planner=_PLANNER,
-        budget=budget,
+        budget=peak,
         reserve=reserve,
         predicted_peak=peak,
         keep_all_peak=graph.keep_all_peak + reserve,

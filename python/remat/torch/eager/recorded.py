@@ -81,7 +81,7 @@ class StepGraph:
 
     def __init__(self, record: Record, around: Around, forbidden: Collection[int] = ()) -> None:
         """forbidden: ops of the record that must not run again."""
-        self.record, self._around = record, around
+        self.record, self.around = record, around
         self._forbidden = set(forbidden)
         self._ops: list[_Op] = []
         self._at: dict[int, int] = {}  # of the record -> of the graph
@@ -100,7 +100,7 @@ class StepGraph:
         for op, needs in zip(self._ops, memory, strict=True):
             if op.members:
                 highest = max(op.members, key=lambda number: self.record.ops[number].top)
-                excess = self.record.ops[highest].top + self._around.resident - int(needs)
+                excess = self.record.ops[highest].top + self.around.resident - int(needs)
                 if excess > 0:
                     found[highest] = excess
         return found
@@ -235,7 +235,7 @@ class StepGraph:
     def _released(self, value: Value) -> int | None:
         """How many ops have run when Python lets go of it."""
         held = value.released is None or value.released > self._first_backward
-        if self._around.dropped and held and value.number in self.record.outputs:
+        if self.around.dropped and held and value.number in self.record.outputs:
             return self._first_backward
         return value.released
 
@@ -255,14 +255,14 @@ class StepGraph:
         place = {value: i for i, value in enumerate(used)}
         # What was there before is counted in `resident`.
         values: list[dict[str, Any]] = [{"bytes": self._sizes[v] if v in made else 0} for v in used]
-        values.append({"bytes": self._around.resident, "name": "resident"})
+        values.append({"bytes": self.around.resident, "name": "resident"})
         kept = [
             value.number
             for value in self.record.values
             if value.number in made
             and value.destroyed is None
             and self._released(value) is None
-            and not (self._around.adds and value.number in self.record.gradients)
+            and not (self.around.adds and value.number in self.record.gradients)
         ]
         return {
             "format": "remat.graph",

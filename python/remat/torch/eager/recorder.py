@@ -20,8 +20,11 @@ from ..base.nodes import storage_bytes
 from ..base.private import (
     StorageWeakRef,
     TorchDispatchMode,
+    storage_id,
+    storage_number,
     users_of_storage,
     without_dispatch_modes,
+    write_count,
 )
 from .kinds import Kind, argument, kind_of, results_in, tensors_in
 
@@ -68,6 +71,18 @@ class Ran:
     workspace: int = 0
     top: int = 0
 
+    def add_cost(self, workspace: int, top: int) -> None:
+        """What it took in memory."""
+        self.workspace, self.top = workspace, top
+
+    def add_hidden(self, size: int) -> None:
+        """So much more was in memory while it ran."""
+        self.workspace += size
+
+    def timed_again(self, duration: int) -> None:
+        """The lesser time counts."""
+        self.duration = min(self.duration, duration)
+
     @property
     def is_plain(self) -> bool:
         """Does it make or write nothing? Such ops are views, or look at data."""
@@ -84,7 +99,7 @@ class _Storage:
     __slots__ = ("cells", "external", "number", "ref", "value", "watched")
 
     def __init__(self, storage: Any, value: Value, external: bool) -> None:
-        self.ref, self.number = StorageWeakRef(storage), storage._cdata
+        self.ref, self.number = StorageWeakRef(storage), storage_number(storage)
         self.value, self.external = value, external
         self.watched = self.cells = 0
 
@@ -101,7 +116,7 @@ class _Cell:
     def __init__(self, recorder: Recorder, tensor: torch.Tensor, storage: _Storage | None) -> None:
         self.recorder, self.tensor, self.storage = recorder, tensor, storage
         self.value = None if storage is None else storage.value
-        self.version = tensor._version
+        self.version = write_count(tensor)
 
     def __del__(self) -> None:
         if self.storage is not None and self.value is not None:
@@ -223,7 +238,7 @@ class Recorder(TorchDispatchMode):
 
     def _known(self, tensor: torch.Tensor) -> _Storage | None:
         try:
-            return self._storages.get(tensor.untyped_storage()._cdata)
+            return self._storages.get(storage_id(tensor))
         except (RuntimeError, NotImplementedError):  # sparse: it has none
             return None
 
@@ -233,7 +248,7 @@ class Recorder(TorchDispatchMode):
         except (RuntimeError, NotImplementedError):
             return None
         known = _Storage(storage, self._add_value(storage_bytes(tensor), made_by), external=made_by is None)
-        self._storages[storage._cdata] = known
+        self._storages[known.number] = known
         if made_by is None and storage.device.type != "meta":
             self.external[storage.data_ptr()] = storage_bytes(tensor)
         return known
@@ -284,7 +299,7 @@ class Recorder(TorchDispatchMode):
         return _Cell(self, detached(tensor), storage)
 
     def unpack(self, cell: _Cell) -> torch.Tensor:
-        if cell.tensor._version != cell.version:
+        if write_count(cell.tensor) != cell.version:
             raise RuntimeError(changed_in_place(cell.tensor, cell.version))
         if cell.value is not None:
             cell.value.unpacked.append(len(self.ops))
@@ -299,7 +314,18 @@ class Recorder(TorchDispatchMode):
         finally:
             self._paused = before
 
-    def values_of(self, tensors: Iterable[torch.Tensor]) -> set[int]:
+    def begin_loss(self, outputs: Iterable[torch.Tensor]) -> None:
+        """The model returned these."""
+        self.phase, self.outputs = LOSS, self._values_of(outputs)
+
+    def begin_backward(self) -> None:
+        self.phase = BACKWARD
+
+    def end_backward(self, gradients: Iterable[torch.Tensor]) -> None:
+        """The step left these."""
+        self.gradients = self._values_of(gradients)
+
+    def _values_of(self, tensors: Iterable[torch.Tensor]) -> set[int]:
         """The values that these show now, of those that the step made."""
         known = (self._known(tensor) for tensor in tensors)
         return {each.value.number for each in known if each is not None and not each.external}
@@ -336,6 +362,6 @@ def changed_in_place(tensor: torch.Tensor, version: int) -> str:
     """What autograd says where a saved tensor was written to."""
     return (
         "one of the variables needed for gradient computation has been modified by an inplace operation: "
-        f"[{tensor.type()} {list(tensor.shape)}] is at version {tensor._version}; expected version {version} "
-        "instead"
+        f"[{tensor.type()} {list(tensor.shape)}] is at version {write_count(tensor)}; expected version "
+        f"{version} instead"
     )

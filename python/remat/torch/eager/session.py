@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import logging
 import weakref
-from collections.abc import Hashable
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -18,6 +18,7 @@ import remat
 from ..base.errors import errors_stand_alone
 from ..base.nodes import SMALL, storage_bytes
 from ..base.private import COMPILED_CALL, eager_call
+from ..base.units import exact_bytes
 from ..plan.options import Options
 from ..plan.report import ModelReport
 from ..session.fitted import call_with
@@ -67,8 +68,15 @@ class EagerSession:
         if self.options.outputs is not None:
             shape.dropped = self.options.outputs == "dropped"
         recorded = self._preparation.recorded(call)
-        for adds in self._adds():
-            self._plan(recorded, Kind(adds, bool(shape.dropped)), call)
+        kinds = [Kind(adds, bool(shape.dropped)) for adds in self._adds()]
+        missed: list[remat.NoPlanError] = []
+        for kind in kinds:
+            try:
+                self._plan(recorded, kind, call)
+            except remat.NoPlanError as error:
+                missed.append(error)
+        if missed:
+            raise _no_plans(missed, [recorded.plans[kind] for kind in kinds if kind in recorded.plans])
         shape.recorded.insert(0, recorded)
         while len(self._shapes) > self.options.max_shapes:
             self._forget(next(iter(self._shapes)))
@@ -98,6 +106,8 @@ class EagerSession:
         shape = self._shape_of(call)
         adds = any(p.grad is not None for p in self.model.parameters())
         plans = self._plans(shape, adds, call)
+        if not any(plan.again for plan in plans):
+            return self._call(*args, **kwargs)
         ledger = Ledger(plans)
         with ledger, saved_tensors_hooks(ledger.pack, ledger.unpack):
             outputs = self._call(*args, **kwargs)
@@ -152,7 +162,7 @@ class EagerSession:
         def look() -> None:
             shape.dropped = all(reference() is None for reference in references)
 
-        ledger.at_backward = look
+        ledger.call_at_backward(look)
 
     def _say(self, about: str, text: str) -> None:
         """A warning, once for each matter; with strict=True an error, every time."""
@@ -161,6 +171,18 @@ class EagerSession:
         if about not in self._said:
             self._said.add(about)
             log.warning("%s", text)
+
+
+def _no_plans(missed: Sequence[remat.NoPlanError], found: Sequence[EagerPlan]) -> remat.NoPlanError:
+    """One error for the kinds of steps that have no plan, with a budget that works for all."""
+    known = max([*(error.smallest_known for error in missed), *(p.report.predicted_peak for p in found)])
+    worst = max(missed, key=lambda error: error.smallest_known)
+    text = str(worst).rpartition("smallest budget known to work")[0]
+    return type(worst)(
+        f"{text}smallest budget known to work: {exact_bytes(known)}",
+        floor=max(error.floor for error in missed),
+        smallest_known=known,
+    )
 
 
 def as_call(sample_inputs: Any) -> Call:

@@ -15,10 +15,11 @@ from torch.utils._pytree import tree_leaves
 from ..base.allocator import AllocatorTrace, trace_allocations
 from ..base.devices import runtime_of
 from ..base.generators import generators_kept
+from ..base.private import without_accumulate_hooks
 from ..base.storages import tensor_storages
 from .ledger import Ledger
 from .recorded import Record
-from .recorder import BACKWARD, LOSS, Recorder
+from .recorder import Recorder
 
 # Of the block that marks where an op begins among the allocator's events; no tensor has such a size.
 _MARK_BYTES = 61
@@ -104,13 +105,11 @@ class TrainingStep:
             saved_tensors_hooks(recorder.pack, recorder.unpack),
         ):
             outputs = self.forward()
-            recorder.outputs = recorder.values_of(tensors_of(outputs))
-            recorder.phase = LOSS
+            recorder.begin_loss(tensors_of(outputs))
             losses = self.loss(outputs)
-            recorder.phase = BACKWARD
+            recorder.begin_backward()
             self._backward(losses)
-            gradients = (parameter.grad for parameter in self.parameters)
-            recorder.gradients = recorder.values_of(g for g in gradients if g is not None)
+            recorder.end_backward(p.grad for p in self.parameters if p.grad is not None)
 
     def _backward(self, losses: Sequence[torch.Tensor]) -> None:
         torch.autograd.backward(losses, [torch.ones_like(each) for each in losses])
@@ -118,17 +117,15 @@ class TrainingStep:
     @contextmanager
     def without_traces(self, restore: Callable[[], object]) -> Iterator[None]:
         """Gradients, hooks that are called with them, and generators are afterwards what they were."""
-        before = [(p, p.grad, p._post_accumulate_grad_hooks) for p in self.parameters]
-        for parameter, _, _ in before:
+        before = [(parameter, parameter.grad) for parameter in self.parameters]
+        for parameter, _ in before:
             parameter.grad = None
-            parameter._post_accumulate_grad_hooks = None
-        with generators_kept():
+        with generators_kept(), without_accumulate_hooks(self.parameters):
             try:
                 yield
             finally:
-                for parameter, gradient, hooks in before:
+                for parameter, gradient in before:
                     parameter.grad = gradient
-                    parameter._post_accumulate_grad_hooks = hooks
                 restore()
 
     def _beside(self, external: Mapping[int, int]) -> int:
@@ -179,7 +176,7 @@ def _set_memory(recorder: Recorder, starts: Sequence[int], tops: Sequence[int]) 
     """What each op took beside its results, and the most that was there meanwhile."""
     for op, start, top in zip(recorder.ops, starts, tops, strict=False):
         made = sum(recorder.values[value].bytes for value in op.made)
-        op.top, op.workspace = top, max(0, top - start - made)
+        op.add_cost(max(0, top - start - made), top)
 
 
 def tensors_of(outputs: Any) -> list[torch.Tensor]:
