@@ -81,9 +81,9 @@ class Cells(nn.Module):
         self.cell = nn.LSTMCell(WIDTH, WIDTH)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        h = c = x.new_zeros(16, WIDTH)
+        h = c = x.new_zeros(32, WIDTH)
         outputs = []
-        for each in x.view(-1, 16, WIDTH):
+        for each in x.view(-1, 32, WIDTH):
             h, c = self.cell(each, (h, c))
             outputs.append(h)
         return torch.stack(outputs).square().mean()
@@ -188,7 +188,7 @@ def inputs_of(model: nn.Module) -> torch.Tensor:
 
 
 def planned(model: nn.Module, x: Any, budget: int | str, **options: Any) -> Any:
-    return remat.torch.fit(model, x, budget, executor="eager", work_limit=300_000, time_limit=None, **options)
+    return remat.torch.fit(model, x, budget, executor="eager", work_limit=20_000, time_limit=None, **options)
 
 
 def least(model: nn.Module, x: Any) -> tuple[Any, int]:

@@ -15,8 +15,8 @@ from .recorded import Around, Record, StepGraph
 
 # Budgets that are asked for in turn where what has to run again besides takes more than was planned.
 _TRIES = 6
-# Of a search for the least peak, for messages: rounds, work of each, and as near to it as is enough.
-_HALVINGS, _LEAST_WORK, _NEAR = 8, 1_000_000, 0.005
+# Of a search for the least peak, for messages: rounds, work in each, and as near to it as is enough.
+_HALVINGS, _WORK_FOR_EACH_OP, _NEAR = 7, 80, 0.005
 _PLANNER = "eager"
 
 
@@ -69,7 +69,8 @@ def _within(step: StepGraph, limit: int, options: Options) -> EagerPlan | remat.
 
 def _least(step: StepGraph, options: Options) -> int:
     """The least peak of a plan that a short search finds, and a little more: steps are measured, too."""
-    briefly = replace(options, time_limit=None, work_limit=_LEAST_WORK, gap=None)
+    work = _WORK_FOR_EACH_OP * step.graph.num_ops
+    briefly = replace(options, time_limit=None, work_limit=work, gap=None)
     low, high = step.graph.floor, step.graph.keep_all_peak
     for _ in range(_HALVINGS):
         if high - low <= _NEAR * high:
