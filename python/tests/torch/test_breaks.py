@@ -76,7 +76,7 @@ def fresh(caplog):
 def test_many_breaks_are_one_line_with_places_bytes_and_advice(caplog) -> None:
     model, x = Often(), torch.randn(256, 32)
     expected = train(copy.deepcopy(model), (x,))
-    fitted = fit(model, x, "64MiB", work_limit=10_000, time_limit=None)
+    fitted = fit(model, x, "64MiB", executor="boxed", work_limit=10_000, time_limit=None)
     (line,) = summaries(caplog)
     assert "the model runs as 5 graphs" in line
     assert set(re.findall(r"test_breaks\.py:(\d+)", line)) == set(break_lines())
@@ -107,7 +107,7 @@ def test_torch_compile_says_it_when_the_first_backward_starts(caplog) -> None:
 def test_layers_of_the_same_code_are_counted_where_they_are_not_for_all_graphs(caplog) -> None:
     model, x = Layers(), torch.randn(256, 32)
     expected = train(copy.deepcopy(model), (x,), 2)
-    fitted = fit(model, x, "64MiB", work_limit=10_000, time_limit=None)
+    fitted = fit(model, x, "64MiB", executor="boxed", work_limit=10_000, time_limit=None)
     assert expected.differences(train(fitted, (x,), 2)) == []
     said = [r.getMessage() for r in caplog.records if r.name == "remat.torch"]
     assert not [line for line in said if "before the first backward" in line]

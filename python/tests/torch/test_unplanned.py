@@ -114,7 +114,7 @@ def test_strict_makes_it_an_error_at_every_step() -> None:
     with torch.no_grad():
         planned(x)
     with pytest.raises(remat.torch.UnsupportedModelError, match=r"strict=True: .*nonzero"):
-        fit(Mixture(), x, "64MiB", strict=True)
+        fit(Mixture(), x, "64MiB", strict=True, executor="boxed")
     with pytest.raises(remat.UsageError, match="strict must be True or False"):
         fit(Mixture(), x, "64MiB", strict="yes")
 
@@ -165,7 +165,7 @@ def test_code_that_is_disabled_is_counted_or_refused(caplog) -> None:
     assert "forward (" in line
     for call in (
         lambda: compiled(PartlyEager(), strict=True)(x),
-        lambda: fit(model, x, "64MiB", strict=True, work_limit=10_000, time_limit=None),
+        lambda: fit(model, x, "64MiB", strict=True, executor="boxed", work_limit=10_000, time_limit=None),
     ):
         with pytest.raises(remat.torch.UnsupportedModelError, match="strict=True: code (beside|outside)"):
             call()

@@ -29,25 +29,72 @@ class EagerPlan:
     report: PlanReport
 
 
+@dataclass(frozen=True)
+class Missed:
+    """No plan was found. budget, floor: bytes of the whole step."""
+
+    result: remat.PlanResult
+    budget: int
+    floor: int
+
+    def error(self, known: int) -> remat.NoPlanError:
+        """known: a budget that works."""
+        numbers = f"smallest budget known to work: {exact_bytes(known)}"
+        if self.result.status == "infeasible":
+            return remat.InfeasibleError(
+                f"the budget of {exact_bytes(self.budget)} is impossible for this step with "
+                f'executor="eager", where each op runs again once at most: {numbers}',
+                floor=self.floor,
+                smallest_known=known,
+            )
+        return remat.NoPlanError(
+            f"no plan within the budget of {exact_bytes(self.budget)} was found in "
+            f"{self.result.seconds:.1f} s (stopped by {self.result.stopped_by}); {numbers}",
+            floor=self.floor,
+            smallest_known=known,
+        )
+
+
 def plan_record(
     record: Record, around: Around, options: Options, forbidden: Collection[int] = (), less: int = 0
-) -> EagerPlan:
+) -> EagerPlan | Missed:
     """Plans a recorded step.
 
     options: with all that is reserved in `reserve`. forbidden: ops that run once. less: bytes that the plan
     stays below the budget, because the step was measured to need so many more.
-
-    Raises InfeasibleError where the budget is proved to be too small, NoPlanError where nothing was found.
     """
     step = StepGraph(record, around, forbidden)
     graph, reserve = step.graph, options.size("reserve")
-    whole = graph.keep_all_peak + reserve
-    budget = remat.parse_bytes(options.budget, whole, floor=graph.floor + reserve)
+    floor = graph.floor + reserve
+    budget = remat.parse_bytes(options.budget, graph.keep_all_peak + reserve, floor=floor)
     found = _within(step, budget - reserve - less, options)
-    if isinstance(found, EagerPlan):
-        return replace(found, report=replace(found.report, budget=budget))
-    known = min(_least(step, options) + reserve + less, max(whole, budget + 1))
-    raise _no_plan(found, budget, known, graph.floor + reserve)
+    if isinstance(found, remat.PlanResult):
+        return Missed(found, budget, floor)
+    return replace(found, report=replace(found.report, budget=budget))
+
+
+def least_plan(
+    record: Record, around: Around, options: Options, forbidden: Collection[int] = ()
+) -> EagerPlan:
+    """The plan of least peak that a short search finds. It looks at no durations, so that it is the same for
+    each record of the step.
+    """
+    step = StepGraph(record, around, forbidden, timed=False)
+    work = _WORK_FOR_EACH_OP * step.graph.num_ops
+    briefly = replace(options, time_limit=None, work_limit=work, gap=None)
+    low, high = step.graph.floor, step.graph.keep_all_peak
+    again: frozenset[int] = frozenset()
+    for _ in range(_HALVINGS):
+        if high - low <= _NEAR * high:
+            break
+        found = _within(step, (low + high) // 2, briefly)
+        if isinstance(found, EagerPlan):
+            again, high = found.again, found.report.predicted_peak - found.report.reserve
+        else:
+            low = (low + high) // 2
+    timed = StepGraph(record, around, forbidden)
+    plan = remat.Plan(timed.graph, timed.plan_of(set(again)))
+    return EagerPlan(record.functions, again, _report(timed, plan, None, options))
 
 
 def _within(step: StepGraph, limit: int, options: Options) -> EagerPlan | remat.PlanResult:
@@ -67,22 +114,6 @@ def _within(step: StepGraph, limit: int, options: Options) -> EagerPlan | remat.
     return result
 
 
-def _least(step: StepGraph, options: Options) -> int:
-    """The least peak of a plan that a short search finds, and a little more: steps are measured, too."""
-    work = _WORK_FOR_EACH_OP * step.graph.num_ops
-    briefly = replace(options, time_limit=None, work_limit=work, gap=None)
-    low, high = step.graph.floor, step.graph.keep_all_peak
-    for _ in range(_HALVINGS):
-        if high - low <= _NEAR * high:
-            break
-        found = _within(step, (low + high) // 2, briefly)
-        if isinstance(found, EagerPlan):
-            high = found.report.predicted_peak - found.report.reserve
-        else:
-            low = (low + high) // 2
-    return int(high * (1 + _NEAR))
-
-
 def _planned(graph: remat.Graph, target: int, options: Options) -> remat.PlanResult:
     effort = options.effort()
     if options.time_limit is None and options.work_limit is None:
@@ -90,35 +121,22 @@ def _planned(graph: remat.Graph, target: int, options: Options) -> remat.PlanRes
     return remat.plan(graph, target, door="inductor", **effort)
 
 
-def _no_plan(result: remat.PlanResult, budget: int, known: int, floor: int) -> remat.NoPlanError:
-    numbers = f"smallest budget known to work: {exact_bytes(known)}"
-    if result.status == "infeasible":
-        return remat.InfeasibleError(
-            f'the budget of {exact_bytes(budget)} is impossible for this step with executor="eager", where '
-            f"each op runs again once at most: {numbers}",
-            floor=floor,
-            smallest_known=known,
-        )
-    return remat.NoPlanError(
-        f"no plan within the budget of {exact_bytes(budget)} was found in {result.seconds:.1f} s (stopped by "
-        f"{result.stopped_by}); {numbers}",
-        floor=floor,
-        smallest_known=known,
-    )
-
-
-def _report(step: StepGraph, plan: remat.Plan, result: remat.PlanResult, options: Options) -> PlanReport:
+def _report(
+    step: StepGraph, plan: remat.Plan, result: remat.PlanResult | None, options: Options
+) -> PlanReport:
+    """result: of the planner, whose bound and proof hold for the plan if it is that one."""
     around, reserve = step.around, options.size("reserve")
     existing = sum(step.record.values[v].bytes for v in step.record.gradients) if around.adds else 0
     graph, steps = step.graph, list(plan.steps)
     memory = [int(each) + reserve for each in remat.simulate(graph, steps).memory]
     peak = max(memory)
-    least = min(result.duration_lower_bound, plan.duration or 0)
+    same = result is not None and result.plan is not None and list(result.plan.steps) == steps
+    least = graph.base_duration if result is None else result.duration_lower_bound
     return PlanReport(
         name="step_0",
         graph=graph,
         plan=plan,
-        status=result.status if result.plan is not None and list(result.plan.steps) == steps else "feasible",
+        status=result.status if result is not None and same else "feasible",
         planner=_PLANNER,
         budget=peak,
         reserve=reserve,
@@ -126,7 +144,7 @@ def _report(step: StepGraph, plan: remat.Plan, result: remat.PlanResult, options
         keep_all_peak=graph.keep_all_peak + reserve,
         overhead=plan.overhead or 0.0,
         peak_lower_bound=graph.floor + reserve,
-        duration_lower_bound=least,
+        duration_lower_bound=min(least, plan.duration or 0),
         ops=graph.num_ops,
         recomputed_steps=len(steps) - graph.num_ops,
         fixed=reserve,

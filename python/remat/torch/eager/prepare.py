@@ -21,7 +21,7 @@ from ..plan.options import Options
 from ..session.measure import measure_peak
 from ..session.untouched import Snapshot
 from .ledger import Ledger
-from .planning import EagerPlan, plan_record
+from .planning import EagerPlan, Missed, least_plan, plan_record
 from .recorded import Around, Record, StepGraph
 from .step import TrainingStep
 
@@ -31,6 +31,8 @@ Call = tuple[tuple[Any, ...], dict[str, Any]]
 Loss = Callable[[Any], torch.Tensor]
 # Of plans whose steps are compared and measured, until one is right and within the budget.
 _TRIES = 4
+# What a budget that is named has to spare, as a share: peaks move a little from run to run.
+_SPARE = 0.005
 
 
 @dataclass(frozen=True)
@@ -101,13 +103,12 @@ class Preparation:
         options = self._options_on(step.device)
         with step.without_traces(restore):
             around = self._around(step, sequence.record, kind)
-        less = peak = 0
+        less = 0
         for _ in range(_TRIES):
             plan = plan_record(sequence.record, around, options, sequence.once, less)
-            differing = self._compared(step, plan, restore)
-            if differing:
-                self._say_differing(sequence.record, differing)
-                sequence.once |= differing
+            if isinstance(plan, Missed):
+                break
+            if self._differs(step, sequence, plan, restore):
                 continue
             if not plan.again:
                 return plan
@@ -116,14 +117,48 @@ class Preparation:
                 return plan
             # Chance moves peaks a little from run to run.
             less += peak - plan.report.budget + plan.report.budget // 1000
-        report = plan.report
+        return self._least(step, sequence, kind, restore, around)
+
+    def _least(
+        self,
+        step: TrainingStep,
+        sequence: Recorded,
+        kind: Kind,
+        restore: Callable[[], object],
+        around: Around,
+    ) -> EagerPlan:
+        """The plan of least peak that is known, where it is within the budget; else an error with the budget
+        that it needs.
+        """
+        options = self._options_on(step.device)
+        plan = least_plan(sequence.record, around, options, sequence.once)
+        while self._differs(step, sequence, plan, restore):
+            plan = least_plan(sequence.record, around, options, sequence.once)
+        asked = plan_record(sequence.record, around, options, sequence.once)
+        budget = asked.budget if isinstance(asked, Missed) else asked.report.budget
+        needs = self._measured(step, plan, kind, restore) + plan.report.reserve
+        needs = max(needs, plan.report.predicted_peak)
+        if needs <= budget:
+            return replace(plan, report=replace(plan.report, budget=budget))
+        known = needs + int(needs * _SPARE)
+        if isinstance(asked, Missed):
+            raise asked.error(known)
         raise remat.NoPlanError(
-            "no plan whose step is measured to be within the budget of "
-            f"{exact_bytes(report.budget)} was found; the last one took {exact_bytes(peak)}; smallest budget "
-            f"known to work: {exact_bytes(report.keep_all_peak)}",
-            floor=report.peak_lower_bound,
-            smallest_known=report.keep_all_peak,
+            f"no plan whose step is measured to be within the budget of {exact_bytes(budget)} was found; "
+            f"smallest budget known to work: {exact_bytes(known)}",
+            floor=asked.report.peak_lower_bound,
+            smallest_known=known,
         )
+
+    def _differs(
+        self, step: TrainingStep, sequence: Recorded, plan: EagerPlan, restore: Callable[[], object]
+    ) -> bool:
+        """Does the second run of an op make other bits than the first? Then it runs once from now on."""
+        differing = self._compared(step, plan, restore)
+        if differing:
+            self._say_differing(sequence.record, differing)
+            sequence.once.update(differing)
+        return bool(differing)
 
     def _around(self, step: TrainingStep, record: Record, kind: Kind) -> Around:
         resident = record.beside + sum(step.resident_bytes().values())

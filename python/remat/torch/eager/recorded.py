@@ -79,9 +79,13 @@ class StepGraph:
     graph: for the planner. ops_of: by op of the graph, those of the record.
     """
 
-    def __init__(self, record: Record, around: Around, forbidden: Collection[int] = ()) -> None:
-        """forbidden: ops of the record that must not run again."""
-        self.record, self.around = record, around
+    def __init__(
+        self, record: Record, around: Around, forbidden: Collection[int] = (), timed: bool = True
+    ) -> None:
+        """forbidden: ops of the record that must not run again. timed: with durations, else with bytes in
+        their place.
+        """
+        self.record, self.around, self._timed = record, around, timed
         self._forbidden = set(forbidden)
         self._ops: list[_Op] = []
         self._at: dict[int, int] = {}  # of the record -> of the graph
@@ -270,7 +274,11 @@ class StepGraph:
             "name": "step",
             "time_unit": "ns",
             "values": values,
-            "ops": [_op_to_dict(op, place, made) for op in self._ops],
+            "ops": [
+                _op_to_dict(op, place, made)
+                | ({} if self._timed else {"duration": 1 + sum(self._sizes[v] for v in op.outputs)})
+                for op in self._ops
+            ],
             "inputs": [*(place[value] for value in used if value not in made), len(used)],
             "outputs": [place[value] for value in kept],
         }
