@@ -13,6 +13,7 @@ import numpy as np
 import torch
 from hypothesis import settings
 from torch import nn
+from torch.nn.parameter import UninitializedParameter
 
 DTYPES = {
     str(dtype).partition(".")[2]: dtype
@@ -23,10 +24,13 @@ DTYPES = {
 @cache
 def databases() -> tuple[dict[str, Any], dict[str, Any]]:
     """Operators and modules by name. Importing them forbids global flags, and changes what hypothesis does:
-    both are undone.
+    both are undone. Ops that draw numbers draw them from the generator as it is.
     """
-    from torch.testing._internal.common_methods_invocations import op_db
+    from torch.testing._internal import common_methods_invocations
     from torch.testing._internal.common_modules import module_db
+
+    op_db = common_methods_invocations.op_db
+    common_methods_invocations.wrapper_set_seed = lambda op, *args, **kwargs: op(*args, **kwargs)
 
     torch.backends.__dict__["__allow_nonbracketed_mutation_flag"] = True
     settings.load_profile("default")
@@ -189,6 +193,8 @@ def samples(case: Case, seed: int, count: int) -> Iterator[Callable[[bool], Betw
     for each in chosen:
         build, forward = each.constructor_input, each.forward_input
         module = info.module_cls(*build.args, **build.kwargs).to(dtype)
+        if any(isinstance(p, UninitializedParameter) for p in module.parameters()):
+            module(*forward.args, **forward.kwargs)
         yield partial(Between, module, forward.args, forward.kwargs, autocast=autocast)
 
 

@@ -9,17 +9,14 @@ import argparse
 import copy
 import json
 import logging
-import multiprocessing
 import re
 import sys
-import time
 import warnings
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
-from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
@@ -39,6 +36,7 @@ from database_cases import (
     seed_all,
     train,
 )
+from database_workers import run_all
 from plans import random_plan
 from torch import nn
 
@@ -67,13 +65,12 @@ class Found:
         ranks = [*FAULTS, *NO_FAULTS]
         return min((o for o, _ in self.outcomes), key=ranks.index, default="not in eager mode")
 
-    def row(self, seconds: float) -> dict[str, Any]:
+    def row(self) -> dict[str, Any]:
         return {
             "case": self.case,
             "outcome": self.outcome,
             "compared": self.compared,
             "no plan": self.none,
-            "seconds": round(seconds, 2),
             "lines": [f"{o}: {line}" for o, line in self.outcomes if o != "equal"],
         }
 
@@ -109,20 +106,23 @@ class Comparison:
                 self.within("1B", "1B", may_fail=True)
             if self.least is not None:
                 self.within(f"{self.least}B", f"least known, {self.least}")
-        if "random" in ways and (steps := self.random_steps()):
-            self.within(1 << 40, "random plan", plan=steps, accumulate=False)
+        if "random" in ways:
+            self.plan_at_random()
 
-    def random_steps(self) -> list[int]:
-        """A plan with recomputation anywhere; none where there are several graphs, or no plan at all."""
+    def plan_at_random(self) -> None:
+        """Recomputation anywhere; where there are several graphs, a budget that is no matter."""
         torch._dynamo.reset()
         model, inputs = copy.deepcopy(self.model), fresh(self.inputs)
+        options: Any = {}
         try:
             graph = remat.torch.capture(model, inputs, accumulate=False, costs="roofline")
+            options = {"plan": list(random_plan(graph, self.seed).steps), "accumulate": False}
+        except remat.torch.UnsupportedModelError as error:
+            if "graph" not in str(error):
+                return self.failed("capture", error)
         except Exception as error:
-            if not (isinstance(error, remat.torch.UnsupportedModelError) and " graphs " in str(error)):
-                self.failed("capture", error)
-            return []
-        return list(random_plan(graph, self.seed).steps)
+            return self.failed("capture", error)
+        self.within(1 << 40, "random plan" if options else "several graphs", **options)
 
     def fit(self, budget: int | str, **options: Any) -> Any:
         torch._dynamo.reset()
@@ -235,6 +235,10 @@ def check(case: Case, count: int = 1, ways: Sequence[str] = WAYS) -> Found:
     return found
 
 
+def row_of(case: Case, count: int, ways: Sequence[str]) -> dict[str, Any]:
+    return check(case, count, ways).row()
+
+
 def in_eager_mode(found: Found, make: Callable[..., Between], name: str, seed: int) -> Comparison | None:
     """Bent, or else as it comes; None where eager mode does not train it."""
     raised = ""
@@ -262,93 +266,6 @@ def quiet() -> Iterator[None]:
         finally:
             for log, (level, _) in zip(logs, before, strict=True):
                 log.setLevel(level)
-
-
-class Worker:
-    """A process that checks cases, one after another, and can be lost."""
-
-    def __init__(self, asked: tuple[int, list[str]]) -> None:
-        context = multiprocessing.get_context("fork")
-        self.connection, theirs = context.Pipe()
-        self.process = context.Process(target=work, args=(theirs, *asked), daemon=True)
-        self.process.start()
-        theirs.close()
-        self.case: Case | None = None
-        self.started = 0.0
-        self.done = 0
-
-    def begin(self, case: Case) -> None:
-        self.case, self.started = case, time.monotonic()
-        self.connection.send(case)
-
-    def row(self, limit: float) -> dict[str, Any] | None:
-        """Of the case, if that has ended in whatever way."""
-        assert self.case is not None
-        try:
-            if self.connection.poll():
-                self.done += 1
-                return dict(self.connection.recv())
-        except (EOFError, ConnectionError):
-            self.process.join()
-            return self.lost("crash", f"exit code {self.process.exitcode}")
-        if time.monotonic() - self.started > limit:
-            return self.lost("no end", f"ended after {limit:.0f} s")
-        return None
-
-    def lost(self, outcome: str, line: str) -> dict[str, Any]:
-        assert self.case is not None
-        self.stop()
-        found = Found(self.case)
-        found.add(outcome, line)
-        return found.row(time.monotonic() - self.started)
-
-    @property
-    def alive(self) -> bool:
-        return self.process.is_alive()
-
-    def stop(self) -> None:
-        self.process.kill()
-        self.process.join()
-
-
-def work(connection: Connection, count: int, ways: list[str]) -> None:
-    """Of a process: checks what it is sent until nothing comes."""
-    torch.set_num_threads(1)
-    while True:
-        try:
-            case = Case(*connection.recv())
-        except EOFError:
-            return
-        start = time.process_time()
-        found = check(case, count, ways)
-        connection.send(found.row(time.process_time() - start))
-
-
-# Cases after which a process ends, with what it has piled up.
-EACH = 60
-
-
-def run_all(cases: list[Case], jobs: int, limit: float, asked: tuple[int, list[str]], out: Path) -> None:
-    """Append a row for each case."""
-    waiting = list(reversed(cases))
-    workers: list[Worker] = []
-    with out.open("a") as file:
-        while waiting or any(w.case for w in workers):
-            workers = [w for w in workers if w.case or (w.alive and w.done < EACH) or w.stop()]
-            while len(workers) < min(jobs, len(waiting) + sum(w.case is not None for w in workers)):
-                workers.append(Worker(asked))
-            for worker in workers:
-                if worker.case is None and waiting and worker.done < EACH:
-                    worker.begin(waiting.pop())
-                elif worker.case is not None and (row := worker.row(limit)):
-                    worker.case = None
-                    file.write(json.dumps(row) + "\n")
-                    file.flush()
-                    if row["outcome"] in FAULTS:
-                        print(f"{' '.join(row['case'])}: {row['lines'][0][:160]}", flush=True)
-            time.sleep(0.05)
-    for worker in workers:
-        worker.stop()
 
 
 def rows_of(out: Path) -> dict[str, dict[str, Any]]:
@@ -389,7 +306,10 @@ def main() -> int:
         cases = drawn(cases, asked.sample, asked.seed)
     there = rows_of(asked.out)
     waiting = [case for case in cases if case.key not in there]
-    run_all(waiting, asked.jobs, asked.limit, (asked.inputs, asked.way or WAYS), asked.out)
+    checked = partial(row_of, count=asked.inputs, ways=asked.way or WAYS)
+    for row in run_all(waiting, checked, asked.jobs, asked.limit, asked.out):
+        if row["outcome"] in FAULTS:
+            print(f"{' '.join(row['case'])}: {row['lines'][0][:160]}", flush=True)
     rows = [row for key, row in rows_of(asked.out).items() if key in {c.key for c in cases}]
     print(table(rows))
     return int(any(row["outcome"] in FAULTS for row in rows))
