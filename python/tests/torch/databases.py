@@ -158,7 +158,7 @@ class Comparison:
     def measure(self, fitted: Any, how: str, planned: bool) -> None:
         """Do steps keep the budget, both that make gradients and that add to them?"""
         # What the steps before have shown is planned for now, not while a peak is measured.
-        for measuring in (False, True):
+        for measuring in (False, False, True):
             fitted.zero_grad()
             inputs = fresh(self.inputs)
             for adding in (False,) if planned else (False, True):
