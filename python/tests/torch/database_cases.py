@@ -69,9 +69,11 @@ def all_cases(dtypes: Sequence[str]) -> list[Case]:
             if op.supports_autograd and DTYPES[dtype] in op.supported_backward_dtypes("cpu"):
                 ways = ["plain", "in place"] if op.inplace_variant is not None else ["plain"]
                 found += [Case("op", name, dtype, way) for way in ways]
-        # A module tells which dtypes it has by running.
         ways = ["plain", "autocast"] if dtype == "float32" else ["plain"]
-        found += [Case("module", name, dtype, way) for name in modules for way in ways]
+        for name, module in modules.items():
+            # In 16 bits a module tells by running whether the CPU has it.
+            if DTYPES[dtype] in module.dtypes or DTYPES[dtype].itemsize == 2:
+                found += [Case("module", name, dtype, way) for way in ways]
     return found
 
 

@@ -42,7 +42,8 @@ from torch import nn
 
 # What a case can come to, the worst first.
 FAULTS = ["crash", "no end", "wrong bits", "above the budget", "exception", "refused", "fit changes"]
-NO_FAULTS = ["tracing differs", "tracing raises", "equal", "eager mode differs", "not in eager mode"]
+NO_FAULTS = ["tracing differs", "tracing raises", "equal", "no plan"]
+NO_FAULTS += ["eager mode differs", "not in eager mode"]
 
 # Budgets, and a random plan.
 WAYS = ["100%", "80%", "least", "random"]
@@ -63,7 +64,8 @@ class Found:
     @property
     def outcome(self) -> str:
         ranks = [*FAULTS, *NO_FAULTS]
-        return min((o for o, _ in self.outcomes), key=ranks.index, default="not in eager mode")
+        none = "no plan" if self.none else "not in eager mode"
+        return min((o for o, _ in self.outcomes), key=ranks.index, default=none)
 
     def row(self) -> dict[str, Any]:
         return {
@@ -278,7 +280,7 @@ def rows_of(out: Path) -> dict[str, dict[str, Any]]:
 
 def table(rows: Sequence[dict[str, Any]]) -> str:
     """Outcomes counted by kind of case and dtype, in Markdown."""
-    columns = [*NO_FAULTS[:3], *FAULTS, *NO_FAULTS[3:]]
+    columns = [*NO_FAULTS, *FAULTS]
     counted: dict[tuple[str, str], Counter[str]] = {}
     for row in rows:
         counted.setdefault(Case(*row["case"]).grouped, Counter())[row["outcome"]] += 1
