@@ -7,6 +7,7 @@ import random
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache, partial
+from itertools import islice
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -168,43 +169,43 @@ class Between(nn.Module):
         return total * self.scale
 
 
-def samples(case: Case, seed: int, count: int) -> Iterator[Callable[[bool], Between]]:
-    """So many models of a case, each as a function of `bent`."""
+# Sample inputs that a case draws from.
+FIRST = 12
+
+
+def samples(case: Case, seed: int) -> Iterator[Callable[..., Between]]:
+    """Models of a case, each as a function of `bent`, in a drawn sequence."""
     torch.manual_seed(seed)
     random.seed(seed)
     np.random.seed(seed)
-    ops, modules = databases()
-    dtype, autocast = DTYPES[case.dtype], case.way == "autocast"
-    found = 0
-    if case.kind == "op":
-        op = ops[case.name]
-        called = op.inplace_variant if case.way == "in place" else op.op
-        for sample in op.sample_inputs("cpu", dtype, requires_grad=True):
-            args = [sample.input, *sample.args]
-            if not worth_while(args, sample.kwargs) or (case.way == "in place" and sample.broadcasts_input):
-                continue
+    given = list(islice(samples_of_op(case) if case.kind == "op" else samples_of_module(case), FIRST))
+    yield from random.Random(seed).sample(given, len(given))
+
+
+def samples_of_op(case: Case) -> Iterator[Callable[..., Between]]:
+    op = databases()[0][case.name]
+    called = op.inplace_variant if case.way == "in place" else op.op
+    for sample in op.sample_inputs("cpu", DTYPES[case.dtype], requires_grad=True):
+        args = [sample.input, *sample.args]
+        if worth_while(args, sample.kwargs) and not (case.way == "in place" and sample.broadcasts_input):
             yield partial(Between, called, args, sample.kwargs, autocast=False)
-            found += 1
-            if found == count:
-                return
-        return
-    info = modules[case.name]
-    # Options are many for few modules: of these a draw, the first among them.
-    given = list(info.module_inputs_func(info, "cpu", dtype, requires_grad=True, training=True))
-    chosen = [given[0], *random.Random(seed).sample(given[1:], min(count, len(given)) - 1)]
-    for each in chosen:
-        build, forward = each.constructor_input, each.forward_input
+
+
+def samples_of_module(case: Case) -> Iterator[Callable[..., Between]]:
+    info, dtype = databases()[1][case.name], DTYPES[case.dtype]
+    for given in info.module_inputs_func(info, "cpu", dtype, requires_grad=True, training=True):
+        build, forward = given.constructor_input, given.forward_input
         module = info.module_cls(*build.args, **build.kwargs).to(dtype)
         if any(isinstance(p, UninitializedParameter) for p in module.parameters()):
             module(*forward.args, **forward.kwargs)
-        yield partial(Between, module, forward.args, forward.kwargs, autocast=autocast)
+        yield partial(Between, module, forward.args, forward.kwargs, autocast=case.way == "autocast")
 
 
 def worth_while(args: Any, kwargs: Any) -> bool:
     """Has a tensor with a gradient, and no more than a test needs?"""
     tensors: list[torch.Tensor] = []
     with_slots((args, kwargs), tensors)
-    return any(t.requires_grad and t.numel() for t in tensors) and sum(t.numel() for t in tensors) < 1 << 20
+    return any(t.requires_grad and t.numel() for t in tensors) and sum(t.numel() for t in tensors) < 1 << 16
 
 
 def seed_all() -> None:

@@ -13,10 +13,11 @@ import re
 import sys
 import warnings
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -118,7 +119,7 @@ class Comparison:
         options: Any = {}
         try:
             graph = remat.torch.capture(model, inputs, accumulate=False, costs="roofline")
-            options = {"plan": list(random_plan(graph, self.seed).steps), "accumulate": False}
+            options = {"plan": list(random_plan(graph, self.seed, 2.0, 0.5).steps), "accumulate": False}
         except remat.torch.UnsupportedModelError as error:
             if "graph" not in str(error):
                 return self.failed("capture", error)
@@ -220,19 +221,11 @@ def check(case: Case, count: int = 1, ways: Sequence[str] = WAYS) -> Found:
     found = Found(case)
     seed = case.draw(0)
     with quiet():
-        try:
-            makers = list(samples(case, seed, count))
-        except Exception as error:
-            found.add("not in eager mode", f"no samples: {type(error).__name__}: {error}")
-            return found
-        for number, make in enumerate(makers):
-            compared = in_eager_mode(found, make, f"sample {number}", seed + number)
-            if compared is None:
-                continue
-            if compared.deterministic():
-                compared.run(ways)
+        for one in islice(in_eager_mode(found, seed), count):
+            if one.deterministic():
+                one.run(ways)
             else:
-                found.add("eager mode differs", f"sample {number}")
+                found.add("eager mode differs", one.name)
     torch._dynamo.reset()
     return found
 
@@ -241,17 +234,26 @@ def row_of(case: Case, count: int, ways: Sequence[str]) -> dict[str, Any]:
     return check(case, count, ways).row()
 
 
-def in_eager_mode(found: Found, make: Callable[..., Between], name: str, seed: int) -> Comparison | None:
-    """Bent, or else as it comes; None where eager mode does not train it."""
-    raised = ""
-    for bent in (True, False):
-        torch.manual_seed(seed)
-        try:
-            return Comparison(found, make(bent=bent), name, seed)
-        except Exception as error:
-            raised = f"{name}: {type(error).__name__}: {error}"
-    found.add("not in eager mode", raised)
-    return None
+def in_eager_mode(found: Found, seed: int) -> Iterator[Comparison]:
+    """Samples that eager mode trains, bent or else as they come."""
+    raised, trained, given = "no sample input has a gradient", False, []
+    try:
+        given = list(samples(found.case, seed))
+    except Exception as error:
+        raised = f"no samples: {type(error).__name__}: {error}"
+    for number, make in enumerate(given):
+        for bent in (True, False):
+            torch.manual_seed(seed + number)
+            try:
+                one = Comparison(found, make(bent=bent), f"sample {number}", seed + number)
+            except Exception as error:
+                raised = f"sample {number}: {type(error).__name__}: {error}"
+            else:
+                trained = True
+                yield one
+                break
+    if not trained:
+        found.add("not in eager mode", raised)
 
 
 @contextmanager
