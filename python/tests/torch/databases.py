@@ -40,9 +40,12 @@ from database_cases import (
 from database_workers import run_all
 from plans import random_plan
 from torch import nn
+from torch._dynamo.utils import counters
 
 # What a case can come to, the worst first.
 FAULTS = ["crash", "no end", "wrong bits", "above the budget", "exception", "refused", "fit changes"]
+# Models in several graphs: refused, or above the budget, by what is known of one graph alone.
+FAULTS += ["in pieces"]
 NO_FAULTS = ["tracing differs", "tracing raises", "equal", "no plan"]
 NO_FAULTS += ["eager mode differs", "not in eager mode"]
 
@@ -95,6 +98,7 @@ class Comparison:
         self.options["costs"] = "measured" if seed % 4 == 0 else "roofline"
         self.aot: dict[str, torch.Tensor] | str | None = None
         self.least: int | None = None
+        self.graphs = 0
 
     def deterministic(self) -> bool:
         return not differences(self.expected, train(copy.deepcopy(self.model), self.inputs))
@@ -160,6 +164,7 @@ class Comparison:
 
     def measure(self, fitted: Any, how: str, planned: bool) -> None:
         """Do steps keep the budget, both that make gradients and that add to them?"""
+        exceeded: list[str] = []
         # What the steps before have shown is planned for now, not while a peak is measured.
         for measuring in (False, False, True):
             fitted.zero_grad()
@@ -169,22 +174,26 @@ class Comparison:
                 step = partial(self.step, fitted, inputs)
                 if measuring:
                     measured = remat.torch.measure_peak(step, resident=[fitted, inputs])
-                    self.compare_peak(fitted.remat.parts, adding, how, measured, planned)
+                    line = self.compare_peak(fitted.remat.parts, adding, how, measured, planned)
+                    exceeded += [line] if line else []
                 else:
                     step()
+        for line in exceeded:
+            self.found.add("in pieces" if self.is_in_pieces() else "above the budget", line)
 
     def step(self, model: nn.Module, inputs: Sequence[torch.Tensor]) -> None:
         model(*inputs).backward()
 
-    def compare_peak(self, parts: Any, adding: bool, how: str, measured: int, planned: bool) -> None:
-        if found := [part for part in parts if (part.existing_gradients > 0) == adding]:
-            budget = max(min(part.budget, part.predicted_peak) if planned else part.budget for part in found)
-            if measured > budget:
-                several = ", several graphs" if len({part.name for part in parts}) > 1 else ""
-                self.found.add(
-                    "above the budget",
-                    f"{self.name}, {how}, {'adding' if adding else 'making'}{several}: {measured} > {budget}",
-                )
+    def compare_peak(self, parts: Any, adding: bool, how: str, measured: int, planned: bool) -> str | None:
+        """What is wrong. A random plan has no budget: its prediction is held."""
+        found = [part for part in parts if (part.existing_gradients > 0) == adding]
+        budget = max((part.predicted_peak if planned else part.budget for part in found), default=measured)
+        kind = "adding" if adding else "making"
+        return f"{self.name}, {how}, {kind}: {measured} > {budget}" if measured > budget else None
+
+    def is_in_pieces(self) -> bool:
+        self.by_tracing()
+        return self.graphs > 1
 
     def by_tracing(self) -> dict[str, torch.Tensor] | str:
         """What PyTorch's own tracing leaves, or the error that it raises."""
@@ -192,10 +201,12 @@ class Comparison:
             torch._dynamo.reset()
             traced = copy.deepcopy(self.model)
             traced.compile(backend="aot_eager")
+            counters.clear()
             try:
                 self.aot = train(traced, self.inputs)
             except Exception as error:
                 self.aot = f"{type(error).__name__}: {error}"
+            self.graphs = counters["stats"]["unique_graphs"]
         return self.aot
 
     def differing(self, how: str, found: list[str]) -> None:
@@ -213,7 +224,7 @@ class Comparison:
         elif isinstance(self.by_tracing(), str):
             self.found.add("tracing raises", line)
         else:
-            self.found.add("refused", line)
+            self.found.add("in pieces" if self.is_in_pieces() else "refused", line)
 
 
 def check(case: Case, count: int = 1, ways: Sequence[str] = WAYS) -> Found:
