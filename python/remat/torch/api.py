@@ -124,7 +124,7 @@ def fit(
         progress.tracing()
         fitted = _chosen(model, asked, sample_inputs, loss)
         report: ModelReport = fitted.__dict__["remat"]
-        progress.came_to(report.largest().came_to())
+        progress.came_to(report.came_to())
         report.took(spent.seconds())
     return cast(FittedModel, fitted)
 

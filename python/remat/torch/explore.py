@@ -22,7 +22,7 @@ from .plan.options import FitOptions
 from .plan.peak import PeakReport, peak_report
 from .plan.report import ModelReport, PlanReport
 from .session.captured import CapturedStep, captured_step, captured_steps
-from .session.prepare import Loss
+from .session.loss import Loss
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack

@@ -19,7 +19,7 @@ from .base.turns import one_at_a_time
 from .base.units import exact_bytes, format_bytes
 from .plan.options import FitOptions, Options
 from .session.captured import captured_steps
-from .session.prepare import Loss
+from .session.loss import Loss
 from .trace.fake import has_no_memory, with_fake_tensors
 from .trace.gradients import KINDS
 from .trace.origins import category_of_input

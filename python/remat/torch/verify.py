@@ -18,8 +18,8 @@ from .base.units import format_bytes
 from .plan.options import FitOptions
 from .plan.report import ModelReport
 from .session.fitted import call_with, loss_in
+from .session.loss import Loss
 from .session.measure import measure_peak
-from .session.prepare import Loss
 from .session.proof import copies, differences, tensors_in
 
 if TYPE_CHECKING:

@@ -11,7 +11,7 @@ from ..base.progress import ProgressLine
 from ..base.units import exact_bytes
 from .options import Options
 from .problem import Found, Problem
-from .search import search, seconds_for
+from .search import least_plan, search, seconds_for
 
 # Where a pool and what is beside it need more than the budget: the shares of that by which less is asked for.
 _LESS = (0.25, 0.5, 1.0)
@@ -73,20 +73,14 @@ def _raise_no_plan(result: remat.PlanResult, problem: Problem) -> NoReturn:
     """In bytes of the whole step, reserve included: the numbers of the result are those of the graph
     alone.
     """
-    floor = result.peak_lower_bound + problem.reserve
-    try:
-        result.raise_if_no_plan()
-    except remat.NoPlanError as error:
-        known = error.smallest_known + problem.beside
-        if problem.on_reserved is None:
-            known = min(known, problem.keep_all_peak + problem.reserve)
+    floor = problem.proved(result.peak_lower_bound + problem.reserve)
+    known = _smallest_known(result, problem)
     reserved = f", {exact_bytes(problem.reserve)} of them reserved" if problem.reserve else ""
-    numbers = (
-        f"none goes below {problem.amount(floor)}{reserved}; "
-        f"smallest budget known to work: {problem.amount(known)}"
-    )
+    below = f"none goes below {problem.amount(floor)}{reserved}; " if problem.held is None else ""
+    numbers = f"{below}smallest budget known to work: {problem.amount(known)}"
     # With a segment left for what was there before the step, it is proved only where the floor says so.
-    if result.status == "infeasible" and (problem.on_reserved is None or floor > problem.budget):
+    is_proved = floor > problem.budget or (problem.on_reserved is None and problem.held is None)
+    if result.status == "infeasible" and is_proved:
         raise remat.InfeasibleError(
             f"the budget of {problem.amount(problem.budget)} is impossible for this step: {numbers}",
             floor=floor,
@@ -98,3 +92,14 @@ def _raise_no_plan(result: remat.PlanResult, problem: Problem) -> NoReturn:
         floor=floor,
         smallest_known=known,
     )
+
+
+def _smallest_known(result: remat.PlanResult, problem: Problem) -> int:
+    """By counted work, so that another process names it too, and finds a plan there (`search`)."""
+    if problem.on_reserved is not None or problem.host is not None:
+        known = int(result.smallest_known_budget()) + problem.beside
+        return (
+            known if problem.on_reserved is not None else min(known, problem.keep_all_peak + problem.reserve)
+        )
+    least = least_plan(problem.graph, problem.options)
+    return min(least.peak or problem.keep_all_peak, problem.keep_all_peak) + problem.reserve

@@ -15,7 +15,7 @@ from .cache import PlanCache
 from .problem import Found, Problem
 from .ranks import of_all_ranks, of_first_rank
 from .report import PlanReport
-from .search import seconds_for
+from .search import first_plan, seconds_for
 from .together import plan_together
 
 
@@ -65,6 +65,16 @@ def _of_tightest_rank(problem: Problem) -> Problem:
     return replace(problem, options=replace(problem.options, budget=budget))
 
 
+def survey_step(problem: Problem) -> PlanReport:
+    """Any plan, for a call that only finds out what else a model does: one within the budget that comes
+    quickly, or the one that keeps everything.
+    """
+    graph, options = problem.graph, replace(problem.options, host=None)
+    first = first_plan(graph, min(problem.target, problem.keep_all_peak), options)
+    steps = range(graph.num_ops) if first is None or first.plan is None else first.plan.steps
+    return _report_of(problem, remat.Plan(graph, list(steps), options.order))
+
+
 def _find(problem: Problem, cache: PlanCache, progress: ProgressLine | None) -> Found:
     if problem.is_alone:
         return plan_alone(problem, progress)
@@ -107,7 +117,7 @@ def _reported(problem: Problem, found: Found) -> PlanReport:
         report,
         status=found.status,
         planner=found.planner,
-        peak_lower_bound=min(found.peak_lower_bound, plan.peak or 0) + report.reserve,
+        peak_lower_bound=problem.proved(min(found.peak_lower_bound, plan.peak or 0) + report.reserve),
         duration_lower_bound=found.duration_lower_bound,
     )
 
@@ -169,7 +179,7 @@ def _report_of(problem: Problem, plan: remat.Plan, beside: int = 0) -> PlanRepor
         predicted_peak=peak,
         keep_all_peak=problem.keep_all_peak + reserve,
         overhead=plan.overhead or 0.0,
-        peak_lower_bound=graph.floor + reserve,
+        peak_lower_bound=problem.proved(graph.floor + reserve),
         duration_lower_bound=graph.base_duration,
         ops=len(problem.step.ops),
         recomputed_steps=len(steps) - len(problem.step.ops),

@@ -13,6 +13,7 @@ from ..base.step import StepGraph
 from ..base.units import exact_bytes
 from ..trace.origins import EXISTING_GRADIENTS, category_of_input
 from .arena import Arena, Placeable, arrange
+from .beside import Beside
 from .options import Options
 from .part import CopyStep, Part, without_names
 from .store import digest
@@ -31,6 +32,8 @@ class Problem:
     options: with a budget in bytes or as a share, and all that is reserved in `reserve`.
     allocator: of the device, if it keeps what is freed (`remat.CachingAllocator`).
     placeable: what may lie in one allocation, if there is to be one.
+    held: bytes that the step cannot do without, where it is not all that the model does: what others hand to
+        it and take from it may be gone sooner than the graph says, and its floor is none. None: it is all.
     """
 
     step: StepGraph
@@ -39,6 +42,7 @@ class Problem:
     others: tuple[Part, ...] = ()
     allocator: str | None = None
     placeable: Placeable | None = None
+    held: int | None = None
 
     @property
     def graph(self) -> remat.Graph:
@@ -67,12 +71,23 @@ class Problem:
 
     @property
     def whole(self) -> int:
-        """What a budget in percent is a share of."""
-        return self.keep_all_peak + self.reserve
+        """What a budget in percent is a share of: all that is in flight together, keeping everything."""
+        if self.is_alone:
+            return self.keep_all_peak + self.reserve
+        return max(Beside(self.parts).keep_all_peaks()) + self.reserve
+
+    @property
+    def floor(self) -> int:
+        """Bytes below which it is proved that nothing goes, the reserve included."""
+        return self.proved(int(self.graph.floor) + self.reserve)
+
+    def proved(self, floor: int) -> int:
+        """A floor, where it is one."""
+        return floor if self.held is None else min(floor, self.held + self.reserve)
 
     @cached_property
     def budget(self) -> int:
-        return remat.parse_bytes(self.options.budget, self.whole, floor=self.graph.floor + self.reserve)
+        return remat.parse_bytes(self.options.budget, self.whole, floor=self.floor)
 
     def at(self, budget: int) -> Problem:
         """The same with another budget, in bytes."""

@@ -15,8 +15,8 @@ from ..base.errors import log
 from ..base.units import format_bytes
 from .arena import Arena
 
-# Seconds of a search for the least budget, for messages.
-_LEAST_S = 2.0
+# Of a search for the least budget, for messages.
+_LEAST_WORK = 10_000_000
 
 
 @dataclass
@@ -166,8 +166,8 @@ class PlanReport:
         self.measured_peak = peak
 
     def least_known(self) -> int:
-        """The least budget that a short search finds to work for this graph alone."""
-        effort: Effort = {"time_limit": _LEAST_S}
+        """The least budget that some work finds to do for this graph alone."""
+        effort: Effort = {"time_limit": None, "work_limit": _LEAST_WORK}
         found = remat.plan(self.graph, objective="peak", **effort).plan
         if found is None or found.peak is None:
             return self.predicted_peak
@@ -241,10 +241,22 @@ class ModelReport:
 
     Attributes:
         seconds: wall clock of `fit` by phase, all of it (docs/torch.md says what is in which).
+        eager_peak: where nothing was planned and the model runs as in eager mode, bytes that its step was
+            measured to take; eager_budget: the budget then.
     """
 
     parts: list[PlanReport] = field(default_factory=list)
     seconds: dict[str, float] = field(default_factory=dict)
+    eager_peak: int = 0
+    eager_budget: int = 0
+
+    def nothing_planned(self, peak: int, budget: int) -> None:
+        """The model runs as in eager mode, with this measured peak."""
+        self.eager_peak, self.eager_budget = peak, budget
+
+    def came_to(self) -> str:
+        """For who waited."""
+        return self.largest().came_to() if self.parts else f"peak {format_bytes(self.eager_peak)}, no plan"
 
     def took(self, seconds: Mapping[str, float]) -> None:
         """`fit` took so many seconds, by phase."""
@@ -275,15 +287,21 @@ class ModelReport:
         kinds = [[p for p in self.parts if bool(p.existing_gradients) == adds] for adds in (False, True)]
         return [max(parts, key=lambda part: part.predicted_peak) for parts in kinds if parts]
 
+    def _number(self, name: str, of_eager_mode: int) -> int:
+        """Of the largest part; in eager mode, where nothing has a plan."""
+        if self.eager_peak and not self.parts:
+            return of_eager_mode
+        return int(getattr(self.largest(), name))
+
     @property
     def predicted_peak(self) -> int:
         """Predicted peak of the largest part, in bytes."""
-        return self.largest().predicted_peak
+        return self._number("predicted_peak", self.eager_peak)
 
     @property
     def keep_all_peak(self) -> int:
         """Its peak without recomputation, in bytes."""
-        return self.largest().keep_all_peak
+        return self._number("keep_all_peak", self.eager_peak)
 
     @property
     def arena(self) -> Arena | None:
@@ -303,7 +321,7 @@ class ModelReport:
     @property
     def budget(self) -> int:
         """In bytes."""
-        return self.largest().budget
+        return self._number("budget", self.eager_budget)
 
     @property
     def plan(self) -> remat.Plan:

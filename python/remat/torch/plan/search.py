@@ -18,6 +18,8 @@ _FIRST_WORK = 10_000_000
 _FIRST_WORK_WITH_HOST = 300
 
 
+# Of a search for the least peak: some two seconds.
+_LEAST_WORK = 10_000_000
 # What is proved to be so near to the fastest plan is left as it is after a short search, where nobody says
 # how long or how near: longer ones gain a hundredth of a percent of the step (docs/torch.md).
 _NEAR = 0.0025
@@ -93,8 +95,8 @@ def search(
 ) -> remat.PlanResult:
     """A plan for one graph within `target` bytes: of live memory, or of what an allocator takes for it.
 
-    Where the clock alone stops the search before it has one, the first plan, or what a search for the least
-    peak finds; with a host also one that copies nothing.
+    Where limits stop the search before it has one, the first plan, or that of the least peak; with a host
+    also one that copies nothing.
     """
     if allocator is not None:
         return remat.plan(
@@ -164,12 +166,23 @@ def _search(
     result = remat.plan(graph, target, options.planner, host=host, **effort)
     if by_gap and result.plan is not None and result.gap is not None:
         _reached.add(step, share, result.gap)
-    if result.plan is not None or result.stopped_by != "time":
+    if result.plan is not None:
         return result
     first = first_plan(graph, target, options)
     if first is not None and first.plan is not None:
         return first
-    if result.status != "infeasible" and result.smallest_known_budget() <= target:
+    if result.status == "infeasible":
+        return result
+    if host is None:
+        least = least_plan(graph, options)
+        return least if least.plan is not None and (least.peak or 0) <= target else result
+    if result.smallest_known_budget() <= target:
         # The search for the least peak found one; the process knows it now, and planning starts from it.
         return remat.plan(graph, target, options.planner, host=host, **effort)
     return result
+
+
+def least_plan(graph: remat.Graph, options: Options) -> remat.PlanResult:
+    """Of the least peak that is found with so much work: the same in every process."""
+    effort: Effort = {"order": options.order, "time_limit": None, "work_limit": _LEAST_WORK}
+    return remat.plan(graph, objective="peak", **effort)

@@ -15,6 +15,7 @@ from remat import _core
 
 from ..base.progress import ProgressLine
 from ..base.units import exact_bytes
+from .beside import Beside
 from .cache import PlanCache
 from .options import Options, with_budget
 from .part import Part
@@ -39,7 +40,11 @@ def plan_together(
         lambda: _Together(ordered, options, limit, cache, progress).best(),
     )
     if decided is None:
-        raise _no_plans(parts, limit, options.size("reserve"))
+        known = cache.found(
+            ("smallest", *(part.identity for part in ordered), limit),
+            lambda: _Together(ordered, options, limit, cache, progress).smallest(),
+        )
+        raise _no_plans(parts, options, limit, known)
     return decided[parts[0].number]
 
 
@@ -50,6 +55,10 @@ _HELD_STEPS, _PEAK_STEPS = 12, 4
 _FEW_HELD_STEPS, _FEW_PEAK_STEPS = 6, 1
 # Of the split itself, some seconds at most.
 _SPLIT_WORK = 20_000_000
+# Of a limit that does, between one that does not and keeping everything; and limits tried from there on.
+_HALVINGS, _TRIES = 12, 4
+# To make the plan that keeps everything.
+_KEEP_WORK = 1_000_000
 # Searches around what was split, each time for the choices that are new.
 _ROUNDS = 4
 
@@ -94,13 +103,8 @@ class _Together:
     ) -> None:
         self.parts, self.limit, self.cache, self.progress = parts, limit, cache, progress
         self.keys = [part.key for part in parts]
-        self.resident = max(part.graph.resident for part in parts)
-        self.whole = [part.keep_all_held for part in parts]
-        self.tangents = [part.made_bytes(part.graph.op_outputs(part.loss)) for part in parts]
-        self.least = [
-            size + part.made_bytes(part.graph.op_inputs(part.loss))
-            for part, size in zip(parts, self.tangents, strict=True)
-        ]
+        self.beside = Beside(parts)
+        self.whole, self.least = self.beside.whole, self.beside.least
         self.timed = options.work_limit is None
         self.seconds = options.time_limit or max(seconds_for(part.graph) for part in parts)
         host = options.settled_host
@@ -118,19 +122,54 @@ class _Together:
         that were looked at.
         """
         start = time.perf_counter()
-        curves = self._curves(self._first, _HELD_STEPS, _PEAK_STEPS)
-        chosen = self._split(curves)
+        chosen = self._kept_all()
         if chosen is None:
-            curves = self._curves(self._search, _FEW_HELD_STEPS, _FEW_PEAK_STEPS)
+            curves = self._curves(self._first, _HELD_STEPS, _PEAK_STEPS)
             chosen = self._split(curves)
-        if chosen is None:
-            return None
-        chosen = self._searched(curves, chosen, start)
+            if chosen is None:
+                curves = self._curves(self._search, _FEW_HELD_STEPS, _FEW_PEAK_STEPS)
+                chosen = self._split(curves)
+            if chosen is None:
+                return None
+            chosen = self._searched(curves, chosen, start)
         held = [choice.held for choice in chosen]
         return {
-            part.number: (choice.result, self._beside(i, held))
+            part.number: (choice.result, self.beside.of(i, held))
             for i, (part, choice) in enumerate(zip(self.parts, chosen, strict=True))
         }
+
+    def smallest(self) -> int:
+        """The least limit that was seen to do, of a few; whether one does depends on work alone."""
+        most = max(self.beside.keep_all_peaks())
+        wide = self._within(most)
+        curves = wide._curves(wide._first, _HELD_STEPS, _PEAK_STEPS)
+        low, high = min(self.limit, most), most
+        for _ in range(_HALVINGS):
+            middle = (low + high) // 2
+            low, high = (low, middle) if self._within(middle)._split(curves) else (middle, high)
+        for limit in (high, *(high + (most - high) * i // _TRIES for i in range(1, _TRIES))):
+            tried = self._within(limit)
+            if tried._split(tried._curves(tried._first, _HELD_STEPS, _PEAK_STEPS)):
+                return limit
+        return most
+
+    def _within(self, limit: int) -> _Together:
+        return _Together(self.parts, self.options, limit, self.cache, self.progress)
+
+    def _kept_all(self) -> list[_Choice] | None:
+        """All parts without recomputation, where the limit allows that."""
+        if max(self.beside.keep_all_peaks()) > self.limit:
+            return None
+        chosen = [
+            self._way(i, self.whole[i], int(part.graph.keep_all_peak), self._kept)
+            for i, part in enumerate(self.parts)
+        ]
+        found = [choice for choice in chosen if choice is not None]
+        held = [choice.held for choice in found]
+        fits = len(found) == len(chosen) and all(
+            choice.peak + self.beside.of(i, held) <= self.limit for i, choice in enumerate(found)
+        )
+        return found if fits else None
 
     def _curves(self, find: _Find, held_steps: int, peak_steps: int) -> dict[str, list[_Choice]]:
         """By key of a part the ways to run it."""
@@ -138,7 +177,7 @@ class _Together:
         for i, key in enumerate(self.keys):
             if key not in curves:
                 alike = [j for j, other in enumerate(self.keys) if other == key]
-                most = max(self.limit - self._beside(j, self.least) for j in alike)
+                most = max(self.limit - self.beside.of(j, self.least) for j in alike)
                 curves[key] = list(self._ways(i, most, find, held_steps, peak_steps))
         return curves
 
@@ -177,7 +216,7 @@ class _Together:
         """Of each part a choice, at the least duration of all, or None."""
         count = len(self.parts)
         nothing = [0] * count
-        room = [self.limit - self._beside(i, nothing) for i in range(count)]
+        room = [self.limit - self.beside.of(i, nothing) for i in range(count)]
         asked = []
         for j, part in enumerate(self.parts):
             weights = [
@@ -212,7 +251,7 @@ class _Together:
             held = [choice.held for choice in chosen]
             wanted: dict[tuple[str, int], tuple[int, int]] = {}
             for i, (key, choice) in enumerate(zip(self.keys, chosen, strict=True)):
-                room = self.limit - self._beside(i, held)
+                room = self.limit - self.beside.of(i, held)
                 wanted[key, choice.held] = min(wanted.get((key, choice.held), (room, i)), (room, i))
             new = {
                 (key, cap, room): i
@@ -238,6 +277,9 @@ class _Together:
     def _is_late(self, start: float) -> bool:
         return self.timed and time.perf_counter() - start > self.seconds
 
+    def _kept(self, graph: remat.Graph, target: int) -> remat.PlanResult:
+        return remat.plan(graph, target, "keep_all", time_limit=None, work_limit=_KEEP_WORK)
+
     def _first(self, graph: remat.Graph, target: int) -> remat.PlanResult | None:
         return first_plan(graph, target, self.options)
 
@@ -252,18 +294,6 @@ class _Together:
 
     def _held_by(self, index: int, plan: remat.Plan) -> int:
         return self.parts[index].held_bytes(plan.steps, plan.copies)
-
-    def _beside(self, index: int, held: Sequence[int]) -> int:
-        """Bytes in memory at the peak of a part besides its own, if each part holds so much."""
-        part = self.parts[index]
-        others = [j for j in range(len(self.parts)) if j != index]
-        beside = sum(
-            held[j] - self.tangents[j] if self.parts[j].number in part.before else self.least[j]
-            for j in others
-        )
-        beside += (part.copies - 1) * sum(held)
-        beside += sum(p.new_gradients for j, p in enumerate(self.parts) if j != index or p.copies > 1)
-        return beside + self.resident - part.graph.resident
 
     def _capped(self, index: int, cap: int, target: int, find: _Find) -> remat.PlanResult | None:
         """Plan a part so that it holds at most `cap` bytes at the loss: by a workspace there that fills the
@@ -280,20 +310,14 @@ class _Together:
         return self.cache.found((find.__name__, self.keys[index], cap, target), found)
 
 
-def _no_plans(parts: Sequence[Part], limit: int, reserve: int) -> remat.NoPlanError:
-    """In bytes of the whole step, reserve included."""
-    whole = [part.keep_all_held for part in parts]
-    floor = max(part.graph.floor for part in parts) + reserve
-    together = sum(part.copies * size for part, size in zip(parts, whole, strict=True))
-    gradients = sum(part.new_gradients for part in parts)
-    resident = max(part.graph.resident for part in parts)
-    largest = max(p.graph.keep_all_peak - p.graph.resident for p in parts)
-    known = largest + together + resident + gradients + reserve
+def _no_plans(parts: Sequence[Part], options: Options, limit: int, known: int) -> remat.NoPlanError:
+    """In bytes of the whole step, reserve included. Of several graphs no floor is proved: what passes between
+    them counts as held for as long as it may be.
+    """
+    reserve = options.size("reserve")
     calls = sum(part.copies for part in parts)
     return remat.NoPlanError(
         f"no plans for {calls} calls in flight together within {exact_bytes(limit + reserve)} were found; "
-        f"none goes below {exact_bytes(floor)}; "
-        f"smallest budget known to work: {exact_bytes(known)}",
-        floor=floor,
-        smallest_known=known,
+        f"smallest budget known to work: {exact_bytes(known + reserve)}",
+        smallest_known=known + reserve,
     )

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -27,7 +28,7 @@ from ..plan.arena import Placeable
 from ..plan.cache import PlanCache
 from ..plan.options import Options
 from ..plan.part import Part
-from ..plan.planning import plan_step
+from ..plan.planning import plan_step, survey_step
 from ..plan.problem import Problem
 from ..plan.report import PlanReport
 from ..plan.store import Store
@@ -131,6 +132,7 @@ class Pipeline:
 
     captured: where steps go instead of being planned, if they are only to be captured.
     captures_both: each with one that adds to existing gradients, of the same trace.
+    is_broken: is there code of the model beside a graph, or another graph?
     """
 
     def __init__(
@@ -138,7 +140,8 @@ class Pipeline:
     ) -> None:
         self.options, self.surroundings, self.flight = options, surroundings, flight
         self.captured: list[Captured] | None = [] if only_capture else None
-        self.captures_both = False
+        self.captures_both = self._surveys = False
+        self.is_broken: Callable[[], bool] = lambda: False
         store = Store(options.cache_dir) if options.cache_dir is not None else None
         self.costs = options.cost_source(store, runs=not only_capture)
         self.layouts = Layouts()
@@ -149,6 +152,16 @@ class Pipeline:
         self.pool = Pool()
         self._host_pool: HostPool | None = None
         self._workspaces = Workspaces()
+
+    @contextmanager
+    def surveying(self) -> Iterator[None]:
+        """Graphs of a model that turns out to be in pieces get any plan meanwhile, until all are known."""
+        plain = self.options.plan is None and self.options.group is None and not self.for_compiler
+        self._surveys = plain and self.surroundings.sharding is None
+        try:
+            yield
+        finally:
+            self._surveys = False
 
     def capture_both(self) -> None:
         """From here on; of what is only captured."""
@@ -219,9 +232,16 @@ class Pipeline:
                 part, others = self._parts_together(captured, costed.graph)
                 allocator = runtime_of(call.device).caching_allocator()
                 may_place = self._placeable(captured, part.copies == 1 and not others)
-                problem = Problem(step, part, options, others, allocator, may_place)
+                in_pieces = bool(others) or part.copies > 1 or self.is_broken()
+                held = self.surroundings.held_throughout(call.args) if in_pieces else None
+                problem = Problem(step, part, options, others, allocator, may_place, held)
+                surveys = self._surveys and self.is_broken()
+                if surveys:
+                    self.flight.plan_anew()
 
                 def plan_for(budget: int | None = None) -> PlanReport:
+                    if surveys:
+                        return survey_step(problem)
                     asked = problem if budget is None else problem.at(budget)
                     return plan_step(asked, self.cache, progress)
 

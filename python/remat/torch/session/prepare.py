@@ -2,31 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from typing import Any, NoReturn
 
 import torch
-from torch.utils._pytree import tree_leaves, tree_map
+from torch.utils._pytree import tree_leaves
 
 import remat
 
 from ..base.account import phase
-from ..base.allocator import trace_allocations
 from ..base.devices import runtime_of
-from ..base.errors import UnsupportedModelError
-from ..base.nodes import dense_bytes, storage_bytes
-from ..base.private import is_view
+from ..base.errors import UnsupportedModelError, log
+from ..base.nodes import dense_bytes
+from ..base.storages import tensor_storages
 from ..base.units import exact_bytes
-from ..run.outputs import Gradient
-from ..trace.tangents import Strides, strides_to_trace
-from .fitted import call_with
+from .fitted import call_with, loss_in
+from .loss import Loss, measured_loss, rise_of
 from .pipeline import device_of
+from .proof import takes_gradient, tangents_of, tensors_in
 from .session import Session
+from .unplanned import WORTH_COUNTING
 from .untouched import Snapshot, untouched
-
-Loss = Callable[[Any], torch.Tensor]
 
 # Of planning, until what is in flight together is known.
 _ROUNDS = 3
@@ -72,7 +70,7 @@ class Preparation:
     def plan(self) -> None:
         """Call the model until its plans hold for all that is in flight together.
 
-        Raises UnsupportedModelError where Dynamo compiled nothing of the model.
+        Raises UnsupportedModelError where nothing of the model needs a gradient.
         """
         with self.session.shared.preparing():
             self._look_at_loss()
@@ -85,38 +83,153 @@ class Preparation:
         return device_of([*self.model.parameters(), *tree_leaves(self.sample_inputs)])
 
     def _plan(self) -> None:
+        shared = self.session.shared
         with self._untouched() as snapshot:
-            self._plan_steps(snapshot)
-            if not self.session.shared.report.parts:
-                raise_nothing_planned(self.model, self.session.unplanned.where())
-            if self.session.shared.options.executor == "inductor":
-                return  # what its halves hand over is its own affair; the first step is measured whole
-            if not self.session.is_whole([*self.model.parameters(), *tree_leaves(self.sample_inputs)]):
-                self.session.count_unplanned(self._forward, self._device())
-                snapshot.restore()
+            with shared.pipeline.surveying():
+                self._plan_steps(snapshot, 1 if shared.options.executor == "boxed" else _ROUNDS)
+                if not shared.report.parts:
+                    self._plan_nothing(snapshot)
+                    return
+                if shared.options.executor == "inductor":
+                    return  # what its halves hand over is its own affair; the first step is measured whole
+                if not self.session.is_whole([*self.model.parameters(), *tree_leaves(self.sample_inputs)]):
+                    self.session.count_unplanned(self._forward, self._device())
+                    snapshot.restore()
             self.session.agree()
-            if self.session.shared.flight.stale:
-                self._plan_steps(snapshot)
+            if shared.flight.stale:
+                self._plan_steps(snapshot, 2 * _ROUNDS)
 
-    def _plan_steps(self, snapshot: Snapshot) -> None:
-        """Plan what training will meet: steps without gradients that exist, and steps that add to those.
+    def _plan_steps(self, snapshot: Snapshot, rounds: int) -> None:
+        """Plan what training will meet: steps without gradients that exist, and steps that add to those."""
+        missed = self._plan_rounds(snapshot, rounds)
+        if missed:
+            whole = self.session.is_one_graph
+            raise self._no_plans(missed) if whole else self._no_plans_in_pieces(missed, snapshot)
 
-        Where there are several graphs, all are known after one round, and planned together in the next.
+    def _plan_rounds(self, snapshot: Snapshot, rounds: int) -> dict[bool, remat.NoPlanError]:
+        """Where there are several graphs, all are known after one round, and planned together in the next;
+        what code beside them needs at its peak is known once a step was measured.
         """
         flight = self.session.shared.flight
-        for _ in range(_ROUNDS):
-            missed: dict[bool, remat.NoPlanError] = {}
-            for adds in self._kinds():
-                try:
-                    self._forward_of(adds)
-                except remat.NoPlanError as error:
-                    missed[adds] = error
-                snapshot.restore()
+        for _ in range(rounds):
+            missed = self._missed(snapshot)
             if missed:
-                raise self._no_plans(missed)
+                return missed
             self.session.agree()
-            if not flight.stale:
+            if not flight.stale and not self._needs_more(snapshot):
                 break
+        return {}
+
+    def _needs_more(self, snapshot: Snapshot) -> bool:
+        """Does a step of a model in pieces need more than its plans know? Then that much less is left."""
+        shared = self.session.shared
+        options, report = shared.options, shared.report
+        measurable = options.executor == "boxed" and options.step is None and options.group is None
+        if self.session.is_one_graph or self.session.sharding is not None or not measurable:
+            return False
+        if not report.parts:
+            return False
+        try:
+            peak = self._measured_peak()
+        except RuntimeError as error:  # of a backward that training never asks for
+            log.info("a step could not be measured: %s", error)
+            return False
+        finally:
+            snapshot.restore()
+        if shared.flight.stale:
+            return True  # it is known now what the graphs hand to one another
+        largest = report.largest()
+        excess = peak + largest.fixed - largest.predicted_peak
+        if excess <= max(0, min(WORTH_COUNTING, largest.budget - largest.predicted_peak)):
+            return False
+        self.session.count_more(excess)
+        return True
+
+    def _missed(self, snapshot: Snapshot) -> dict[bool, remat.NoPlanError]:
+        """Plan once for each kind of step; those for which there is no plan."""
+        missed: dict[bool, remat.NoPlanError] = {}
+        for adds in self._kinds():
+            try:
+                self._forward_of(adds)
+            except remat.NoPlanError as error:
+                missed[adds] = error
+            snapshot.restore()
+        return missed
+
+    def _no_plans_in_pieces(
+        self, missed: Mapping[bool, remat.NoPlanError], snapshot: Snapshot
+    ) -> remat.NoPlanError:
+        """With a budget that does for all kinds of steps: they are planned for it before it is named."""
+        shared = self.session.shared
+        first, asked = next(iter(missed.values())), shared.options.budget
+        for _ in range(_ROUNDS):
+            known = max(error.smallest_known for error in missed.values())
+            shared.surroundings.plan_for(known)
+            shared.flight.plan_anew()
+            missed = self._plan_rounds(snapshot, _ROUNDS)
+            if not missed:
+                break
+        budget = asked if isinstance(asked, str) else exact_bytes(asked)
+        return type(first)(
+            f"no plans within the budget of {budget} were found for this model, which runs in pieces "
+            f"({self.session.unplanned.where()}); smallest budget known to work: {exact_bytes(known)}",
+            floor=first.floor,
+            smallest_known=known,
+        )
+
+    def _plan_nothing(self, snapshot: Snapshot) -> None:
+        """Nothing is compiled of a model that trains: it runs as in eager mode if the budget allows that."""
+        session, where = self.session, self.session.unplanned.where()
+        if session.one_graph or not any(p.requires_grad for p in self.model.parameters()):
+            raise_nothing_planned(self.model, where)
+        settled = session.shared.surroundings.settle(tree_leaves(self.sample_inputs), self._device())
+        peak = self._measured_peak() + settled.size("reserve")
+        if session.shared.options.accumulate is not False:
+            trained = [*self.model.parameters(), *tensors_in(self.sample_inputs)]
+            peak += sum(dense_bytes(t) for t in trained if t.requires_grad)
+        snapshot.restore()
+        budget = remat.parse_bytes(settled.budget, peak, floor=0)
+        text = f"nothing of this model has a plan, it runs as in eager mode: {where}"
+        if peak > budget:
+            raise remat.NoPlanError(
+                f"{text}; that does not fit into {exact_bytes(budget)}; smallest budget known to work: "
+                f"{exact_bytes(peak)}",
+                smallest_known=peak,
+            )
+        session.unplanned.say("nothing", f"{text}; its step takes {exact_bytes(peak)}")
+        session.shared.report.nothing_planned(peak, budget)
+
+    def _measured_peak(self) -> int:
+        """Of a step that leaves its gradients to nobody, and makes no plan."""
+        device, report = self._device(), self.session.shared.report
+        there = sum(tensor_storages([self.model, self.sample_inputs], device.type).values())
+        for _ in range(_ROUNDS):
+            before = list(map(id, report.parts))
+            rise = rise_of(self._step, [device])
+            if list(map(id, report.parts)) == before:
+                break
+        return there + rise
+
+    def _step(self) -> None:
+        """What is learned of it is true of training if its loss is known."""
+        outputs, shared = self._forward(), self.session.shared
+        graded = [t for t in self._results(outputs) if takes_gradient(t)]
+        trained = [*self.model.parameters(), *tensors_in(self.sample_inputs)]
+        sources = [t for t in trained if t.requires_grad]
+        knows_loss = all(t.numel() == 1 for t in graded)
+        tangents = None if knows_loss else tangents_of(graded)
+        with shared.measuring() if knows_loss else shared.proving():
+            if graded and sources:
+                torch.autograd.grad(graded, sources, tangents, allow_unused=True)
+
+    def _results(self, outputs: Any) -> list[torch.Tensor]:
+        """What gets gradients: the loss, if it is known."""
+        if self.loss is not None:
+            return [self.loss(outputs)]
+        try:
+            return [loss_in(outputs, "fit")]
+        except remat.UsageError:
+            return tensors_in(outputs)
 
     def _kinds(self) -> tuple[bool, ...]:
         """Of steps, by whether they add to existing gradients."""
@@ -155,11 +268,28 @@ class Preparation:
             self._forward()
 
     @contextmanager
+    def _without_gradients(self) -> Iterator[None]:
+        """Where both kinds of steps are planned, gradients that exist already are there for neither."""
+        if len(self._kinds()) == 1 or self.session.sharding is not None:
+            yield
+            return
+        tensors = [*self.model.parameters(), *tensors_in(self.sample_inputs)]
+        kept = [(t, t.grad) for t in tensors if t.is_leaf and t.grad is not None]
+        for tensor, _ in kept:
+            tensor.grad = None
+        try:
+            yield
+        finally:
+            for tensor, gradient in kept:
+                tensor.grad = gradient
+
+    @contextmanager
     def _untouched(self) -> Iterator[Snapshot]:
         """As it was before and after; from the first code that runs beside graphs on with all values."""
         unplanned, sharded = self.session.unplanned, self.session.sharding is not None
         roots = (self.fitted, self.sample_inputs, self.loss)
         with (
+            self._without_gradients(),
             untouched(*roots, only_buffers=sharded, runs=not unplanned.is_empty) as snapshot,
             unplanned.told(snapshot.keep_values),
         ):
@@ -187,99 +317,7 @@ class Preparation:
         with self._untouched():
             with self.session.probing():
                 outputs = call_with(self.fitted, self.sample_inputs)
-            self.session.note_loss(*_measured_loss(self.loss, outputs, self.sample_inputs))
-
-
-def _measured_loss(loss: Loss, outputs: Any, inputs: Any) -> tuple[int, int, dict[int, Gradient]]:
-    """Bytes of the loss while it is computed and to the end, and what it gives to the outputs, by address.
-
-    Its workspace is what it and its backward need at their peak, on top of the outputs and their gradients.
-    """
-    leaf_of: dict[int, Any] = {}
-
-    def as_leaf(item: Any) -> Any:
-        leaf_of[id(item)] = _as_leaf(item)
-        return leaf_of[id(item)]
-
-    leaves_only = tree_map(as_leaf, outputs)
-    borrowed: list[torch.Tensor] = []
-    opaque = [leaf for leaf in leaf_of.values() if not isinstance(leaf, torch.Tensor)]
-    given = {id(tensor) for tensor in _tensors_within([inputs])}
-    for tensor in _tensors_within(opaque):
-        # The loss finds it where it is: for its time it is a leaf itself.
-        made = id(tensor) not in given and (tensor.grad_fn is not None or not tensor.requires_grad)
-        if made and _may_have_gradient(tensor) and not is_view(tensor):
-            leaf_of[id(tensor)] = tensor.detach_().requires_grad_()
-            borrowed.append(tensor)
-    leaves = [t for t in leaf_of.values() if isinstance(t, torch.Tensor) and t.requires_grad]
-    strides: dict[int, Strides | None] = {}
-    for key, leaf in leaf_of.items():
-        if isinstance(leaf, torch.Tensor) and leaf.requires_grad:
-            # What autograd accumulates into a leaf has the strides of the leaf.
-            leaf.register_hook(lambda gradient, key=key: strides.update({key: strides_to_trace(gradient)}))
-    values: list[torch.Tensor] = []
-
-    def run() -> None:
-        value: Any = loss(leaves_only)
-        value.backward()
-        values.append(value.detach())
-
-    top = _rise_of(run, [t.device for t in leaves])
-    # The caller holds the loss (whose storage can be larger than it), and autograd its gradient.
-    held = storage_bytes(values[0]) + dense_bytes(values[0])
-    gradients = sum(storage_bytes(t.grad) for t in leaves if t.grad is not None)
-    gradient_of = {
-        key: Gradient(leaf.grad is not None, strides.get(key))
-        for key, leaf in leaf_of.items()
-        if isinstance(leaf, torch.Tensor)
-    }
-    for tensor in borrowed:
-        tensor.requires_grad_(False).grad = None
-    return max(0, top - gradients - held), held, gradient_of
-
-
-def _rise_of(run: Callable[[], None], devices: list[torch.device]) -> int:
-    """Bytes that a call needs at its peak on top of what was there."""
-    for runtime in map(runtime_of, devices):
-        if runtime.counts_memory:
-            runtime.synchronize()
-            allocated, requested = runtime.allocated(), runtime.requested()
-            runtime.reset_highest()
-            run()
-            runtime.synchronize()
-            return runtime.in_blocks(runtime.highest() - allocated, runtime.highest_requested() - requested)
-    with trace_allocations() as trace:
-        run()
-    return trace.rise()[0]
-
-
-def _as_leaf(item: Any) -> Any:
-    if isinstance(item, torch.Tensor):
-        return item.detach().requires_grad_(_may_have_gradient(item))
-    return item
-
-
-def _may_have_gradient(tensor: torch.Tensor) -> bool:
-    return tensor.is_floating_point() or tensor.is_complex()
-
-
-def _tensors_within(items: Iterable[Any]) -> Iterator[torch.Tensor]:
-    """Tensors that objects hold which are no containers of PyTorch's: caches of keys and values."""
-    seen: set[int] = set()
-    stack = list(items)
-    while stack:
-        item = stack.pop()
-        if id(item) in seen:
-            continue
-        seen.add(id(item))
-        if isinstance(item, torch.Tensor):
-            yield item
-        elif isinstance(item, (list, tuple, set)):
-            stack += item
-        elif isinstance(item, dict):
-            stack += item.values()
-        elif not isinstance(item, (type, torch.nn.Module)) and hasattr(item, "__dict__"):
-            stack += vars(item).values()
+            self.session.note_loss(*measured_loss(self.loss, outputs, self.sample_inputs))
 
 
 def raise_nothing_planned(model: torch.nn.Module, where: str) -> NoReturn:

@@ -112,14 +112,14 @@ class Step:
         arguments = copies(self.arguments)
         outputs = tensors_in(call(arguments))
         if chosen is None:
-            chosen = [i for i, output in enumerate(outputs) if _takes_gradient(output)]
+            chosen = [i for i, output in enumerate(outputs) if takes_gradient(output)]
         inputs = [(f"input {i}", a) for i, a in enumerate(tensors_in(arguments)) if a.requires_grad]
         sources = [*self.parameters, *inputs]
         graded = [outputs[i] for i in chosen]
         gradients: Iterable[Any] = ()
         if graded and sources:
             gradients = torch.autograd.grad(
-                graded, [source for _, source in sources], _tangents(graded), allow_unused=True
+                graded, [source for _, source in sources], tangents_of(graded), allow_unused=True
             )
         results = {f"output {i}": output.detach().clone() for i, output in enumerate(outputs)}
         # As the backward makes them, so that the first that differs is nearest to the cause.
@@ -149,12 +149,12 @@ def tensors_in(items: Any) -> list[torch.Tensor]:
     return [item for item in tree_leaves(items) if isinstance(item, torch.Tensor)]
 
 
-def _takes_gradient(output: torch.Tensor) -> bool:
+def takes_gradient(output: torch.Tensor) -> bool:
     # An output that never had a gradient would run the graph again for it.
     return output.requires_grad and type(output.grad_fn).__name__ != "_LateGradientBackward"
 
 
-def _tangents(outputs: Sequence[torch.Tensor]) -> list[torch.Tensor]:
+def tangents_of(outputs: Sequence[torch.Tensor]) -> list[torch.Tensor]:
     """Gradients of the outputs, the same at each call: 1 for a loss, random numbers for all others."""
     generator = torch.Generator().manual_seed(0)
     return [

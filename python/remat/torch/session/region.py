@@ -395,7 +395,7 @@ class Region:
     def _note_left(self, positions: set[int], ended: Sequence[int]) -> None:
         """Gradients that were to end in the step leave it, as autograd does something else with them."""
         left = {ended[position] for position in positions} - self._left
-        if self.shared.is_proving or not left:
+        if self.shared.is_proving or self.shared.is_measuring or not left:
             return
         self._left |= left
         self._surprise(

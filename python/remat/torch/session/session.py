@@ -84,16 +84,17 @@ class Session:
         self.graph_calls = 0
         self._knows_model = model is not None
         self._shapes = ShapeTable(options.max_shapes)
-        self._probing, self._one_graph = False, one_graph
+        self._probing, self.one_graph = False, one_graph
         self._is_compiled = model is not None
         self.unplanned = Unplanned(options.strict, counted=model is not None)
+        self.shared.pipeline.is_broken = lambda: not self.unplanned.is_empty
 
     def __deepcopy__(self, memo: Any) -> Session:
         """Of a compiled model: its graphs take parameters as arguments."""
         return self
 
     def __call__(self, gm: fx.GraphModule, example_inputs: Sequence[Any]) -> Callable[..., Any]:
-        if self._one_graph and self.shared.is_preparing:
+        if self.one_graph and self.shared.is_preparing:
             _check_size(gm)
             if self.regions:
                 raise NotOneGraphError(f"Dynamo makes several graphs of it ({self.unplanned.where()})")
@@ -120,7 +121,7 @@ class Session:
                 except FloatsMatterError:
                     return self._call(region, args)
                 except UntraceableError as error:
-                    if self._one_graph and self.shared.is_preparing:
+                    if self.one_graph and self.shared.is_preparing:
                         raise NotOneGraphError(str(error)) from error
                     instead.append(self._give_up(region, error))
                 return instead[0](*args)
@@ -251,6 +252,17 @@ class Session:
             self.shared.surroundings.count_unplanned(excess)
             self.shared.flight.plan_anew()
 
+    def count_more(self, excess: int) -> None:
+        """A step was measured that needs so much more than its plans know; plan anew with that much less."""
+        self.unplanned.say(
+            "peak",
+            f"code outside the planned graphs needs {format_bytes(excess)} at the peak, taken from "
+            f"the budget ({self.unplanned.where()})",
+        )
+        around = self.shared.surroundings
+        around.count_unplanned(around.unplanned + excess)
+        self.shared.flight.plan_anew()
+
     def _bytes_unplanned(self, forward: Callable[[], Any], device: torch.device) -> int:
         for region in self.regions:
             region.take_held()
@@ -287,7 +299,7 @@ class Session:
         self.unplanned.broken(spot)
 
     def _refuse(self, spot: Spot) -> None:
-        if self._one_graph and self.shared.is_preparing:
+        if self.one_graph and self.shared.is_preparing:
             raise NotOneGraphError(f"Dynamo makes several graphs of it ({spot}: {spot.reason})")
 
     def say_breaks(self) -> None:

@@ -17,7 +17,8 @@ from .watch import StepWatch
 class Shared:
     """Options, what is in memory beside the graphs, what is in flight together, the way to plans, reports.
 
-    is_preparing: calls are those of `fit` itself. is_proving: they are compared with eager mode.
+    is_preparing: calls are those of `fit` itself. is_proving: they are compared with eager mode, and nothing
+        is learned from them. is_measuring: gradients go to nobody.
     is_keeping: calls without a plan keep what gradients need: the model asks for some itself.
     bookkeeping: held by a thread while it notes its call.
     backward_starts: called when the backward of a graph does.
@@ -36,7 +37,7 @@ class Shared:
         self.pipeline = Pipeline(options, surroundings, flight, only_capture)
         self.watch = StepWatch()
         self.report = ModelReport()
-        self.is_preparing = self.is_proving = self.is_keeping = False
+        self.is_preparing = self.is_proving = self.is_measuring = self.is_keeping = False
         self.bookkeeping = threading.RLock()
         self.backward_starts = backward_starts
 
@@ -50,6 +51,14 @@ class Shared:
             yield
         finally:
             self.is_proving = False
+
+    @contextmanager
+    def measuring(self) -> Iterator[None]:
+        self.is_measuring = True
+        try:
+            yield
+        finally:
+            self.is_measuring = False
 
     @contextmanager
     def preparing(self) -> Iterator[None]:

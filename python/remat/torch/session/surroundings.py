@@ -98,6 +98,17 @@ class Surroundings:
             known = self._seen
         return self.unplanned + sum(size for address, size in known.items() if address not in inside)
 
+    def held_throughout(self, args: Sequence[Any]) -> int:
+        """What surely is in memory while any graph of the model runs."""
+        kept = (
+            self.model if self.model is not None else [a for a in args if isinstance(a, torch.nn.Parameter)]
+        )
+        return sum(tensor_storages(kept).values())
+
+    def plan_for(self, budget: int) -> None:
+        """From now on, in place of the budget that was asked for."""
+        self.options = replace(self.options, budget=budget)
+
     def rise(self, args: Sequence[Any], steps: bool) -> int:
         """Of all this, what comes only while the step runs. (What eager code leaves counts as resident in
         the plan.)

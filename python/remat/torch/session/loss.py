@@ -1,0 +1,110 @@
+"""What a loss outside the model takes, and what it gives to the model's outputs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any
+
+import torch
+from torch.utils._pytree import tree_map
+
+from ..base.allocator import trace_allocations
+from ..base.devices import runtime_of
+from ..base.nodes import dense_bytes, storage_bytes
+from ..base.private import is_view
+from ..run.outputs import Gradient
+from ..trace.tangents import Strides, strides_to_trace
+
+Loss = Callable[[Any], torch.Tensor]
+
+
+def measured_loss(loss: Loss, outputs: Any, inputs: Any) -> tuple[int, int, dict[int, Gradient]]:
+    """Bytes of the loss while it is computed and to the end, and what it gives to the outputs, by address.
+
+    Its workspace is what it and its backward need at their peak, on top of the outputs and their gradients.
+    """
+    leaf_of: dict[int, Any] = {}
+
+    def as_leaf(item: Any) -> Any:
+        leaf_of[id(item)] = _as_leaf(item)
+        return leaf_of[id(item)]
+
+    leaves_only = tree_map(as_leaf, outputs)
+    borrowed: list[torch.Tensor] = []
+    opaque = [leaf for leaf in leaf_of.values() if not isinstance(leaf, torch.Tensor)]
+    given = {id(tensor) for tensor in _tensors_within([inputs])}
+    for tensor in _tensors_within(opaque):
+        # The loss finds it where it is: for its time it is a leaf itself.
+        made = id(tensor) not in given and (tensor.grad_fn is not None or not tensor.requires_grad)
+        if made and _may_have_gradient(tensor) and not is_view(tensor):
+            leaf_of[id(tensor)] = tensor.detach_().requires_grad_()
+            borrowed.append(tensor)
+    leaves = [t for t in leaf_of.values() if isinstance(t, torch.Tensor) and t.requires_grad]
+    strides: dict[int, Strides | None] = {}
+    for key, leaf in leaf_of.items():
+        if isinstance(leaf, torch.Tensor) and leaf.requires_grad:
+            # What autograd accumulates into a leaf has the strides of the leaf.
+            leaf.register_hook(lambda gradient, key=key: strides.update({key: strides_to_trace(gradient)}))
+    values: list[torch.Tensor] = []
+
+    def run() -> None:
+        value: Any = loss(leaves_only)
+        value.backward()
+        values.append(value.detach())
+
+    top = rise_of(run, [t.device for t in leaves])
+    # The caller holds the loss (whose storage can be larger than it), and autograd its gradient.
+    held = storage_bytes(values[0]) + dense_bytes(values[0])
+    gradients = sum(storage_bytes(t.grad) for t in leaves if t.grad is not None)
+    gradient_of = {
+        key: Gradient(leaf.grad is not None, strides.get(key))
+        for key, leaf in leaf_of.items()
+        if isinstance(leaf, torch.Tensor)
+    }
+    for tensor in borrowed:
+        tensor.requires_grad_(False).grad = None
+    return max(0, top - gradients - held), held, gradient_of
+
+
+def rise_of(run: Callable[[], None], devices: list[torch.device]) -> int:
+    """Bytes that a call needs at its peak on top of what was there."""
+    for runtime in map(runtime_of, devices):
+        if runtime.counts_memory:
+            runtime.synchronize()
+            allocated, requested = runtime.allocated(), runtime.requested()
+            runtime.reset_highest()
+            run()
+            runtime.synchronize()
+            return runtime.in_blocks(runtime.highest() - allocated, runtime.highest_requested() - requested)
+    with trace_allocations() as trace:
+        run()
+    return trace.rise()[0]
+
+
+def _as_leaf(item: Any) -> Any:
+    if isinstance(item, torch.Tensor):
+        return item.detach().requires_grad_(_may_have_gradient(item))
+    return item
+
+
+def _may_have_gradient(tensor: torch.Tensor) -> bool:
+    return tensor.is_floating_point() or tensor.is_complex()
+
+
+def _tensors_within(items: Iterable[Any]) -> Iterator[torch.Tensor]:
+    """Tensors that objects hold which are no containers of PyTorch's: caches of keys and values."""
+    seen: set[int] = set()
+    stack = list(items)
+    while stack:
+        item = stack.pop()
+        if id(item) in seen:
+            continue
+        seen.add(id(item))
+        if isinstance(item, torch.Tensor):
+            yield item
+        elif isinstance(item, (list, tuple, set)):
+            stack += item
+        elif isinstance(item, dict):
+            stack += item.values()
+        elif not isinstance(item, (type, torch.nn.Module)) and hasattr(item, "__dict__"):
+            stack += vars(item).values()
