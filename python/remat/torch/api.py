@@ -20,7 +20,8 @@ from .plan.options import FitOptions, Options
 from .plan.report import ModelReport
 from .session.captured import captured_step
 from .session.fitted import compiled
-from .session.prepare import Loss, Preparation
+from .session.loss import Loss
+from .session.prepare import Preparation
 from .session.session import NotOneGraphError, Session
 from .session.sharding import Sharding
 from .trace.fake import has_no_memory

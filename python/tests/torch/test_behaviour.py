@@ -261,7 +261,7 @@ def test_a_graph_break_plans_each_part_within_the_budget_and_says_so(make, caplo
     expected = train(copy.deepcopy(model), (x,))
     eager = step_peak(copy.deepcopy(model), (x,))
     with caplog.at_level(logging.WARNING, "remat.torch"):
-        fitted = fit(model, x, int(0.85 * eager))
+        fitted = fit(model, x, int(0.85 * eager), executor="boxed")
     assert "a graph break" in caplog.text
     assert len(fitted.remat.parts) >= 2
     assert expected.differences(train(fitted, (x,))) == []
@@ -306,7 +306,7 @@ def test_a_model_that_the_compiler_leaves_alone_is_refused() -> None:
             return super().forward(x)
 
     with pytest.raises(remat.NoPlanError, match="nothing of this model has a plan, it runs as in eager mode"):
-        fit(Alone(), torch.zeros(2, 64), "80%")
+        fit(Alone(), torch.zeros(2, 64), "80%", executor="boxed")
 
 
 @pytest.mark.parametrize("before", [0, 1], ids=["first_step", "later_step"])
