@@ -1,0 +1,200 @@
+"""A random module beside eager mode, in one of three ways, within a random budget."""
+
+from __future__ import annotations
+
+import copy
+import logging
+import random
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+import remat
+import remat.torch
+import torch
+
+from .module import Loss, RandomModule
+from .training import close, differences, fresh, generators, seed_all, state, train
+
+OUTCOMES = ("equal", "no plan", "refused", "PyTorch", "wrong")
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What came of a module, one of `OUTCOMES`, and in what words. "PyTorch": wrong by PyTorch alone, in
+    eager mode, or in its own tracing as the backend "aot_eager" shows.
+    """
+
+    kind: str
+    line: str = ""
+
+
+@dataclass
+class Case:
+    """A random module, and how it is tried.
+
+    way: "fit", "compile" or "policies"; limit: bytes that a step may take, once it is planned, where known.
+    """
+
+    number: int
+    model: RandomModule = field(init=False)
+    inputs: tuple[Any, ...] = field(init=False)
+    limit: Callable[[], int] | None = None
+
+    def __post_init__(self) -> None:
+        draw = random.Random(self.number)
+        torch.manual_seed(self.number)
+        self.model = RandomModule(draw)
+        self.inputs = self.model.inputs(draw)
+        self.budget = f"{draw.choice([100, 95, 90, 80, 70, 60])}%"
+        self.accumulate = draw.random() < 0.2
+        # Workspaces, without which a budget is not kept, are known where costs are measured.
+        self.costs = draw.choice(["measured", "roofline", "roofline", "roofline"])
+        # An output that the caller drops makes the measured peak lower than the prediction.
+        self.outputs = "held" if self.costs == "measured" else draw.choice(["held", None])
+        self.way = draw.choices(["fit", "compile", "policies"], [0.65, 0.25, 0.1])[0]
+        self.model.outside = draw.random() < 0.3
+        self.loss = Loss.of(self.model)
+        self.once = self.model.once
+
+    def __str__(self) -> str:
+        layers = [
+            f"{type(each).__name__}{'' if not hasattr(each, 'kind') else f' {each.kind}'}"
+            for each in self.model.layers
+        ]
+        kind = "" if self.model.type == torch.float32 else f" {self.model.type}"
+        return f"module {self.number}, {self.way} {self.budget}{kind}, {layers}"
+
+    def planned(self, model: RandomModule) -> Callable[..., Any]:
+        """What is to be called in its place."""
+        if self.way == "policies":
+            policies = remat.torch.checkpoint_policy(
+                *(model, fresh(self.inputs), self.budget),
+                loss=self.loss,
+                outputs="held",
+                costs=self.costs,
+                time_limit=2.0,
+                compare=False,
+            )
+            self.limit = lambda: policies.report.budget
+            return policies.apply()
+        options: Any = {"costs": self.costs, "work_limit": 20000, "time_limit": 5.0, "outputs": self.outputs}
+        if self.way == "fit":
+            fitted = remat.torch.fit(model, fresh(self.inputs), self.budget, loss=self.loss, **options)
+            self.limit = lambda: least_promise(fitted)
+            return fitted
+        return torch.compile(model, backend="remat", options={"budget": self.budget, **options})
+
+    def trained(self, model: RandomModule, call: Callable[..., Any]) -> dict[str, Any]:
+        return train(model, call, self.inputs, self.loss, self.accumulate)
+
+
+@contextmanager
+def warnings_of_strides() -> Iterator[list[str]]:
+    """That gradients of outputs come with other strides than were traced; nothing else is shown."""
+    said: list[str] = []
+    log, handler = logging.getLogger("remat.torch"), logging.Handler()
+    handler.emit = lambda record: said.append(record.getMessage())  # type: ignore[method-assign]
+    handler.addFilter(lambda record: "come with other strides" in record.getMessage())
+    before = log.handlers, log.propagate
+    log.handlers, log.propagate = [handler], False
+    try:
+        yield said
+    finally:
+        log.handlers, log.propagate = before
+
+
+def check(number: int) -> Outcome:
+    """What comes of a random module; a budget for which no plan is found is nothing wrong, but of 100 %."""
+    torch._dynamo.reset()
+    case = Case(number)
+    model = case.model
+    eager = copy.deepcopy(model)
+    pristine = copy.deepcopy(eager)
+    try:
+        expected = case.trained(eager, eager)
+    except Exception as error:
+        return Outcome("PyTorch", f"{case}: in eager mode: {error}")
+    try:
+        with warnings_of_strides() as said:
+            seed_all()
+            before = {**state(model), **generators()}
+            call = case.planned(model)
+            if found := differences(before, {**state(model), **generators()}):
+                return Outcome("wrong", f"{case}: planning changed {found}")
+            trained = case.trained(model, call)
+    except remat.RematError as error:
+        return refused(case, error) or by_tracing(case, pristine, expected, [], str(error))
+    except Exception as error:
+        said_first = str(error).strip().split("\n")[0]
+        return by_tracing(case, pristine, expected, [], f"{type(error).__name__}: {said_first}")
+    found = differences(expected, trained)
+    if said and not case.once:
+        # What comes from other graphs is not known in the first step.
+        rounded = [n for n in found if case.accumulate or n.startswith("step 0")]
+        found = [n for n in found if n not in rounded or not close(expected[n], trained[n])]
+    if found:
+        return by_tracing(case, pristine, expected, found, f"{len(found)} differ: {found[:4]}")
+    over = within(case, model, call) if case.costs == "measured" and case.once else None
+    return Outcome("wrong", f"{case}: {over}") if over else Outcome("equal")
+
+
+def refused(case: Case, error: remat.RematError) -> Outcome | None:
+    """What an error is that stands for itself; None where the module should train."""
+    text = str(error)
+    if "\n" in text:
+        return Outcome("wrong", f"{case}: more than a line: {text!r}")
+    if isinstance(error, remat.NoPlanError) and case.budget != "100%":
+        return Outcome("no plan")
+    allowed = case.model.refusals()
+    if not case.once and case.way != "policies":
+        allowed.append("compiled nothing")
+    if case.way == "policies":
+        allowed += ["no blocks", "makes other ops"]
+    return Outcome("refused", f"{case}: {text}") if any(each in text for each in allowed) else None
+
+
+def by_tracing(
+    case: Case, pristine: RandomModule, expected: dict[str, Any], found: list[str], text: str
+) -> Outcome:
+    """Wrong, unless PyTorch's tracing is: it differs in the same, or raises too."""
+    torch._dynamo.reset()
+    traced = copy.deepcopy(pristine)
+    try:
+        left = case.trained(traced, torch.compile(traced, backend="aot_eager"))
+    except Exception:
+        return Outcome("PyTorch", f"{case}: {text}")
+    same = bool(found) and set(found) <= set(differences(expected, left))
+    return Outcome("PyTorch" if same else "wrong", f"{case}: {text}")
+
+
+def within(case: Case, model: RandomModule, call: Callable[..., Any]) -> str | None:
+    """Does a step keep what it is promised to?"""
+    if case.limit is None:
+        return None
+    last: list[Any] = []
+    inputs = fresh(case.inputs)
+
+    def step() -> None:
+        last.append(case.loss(call(*inputs)))
+        last.pop().backward()
+
+    def clear() -> None:
+        model.zero_grad()
+        inputs[0].grad = None
+
+    for _ in range(2):
+        # What the steps before have shown is planned for now, not while the peak is measured.
+        clear()
+        step()
+    clear()
+    measured = remat.torch.measure_peak(step, resident=[call, inputs])
+    limit = case.limit()
+    return f"{measured} bytes measured, {limit} allowed" if measured > limit else None
+
+
+def least_promise(fitted: Any) -> int:
+    """The budget, or the prediction that is below it."""
+    part = [part for part in fitted.remat.parts if not part.existing_gradients][-1]
+    return min(part.budget, part.predicted_peak)
