@@ -5,9 +5,11 @@ from __future__ import annotations
 import copy
 import logging
 import random
+import traceback
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import remat
@@ -127,8 +129,7 @@ def check(number: int) -> Outcome:
     except remat.RematError as error:
         return refused(case, error) or by_tracing(case, pristine, expected, [], str(error))
     except Exception as error:
-        said_first = str(error).strip().split("\n")[0]
-        return by_tracing(case, pristine, expected, [], f"{type(error).__name__}: {said_first}")
+        return by_tracing(case, pristine, expected, [], in_a_line(error))
     found = differences(expected, trained)
     if said and not case.once:
         # What comes from other graphs is not known in the first step.
@@ -138,6 +139,13 @@ def check(number: int) -> Outcome:
         return by_tracing(case, pristine, expected, found, f"{len(found)} differ: {found[:4]}")
     over = within(case, model, call) if case.costs == "measured" and case.once else None
     return Outcome("wrong", f"{case}: {over}") if over else Outcome("equal")
+
+
+def in_a_line(error: Exception) -> str:
+    """What was raised, and where."""
+    last = traceback.extract_tb(error.__traceback__)[-1]
+    said = str(error).strip().split("\n")[0]
+    return f"{type(error).__name__}: {said} ({Path(last.filename).name}:{last.lineno})"
 
 
 def refused(case: Case, error: remat.RematError) -> Outcome | None:
