@@ -97,6 +97,11 @@ def test_gradients_are_those_of_eager_mode_and_the_peak_is_foretold(budget: str)
     assert abs(report.predicted_peak - measured) <= 0.002 * measured
 
 
+def test_costs_of_a_roofline_do() -> None:
+    report = remat.torch.checkpoint_policy(made(), batch(64), "95%", costs="roofline", compare=False).report
+    assert report.predicted_peak <= report.budget < report.eager_peak
+
+
 def test_the_report_has_the_full_plan_beside() -> None:
     report = remat.torch.checkpoint_policy(made(), batch(), "70%").report
     assert report.full is not None

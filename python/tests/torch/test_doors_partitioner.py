@@ -75,6 +75,13 @@ def test_a_budget_that_is_not_met_is_an_error_with_the_least_that_was_found() ->
     assert max(solver.saved) <= int(found[1])
 
 
+def test_costs_of_a_roofline_do() -> None:
+    solver = remat.torch.memory_budget_solver("100MB", costs="roofline")
+    with solver.config():
+        compiled(made())(batch()).backward()
+    assert max(solver.saved) <= solver.budget
+
+
 def test_solvers_are_told_apart_by_pytorchs_caches() -> None:
     solver, other = remat.torch.memory_budget_solver("1MB"), remat.torch.memory_budget_solver("2MB")
     assert solver.uuid() == remat.torch.memory_budget_solver("1MB").uuid() != other.uuid()

@@ -95,11 +95,12 @@ def checkpoint_policy(
         raise remat.UsageError("checkpoint_policy: policies are around this model: remove() takes them away")
     if outputs not in ("held", "dropped"):
         raise remat.UsageError(f'checkpoint_policy: outputs must be "held" or "dropped", not {outputs!r}')
-    beside = Options.from_mapping({"budget": "100%", "reserve": reserve, "routing": routing}).size("reserve")
+    options = Options.from_mapping({"budget": "100%", "reserve": reserve, "routing": routing, "costs": costs})
+    beside = options.size("reserve")
     if optimizer is not None:
         beside += optimizer_state_bytes(optimizer, next(model.parameters()).device)
     with one_at_a_time():
-        trial = _Trial(model, sample_inputs, loss, outputs == "held", Costs(costs))
+        trial = _Trial(model, sample_inputs, loss, outputs == "held", options.cost_source(None, runs=True))
         search = _Search(trial, names, time_limit or _SEARCH_S, beside, routing)
         beside = search.beside
         keep_all = search.eager.peak + _UNSEEN + beside

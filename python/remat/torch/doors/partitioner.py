@@ -19,7 +19,7 @@ from ..base.nodes import decides, is_random
 from ..base.private import CustomKnapsackSolver, budget_of_partitioner, saved_by_min_cut, size_of_node
 from ..base.step import Op, StepGraph
 from ..base.units import exact_bytes
-from ..cost.source import Costs
+from ..plan.options import Options
 
 # The share that PyTorch is told: at 1 it asks no solver, at 0 it recomputes everything.
 _SHARE = 1e-9
@@ -98,7 +98,7 @@ class MemoryBudgetSolver(CustomKnapsackSolver):  # type: ignore[misc]
         step = StepGraph(fx.GraphModule(torch.nn.Module(), fx.Graph()), 0)
         for node in nodes:
             step.add_op(Op(node.name, node, str(node.target), "forward", [], []))
-        Costs(self._costs).fill(step)
+        Options(self.budget, costs=self._costs).cost_source(None, runs=False).fill(step)
         return [op.duration for op in step.ops]
 
 
