@@ -5,10 +5,14 @@ from __future__ import annotations
 import contextlib
 import itertools
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 import torch
 from grammar.check import check
+from remat.torch.cost.layouts import Layouts
+from remat.torch.doors import regions, steps
+from remat.torch.doors.recording import tensors_like
 from remat.torch.run import replay, rewrite
 from remat.torch.session import region
 from remat.torch.session.untouched import Snapshot
@@ -72,6 +76,25 @@ def views_of_size_one_are_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
         )
 
     monkeypatch.setattr(rewrite, "shows_the_same", of_the_same_shape)
+
+
+def real_layouts_are_not_looked_at(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Layouts, "compare", lambda self, step, costs: None)
+
+
+def every_sum_of_gradients_is_in_place(monkeypatch: pytest.MonkeyPatch) -> None:
+    """In simulated steps under checkpoints."""
+
+    def adds_in_place(self: Any, op: Any, position: int) -> bool:
+        first = tensors_like(op.args)[:2]
+        return op.func is torch.ops.aten.add.Tensor and len({each.storage_bytes for each in first}) == 1
+
+    monkeypatch.setattr(steps._Building, "_adds_in_place", adds_in_place)
+
+
+def copies_run_the_original(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of models with policies."""
+    monkeypatch.setattr(regions.Around, "__deepcopy__", lambda self, memo: self, raising=False)
 
 
 @pytest.mark.parametrize(

@@ -16,6 +16,7 @@ import remat
 import remat.torch
 import torch
 
+from .control import Installs
 from .module import Loss, RandomModule
 from .training import close, differences, fresh, generators, seed_all, state, train
 
@@ -49,7 +50,7 @@ class Case:
         torch.manual_seed(self.number)
         self.model = RandomModule(draw)
         self.inputs = self.model.inputs(draw)
-        self.budget = f"{draw.choice([100, 95, 90, 80, 70, 60])}%"
+        self.budget: int | str = f"{draw.choice([100, 100, 95, 95, 90, 80])}%"
         self.accumulate = draw.random() < 0.2
         # Workspaces, without which a budget is not kept, are known where costs are measured.
         self.costs = draw.choice(["measured", "roofline", "roofline", "roofline"])
@@ -59,6 +60,8 @@ class Case:
         self.model.outside = draw.random() < 0.3
         self.loss = Loss.of(self.model)
         self.once = self.model.once
+        # What hooks hold is not copied.
+        self.copied = draw.random() < 0.1 and not any(isinstance(m, Installs) for m in self.model.layers)
 
     def __str__(self) -> str:
         layers = [
@@ -89,8 +92,19 @@ class Case:
             return fitted
         return torch.compile(model, backend="remat", options={"budget": self.budget, **options})
 
+    def planned_at_last(self, model: RandomModule) -> Callable[..., Any]:
+        """Within the least budget that is known to work, where that asked for does not."""
+        try:
+            return self.planned(model)
+        except remat.NoPlanError as error:
+            if self.way == "compile" or self.budget == "100%" or not error.smallest_known or not self.once:
+                raise
+            self.budget = error.smallest_known
+            torch._dynamo.reset()
+            return self.planned(model)
+
     def trained(self, model: RandomModule, call: Callable[..., Any]) -> dict[str, Any]:
-        return train(model, call, self.inputs, self.loss, self.accumulate)
+        return train(model, call, self.inputs, self.loss, self.accumulate, self.copied)
 
 
 @contextmanager
@@ -123,7 +137,7 @@ def check(number: int) -> Outcome:
         with warnings_of_strides() as said:
             seed_all()
             before = {**state(model), **generators()}
-            call = case.planned(model)
+            call = case.planned_at_last(model)
             if found := differences(before, {**state(model), **generators()}):
                 return Outcome("wrong", f"{case}: planning changed {found}")
             trained = case.trained(model, call)
@@ -138,7 +152,7 @@ def check(number: int) -> Outcome:
         found = [n for n in found if n not in rounded or not close(expected[n], trained[n])]
     if found:
         return by_tracing(case, pristine, expected, found, f"{len(found)} differ: {found[:4]}")
-    over = within(case, model, call) if case.costs == "measured" and case.once else None
+    over = within(case, model, call) if case.costs == "measured" and case.once and not case.copied else None
     return Outcome("wrong", f"{case}: {over}") if over else Outcome("equal")
 
 
@@ -154,7 +168,7 @@ def refused(case: Case, error: remat.RematError) -> Outcome | None:
     text = str(error)
     if "\n" in text:
         return Outcome("wrong", f"{case}: more than a line: {text!r}")
-    if isinstance(error, remat.NoPlanError) and case.budget != "100%":
+    if isinstance(error, remat.NoPlanError) and isinstance(case.budget, str) and case.budget != "100%":
         return Outcome("no plan")
     allowed = case.model.refusals()
     if not case.once and case.way != "policies":

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import random
 from collections.abc import Callable
 from dataclasses import replace
@@ -53,15 +54,23 @@ def at_step(inputs: tuple[Any, ...], step: int) -> tuple[Any, ...]:
 
 
 def train(
-    model: RandomModule, call: Callable[..., Any], inputs: tuple[Any, ...], loss_of: Loss, accumulate: bool
+    model: RandomModule,
+    call: Callable[..., Any],
+    inputs: tuple[Any, ...],
+    loss_of: Loss,
+    accumulate: bool,
+    copied: bool,
 ) -> dict[str, Any]:
     """What the steps leave: in the last one all outputs get a gradient. call: the model, or what compiled
-    it.
+    it; copied: from the second step on a copy of it is trained.
     """
     left: dict[str, Any] = {}
     inputs = fresh(inputs)
     seed_all()
     for step in range(STEPS):
+        if copied and step == 1:
+            call = copy.deepcopy(call)
+            model = getattr(call, "_orig_mod", call)
         if not accumulate:
             model.zero_grad()
         model.change(step)
