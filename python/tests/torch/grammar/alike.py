@@ -211,13 +211,13 @@ class AlikeRate(Alike):
     def __init__(self, draw: random.Random, width: int) -> None:
         super().__init__(draw, width)
         self.kind = draw.choice(["rate", "temperature"])
-        self.dropout, self.temperature = nn.Dropout(0.1), 1.0
+        self.dropout, self.temperature = nn.Dropout(0.1), 0.7
 
     def change(self, step: int) -> None:
         if self.kind == "rate":
             self.dropout.p = 0.1 + 0.1 * step
         else:
-            self.temperature = 1.0 / (1 + step)
+            self.temperature = 0.7 / (1 + step)
 
     def between(self, block: nn.Module, x: torch.Tensor, number: int) -> torch.Tensor:
         return x + self.dropout(block(x) / self.temperature)

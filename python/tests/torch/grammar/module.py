@@ -86,7 +86,7 @@ class RandomModule(nn.Module):
         made = [torch.randn(self.shape, generator=generator).to(self.type) for _ in range(count)]
         made = [x.to(memory_format=torch.channels_last) if self.channels_last else x for x in made]
         made[0].requires_grad_(self.asked)
-        return (*made, 0.5) if self.weighted else tuple(made)
+        return (*made, 0.3) if self.weighted else tuple(made)
 
     def forward(self, x: torch.Tensor, *others: Any) -> Any:
         if self.writes and not self.asked:
