@@ -95,7 +95,11 @@ def numbers_stay_as_they_were_traced(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Marks, "put", lambda self, joint, numbers: None)
 
 
-def writes_over_arguments_are_not_compared(monkeypatch: pytest.MonkeyPatch) -> None:
+def products_with_numbers_are_in_place(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Which rounds otherwise in 16 bits."""
+    aten = torch.ops.aten
+    form = inplace.Over("mul.Scalar", lambda *args, out: aten.mul_.Scalar(*args))
+    monkeypatch.setitem(inplace._OVER, aten.mul.Scalar, (form, 1))
     monkeypatch.setattr(inplace, "same_over", lambda node, write, index, kind: True)
 
 
@@ -112,6 +116,8 @@ def writes_over_arguments_are_not_compared(monkeypatch: pytest.MonkeyPatch) -> N
         (autocast_casts_each_time, [88]),
         (every_sum_of_gradients_is_in_place, [79]),
         (copies_run_the_original, [474]),
+        (numbers_stay_as_they_were_traced, [575]),
+        (products_with_numbers_are_in_place, [96]),
     ],
     ids=lambda x: getattr(x, "__name__", str(x)),
 )

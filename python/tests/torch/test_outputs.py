@@ -12,6 +12,7 @@ import remat.torch
 import torch
 from test_behaviour import equal, gradients
 from torch import nn
+from torch.utils.checkpoint import checkpoint
 
 
 class Speaker(nn.Module):
@@ -201,6 +202,35 @@ def test_a_late_gradient_of_a_graph_that_had_none_knows_its_random_numbers() -> 
         loss, aside = m(x)
         (loss + aside.square().sum()).backward()
     assert equal(gradients(expected), gradients(fitted))
+
+
+class Checkpointed(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.a, self.b = nn.Linear(8, 8), nn.Linear(8, 8)
+
+    def part(self, x: torch.Tensor) -> torch.Tensor:
+        return nn.functional.dropout(self.b(x).tanh(), 0.2)
+
+    def forward(self, x: torch.Tensor) -> dict[str, torch.Tensor]:
+        x = self.a(x)
+        aside = x.tanh()
+        x = x + checkpoint(self.part, x, use_reentrant=False)
+        return {"loss": x.square().mean(), "logits": aside}
+
+
+def test_a_late_gradient_beside_a_checkpoint_draws_the_same_numbers() -> None:
+    torch.manual_seed(0)
+    model, x = Checkpointed(), torch.randn(4, 8)
+    eager = copy.deepcopy(model)
+    fitted = fit(model, x, "100%", loss=loss_of)
+    for loss in (loss_of, loss_with_logits):
+        for called in (eager, fitted):
+            torch.manual_seed(1)
+            called.zero_grad()
+            loss(called(x)).backward()
+        for mine, theirs in zip(fitted.parameters(), eager.parameters(), strict=True):
+            assert torch.equal(mine.grad, theirs.grad)
 
 
 def test_a_late_gradient_counts_in_the_first_call_for_other_shapes() -> None:

@@ -60,6 +60,7 @@ from torch._functorch._aot_autograd.descriptors import (
 from torch._functorch._aot_autograd.schemas import MemoryFormatMeta, PlainTensorMeta
 from torch._functorch.aot_autograd import aot_module_simplified
 from torch._guards import CompileContext, detect_fake_mode
+from torch._higher_order_ops.wrap import TagActivationCheckpoint as TagActivationCheckpoint
 from torch._inductor import custom_graph_pass
 from torch._inductor.custom_graph_pass import CustomPartitionerFn
 from torch._ops import OpOverload

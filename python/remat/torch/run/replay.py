@@ -12,7 +12,7 @@ from torch import fx
 
 from ..base.devices import devices_in_use
 from ..base.generators import generator_states, generators_kept, set_generator_states
-from ..base.private import will_execute
+from ..base.private import TagActivationCheckpoint, will_execute
 
 
 class Instead:
@@ -34,6 +34,18 @@ class Instead:
     def take(self) -> list[Any] | None:
         gradients, self._gradients = self._gradients, None
         return gradients
+
+
+class _Plainly(fx.Interpreter):
+    """Runs a graph of Dynamo without the checkpoints that it asks for: those do not keep the states of the
+    generators, which is the affair of who traces them, and their second run would draw other numbers.
+    """
+
+    def call_function(self, target: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        if not isinstance(target, TagActivationCheckpoint):
+            return super().call_function(target, args, kwargs)
+        _, own = target.divide_kwargs(kwargs)
+        return _Plainly(args[0]).run(*args[1:], *own.values())
 
 
 class Replay:
@@ -96,7 +108,7 @@ class Replay:
                 stack.enter_context(torch.autocast(kind, dtype, enabled))
             if self.states is not None:
                 set_generator_states(self.states)
-            outputs = self.gm(*args)
+            outputs = _Plainly(self.gm).run(*args)
         graded = [outputs[i] for i in given]
         return list(torch.autograd.grad(graded, leaves, list(given.values()), allow_unused=True))
 
