@@ -216,7 +216,7 @@ class Checkpointed(nn.Module):
         x = self.a(x)
         aside = x.tanh()
         x = x + checkpoint(self.part, x, use_reentrant=False)
-        return {"loss": x.square().mean(), "logits": aside}
+        return {"loss": x.square().mean(), "logits": aside, "hidden": aside.sin()}
 
 
 def test_a_late_gradient_beside_a_checkpoint_draws_the_same_numbers() -> None:
