@@ -30,7 +30,7 @@ FOREIGN = {
     "graph_compile.aot_dispatch_autograd_graph", "meta.memory_format", "env.frozen",
     "graph_compile.collect_bw_donated_buffer_idxs", "module.run_functionalized_fw_and_collect_metadata",
     "symbolic_convert.format_loop_skip_frame_message", "symbolic_convert.get_funcname",
-    "tensor._post_accumulate_grad_hooks",
+    "tensor._post_accumulate_grad_hooks", "tensor.data",
     "dynamo_utils._get_dynamo_config_for_logging",
     "FakeTensorMode.dispatch",
 }  # fmt: skip

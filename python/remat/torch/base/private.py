@@ -269,8 +269,12 @@ def innermost_backend(converter: Any) -> Any:
     return converter
 
 
-def is_asked_for(error: Exception, converter: Any) -> bool:
-    """Is it an error by which Dynamo tells what somebody asked to be told (`fullgraph=True` and the like)?"""
+def is_asked_for(error: Exception, wrapper: Any) -> bool:
+    """Is it an error by which Dynamo tells what somebody asked to be told (`fullgraph=True` and the like)?
+
+    wrapper: of the converter, whose `_torchdynamo_orig_backend` it is.
+    """
+    converter = wrapper._torchdynamo_orig_backend
     names = ("Unsupported", "FailOnRecompileLimitHit", "RecompileError")
     kinds = tuple(getattr(_dynamo.exc, name) for name in names if hasattr(_dynamo.exc, name))
     return isinstance(error, kinds) or isinstance(converter, convert_frame.ConvertFrameAssert)

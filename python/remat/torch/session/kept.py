@@ -183,6 +183,10 @@ class Array:
             self.array[...] = self.before
 
 
+# Where numpy's older generators have what draws.
+_LEGACY = "_bit_generator"
+
+
 class Generator:
     """A generator of random numbers, of PyTorch, Python or numpy."""
 
@@ -198,7 +202,7 @@ class Generator:
         return self._bits().state
 
     def _bits(self) -> Any:
-        return getattr(self.generator, "bit_generator", None) or self.generator._bit_generator
+        return getattr(self.generator, "bit_generator", None) or getattr(self.generator, _LEGACY)
 
     def restore(self) -> None:
         if isinstance(self.generator, torch.Generator):

@@ -180,7 +180,7 @@ class _Converter(convert_frame.CatchErrorsWrapper):
         except RematError:
             raise
         except Exception as error:
-            if is_asked_for(error, self._torchdynamo_orig_backend):
+            if is_asked_for(error, self):
                 raise
             log.debug("Dynamo failed: %s", error, exc_info=True)
             return convert_frame.ConvertFrameReturn(), error
