@@ -24,7 +24,7 @@ TOP = len(LAYERS)
 # code; the dictionary of a module; finalizers. Where PyTorch has no hook: its converter of code, and whether
 # it traces.
 FOREIGN = {
-    "args", "grad", "meta", "param_groups", "state", "target",
+    "args", "grad", "kwargs", "meta", "param_groups", "state", "target",
     "atexit", "ctx.index", "ctx.replay", "_boxed_call", "py_kernels", "linecache.cache", "__dict__",
     "convert_frame.catch_errors_wrapper", "_symbolic_trace.is_fx_symbolic_tracing",
     "graph_compile.aot_dispatch_autograd_graph", "meta.memory_format", "env.frozen",

@@ -15,6 +15,7 @@ from torch.utils._pytree import tree_structure
 
 import remat
 
+from ..base.devices import default_device
 from ..base.errors import errors_stand_alone
 from ..base.nodes import SMALL, storage_bytes
 from ..base.private import COMPILED_CALL, eager_call
@@ -96,8 +97,8 @@ class EagerSession:
                 self.report.forget(plan.report)
 
     def _key(self, call: Call) -> Hashable:
-        autocast = torch.is_autocast_enabled("cpu"), torch.is_autocast_enabled("cuda")
-        return shapes_of(call), tree_structure(call), self.model.training, autocast
+        autocast = [torch.is_autocast_enabled(kind) for kind in ("cpu", default_device().type)]
+        return shapes_of(call), tree_structure(call), self.model.training, tuple(autocast)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         if not torch.is_grad_enabled() or torch.compiler.is_compiling():

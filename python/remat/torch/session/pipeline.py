@@ -163,6 +163,10 @@ class Pipeline:
         finally:
             self._surveys = False
 
+    def ask_whether_broken(self, is_broken: Callable[[], bool]) -> None:
+        """This says it from now on."""
+        self.is_broken = is_broken
+
     def capture_both(self) -> None:
         """From here on; of what is only captured."""
         self.captures_both = True

@@ -62,10 +62,8 @@ class Preparation:
         try:
             call()
         except RuntimeError:
-            self.session.shared.is_keeping = True
-            call()
-        finally:
-            self.session.shared.is_keeping = False
+            with self.session.shared.keeping():
+                call()
 
     def plan(self) -> None:
         """Call the model until its plans hold for all that is in flight together.

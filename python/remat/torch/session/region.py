@@ -292,7 +292,8 @@ class Region:
         """A call with gradients; nothing was planned if its results need none."""
         planned, device, replay = variant.planned, device_of(args), None
         if variant.numbers is not None:
-            variant.numbers.now = numbers = self._floats.numbers(self._floats.values(args))
+            numbers = self._floats.numbers(self._floats.values(args))
+            variant.numbers.are(numbers)
         if variant.existing.stepped and in_data_parallel():
             raise UnsupportedModelError(
                 'step="backward": DistributedDataParallel averages gradients after the backward of the '
@@ -458,7 +459,7 @@ class Region:
         except (SymbolsDifferError, torch.OutOfMemoryError, MemoryError):
             raise
         except FloatsMatterError:
-            self._floats.may_change = False
+            self._floats.matter()
             raise
         except UnplannableError as error:
             raise UntraceableError(gm, error) from error

@@ -87,7 +87,7 @@ class Session:
         self._probing, self.one_graph = False, one_graph
         self._is_compiled = model is not None
         self.unplanned = Unplanned(options.strict, counted=model is not None)
-        self.shared.pipeline.is_broken = lambda: not self.unplanned.is_empty
+        self.shared.pipeline.ask_whether_broken(lambda: not self.unplanned.is_empty)
 
     def __deepcopy__(self, memo: Any) -> Session:
         """Of a compiled model: its graphs take parameters as arguments."""

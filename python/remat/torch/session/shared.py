@@ -61,6 +61,14 @@ class Shared:
             self.is_measuring = False
 
     @contextmanager
+    def keeping(self) -> Iterator[None]:
+        self.is_keeping = True
+        try:
+            yield
+        finally:
+            self.is_keeping = False
+
+    @contextmanager
     def preparing(self) -> Iterator[None]:
         self.is_preparing = True
         self.pipeline.pool.pause()

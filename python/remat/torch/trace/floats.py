@@ -43,6 +43,10 @@ class Numbers(threading.local):
 
     now: Sequence[float] = ()
 
+    def are(self, numbers: Sequence[float]) -> None:
+        """Of the call that begins."""
+        self.now = numbers
+
 
 class Changing(float):
     """An argument of a step that changes from call to call; as a float, its value when it was traced."""
@@ -81,7 +85,8 @@ class Marks:
                 index = self.index_of.get((position, i))
                 if index is not None:
                     leaves[i] = Changing.of(leaf, numbers, index)
-            nodes[position].args, nodes[position].kwargs = tree_unflatten(leaves, spec)
+            node = nodes[position]
+            node.args, node.kwargs = tree_unflatten(leaves, spec)
 
 
 class Floats:
@@ -102,6 +107,10 @@ class Floats:
                 self._numbers.append(node)
         readers = {user for node in self._numbers for user in node.users} - set(self._numbers)
         self.may_change = bool(self.positions) and all(_may_read(node) for node in readers)
+
+    def matter(self) -> None:
+        """A step for all values is not right: each has its own."""
+        self.may_change = False
 
     def values(self, args: Sequence[Any]) -> tuple[float, ...]:
         """Of a call, by position."""
