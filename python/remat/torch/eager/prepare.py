@@ -19,6 +19,7 @@ from ..base.units import exact_bytes
 from ..plan.budget import auto_budget, optimizer_state_bytes
 from ..plan.options import Options
 from ..session.measure import measure_peak
+from ..session.pipeline import device_of
 from ..session.untouched import Snapshot
 from .ledger import Ledger
 from .planning import EagerPlan, Missed, least_plan, plan_record
@@ -192,13 +193,12 @@ class Preparation:
         inputs = [t for t in tree_leaves((args, kwargs)) if isinstance(t, torch.Tensor)]
         parameters = list(self.model.parameters())
         graded = [t for t in (*parameters, *inputs) if t.requires_grad]
-        first = next(iter((*parameters, *inputs)), None)
         return TrainingStep(
             forward=lambda: self._call(*args, **kwargs),
             loss=self._losses,
             parameters=list({id(t): t for t in graded}.values()),
             resident=[self.model, args, kwargs],
-            device=torch.device("cpu") if first is None else first.device,
+            device=device_of([*parameters, *inputs]),
         )
 
     def _losses(self, outputs: Any) -> list[torch.Tensor]:
