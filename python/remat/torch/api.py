@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, cast
 
 import torch
@@ -141,15 +142,17 @@ def _chosen(model: torch.nn.Module, asked: Options, sample_inputs: Any, loss: Lo
     try:
         return _traced(model, asked, sample_inputs, loss, one_graph=True)
     except UnsupportedModelError as error:
-        why = error
+        # Its frames hold the step.
+        why = error.with_traceback(None)
     try:
         fitted = eager_fitted(model, asked, sample_inputs, loss)
+        log.warning("the step runs in eager mode, with saved tensors that are made again: %s", why)
+        return fitted
     except (remat.NoPlanError, UnsupportedModelError) as error:
-        if not isinstance(why, NotOneGraphError):
-            raise why from None
-        return _in_parts(model, asked, sample_inputs, loss, error)
-    log.warning("the step runs in eager mode, with saved tensors that are made again: %s", why)
-    return fitted
+        failed = error.with_traceback(None)
+    if not isinstance(why, NotOneGraphError):
+        raise why
+    return _in_parts(model, asked, sample_inputs, loss, failed)
 
 
 def _in_parts(
@@ -159,10 +162,9 @@ def _in_parts(
 
     why: it cannot; raised where this cannot either.
     """
-    try:
+    with suppress(remat.RematError):
         return _traced(model, asked, sample_inputs, loss)
-    except remat.RematError:
-        raise why from None
+    raise why
 
 
 def _traced(
