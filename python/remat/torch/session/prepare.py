@@ -267,8 +267,12 @@ class Preparation:
 
     @contextmanager
     def _without_gradients(self) -> Iterator[None]:
-        """Where both kinds of steps are planned, gradients that exist already are there for neither."""
-        if len(self._kinds()) == 1 or self.session.sharding is not None:
+        """Where both kinds of steps are planned, gradients that exist already are there for neither. One step
+        that is captured is that of the moment.
+        """
+        pipeline = self.session.shared.pipeline
+        of_the_moment = pipeline.captured is not None and not pipeline.captures_both
+        if of_the_moment or len(self._kinds()) == 1 or self.session.sharding is not None:
             yield
             return
         tensors = [*self.model.parameters(), *tensors_in(self.sample_inputs)]
