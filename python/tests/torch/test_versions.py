@@ -92,7 +92,7 @@ def test_many_models_of_a_class_and_many_shapes_all_have_plans(
     ):
         for _ in range(3):
             model = Model()
-            fitted = fit(model, torch.randn(4, 32), "1GiB", max_shapes=8)
+            fitted = fit(model, torch.randn(4, 32), "1GiB", max_shapes=8, executor="boxed")
             for size in range(4, 7):
                 x = torch.randn(size, 32)
                 planned = trained(fitted, x)

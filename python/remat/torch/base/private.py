@@ -101,13 +101,6 @@ WITH_A_STATE: Sequence[Any] = (torch.ops.aten._cudnn_rnn.default,)
 COPY: Any = torch.ops.aten._to_copy.default
 # What may copy from one device to another.
 COPIES: Sequence[Any] = (COPY, torch.ops.prims.device_put.default)
-# For `checkpoint`: what it saves by a policy is not handed to hooks for saved tensors that surround it, as in
-# all releases before 2.14, which do not know the argument. From then on they warn where nothing is said.
-UNSEEN_BY_HOOKS: Mapping[str, bool] = (
-    {"respect_saved_tensors_hooks": False}
-    if "respect_saved_tensors_hooks" in inspect.signature(checkpoint).parameters
-    else {}
-)
 # In 2.10 it takes methods of loggers alone, which are all that it is used for.
 IGNORED_LOGGING = next(
     name for name in ("ignore_logging_functions", "ignore_logger_methods") if hasattr(_dynamo.config, name)
@@ -289,6 +282,15 @@ def convert_no_call_below() -> Any:
 def is_half_made(module: torch.nn.Module) -> bool:
     """Is its `__init__` still to be called? `_parameters`, `_modules` of modules."""
     return not {"_parameters", "_modules"} <= vars(module).keys()
+
+
+def unseen_by_hooks() -> dict[str, bool]:
+    """For `checkpoint`: what it saves by a policy is not handed to hooks for saved tensors that surround it,
+    as in all releases before 2.14, which do not know the argument. From then on they warn where nothing is
+    said.
+    """
+    name = "respect_saved_tensors_hooks"
+    return {name: False} if name in _parameters(checkpoint) else {}
 
 
 def _parameters(function: Callable[..., Any]) -> Any:
@@ -1011,6 +1013,7 @@ __all__ = [
     "tensor_hooks",
     "traced_once",
     "unprinted",
+    "unseen_by_hooks",
     "users_of_storage",
     "view_base",
     "will_execute",

@@ -12,7 +12,7 @@ from torch.utils.checkpoint import CheckpointPolicy, checkpoint, create_selectiv
 
 import remat
 
-from ..base.private import UNSEEN_BY_HOOKS
+from ..base.private import unseen_by_hooks
 
 # By name of an op, which of its calls in a region are meant: the first is 0.
 Calls = Mapping[str, Sequence[int]]
@@ -65,7 +65,7 @@ class Region:
                 use_reentrant=False,
                 preserve_rng_state=preserve,
                 # What is saved stays on the device: so it was planned.
-                **UNSEEN_BY_HOOKS,
+                **unseen_by_hooks(),
                 **contexts,
                 **kwargs,
             )
