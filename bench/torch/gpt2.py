@@ -89,13 +89,13 @@ def highest_resident() -> int:
 def enable_selective_checkpointing(model: Any) -> None:
     """Per layer, with the results of matrix products and attention kept."""
     import torch
-    from remat.torch.base.private import UNSEEN_BY_HOOKS
+    from remat.torch.base.private import unseen_by_hooks
     from torch.utils.checkpoint import create_selective_checkpoint_contexts
 
     aten = torch.ops.aten
     kept = [aten.mm.default, aten.addmm.default, aten._scaled_dot_product_flash_attention_for_cpu.default]
     contexts = functools.partial(create_selective_checkpoint_contexts, kept)
-    model.gradient_checkpointing_enable({"use_reentrant": False, "context_fn": contexts, **UNSEEN_BY_HOOKS})
+    model.gradient_checkpointing_enable({"use_reentrant": False, "context_fn": contexts, **unseen_by_hooks()})
 
 
 def make_model(options: argparse.Namespace) -> Any:

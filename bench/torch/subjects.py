@@ -16,7 +16,7 @@ from typing import Any
 import remat
 import remat.torch
 import torch
-from remat.torch.base.private import UNSEEN_BY_HOOKS
+from remat.torch.base.private import unseen_by_hooks
 from remat_models.zoo import Zoo
 from torch import nn
 from torch.utils._pytree import tree_map
@@ -186,7 +186,7 @@ def checkpointed(z: Zoo, model: nn.Module, inputs: Any) -> Subject:
             wrapped += 1
 
             def run(*args: Any, forward: Any = forward, **kwargs: Any) -> Any:
-                return checkpoint(forward, *args, use_reentrant=False, **UNSEEN_BY_HOOKS, **kwargs)
+                return checkpoint(forward, *args, use_reentrant=False, **unseen_by_hooks(), **kwargs)
 
             module.forward = run
     assert wrapped, f"{z.name}: no module is named {z.layers}"
