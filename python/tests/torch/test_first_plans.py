@@ -53,7 +53,8 @@ def test_a_search_without_time_finds_the_first_plan(captured) -> None:
     found = search(graph, target, Options(target, time_limit=NO_TIME_S))
     assert found.plan is not None
     assert found.peak <= target
-    assert search(graph, target, Options(target, planner="search", work_limit=1)).plan is None
+    # Other planners too: what an error names as known to work does so within any limits.
+    assert search(graph, target, Options(target, planner="search", work_limit=1)).peak <= target
 
 
 def test_planning_ends_where_the_step_is_proved_near_the_fastest(captured) -> None:

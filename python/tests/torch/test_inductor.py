@@ -139,5 +139,5 @@ def test_gradients_add_up_and_a_retained_graph_runs_again() -> None:
 
 def test_an_executor_that_does_not_exist_is_refused() -> None:
     model, inputs = case("mlp").build()
-    with pytest.raises(remat.UsageError, match='executor must be "boxed" or "inductor"'):
+    with pytest.raises(remat.UsageError, match='must be "auto", "boxed", "eager" or "inductor"'):
         fit(model, inputs, "100%", executor="tvm")
