@@ -502,7 +502,7 @@ def test_a_copy_of_a_fitted_model_shows_no_plan_and_says_so(caplog, tmp_path) ->
 def test_sparse_gradients_are_refused_in_one_line() -> None:
     model = nn.Sequential(nn.Embedding(100, 8, sparse=True), nn.Linear(8, 8))
     with pytest.raises(remat.torch.UnsupportedModelError, match="is a sparse_coo tensor.*sparse=False"):
-        fit(model, torch.randint(100, (4, 8)), "100%")
+        fit(model, torch.randint(100, (4, 8)), "100%", executor="boxed")
 
 
 def test_saved_generator_states_are_within_the_budget_and_no_proof_that_none_works() -> None:
