@@ -9,8 +9,7 @@ from __future__ import annotations
 
 import time
 import weakref
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -46,7 +45,6 @@ class Value:
     reads: list[int] = field(default_factory=list)
     unpacked: list[int] = field(default_factory=list)
     given_up: list[int] = field(default_factory=list)
-    packed: int = 0
 
 
 @dataclass(eq=False)
@@ -150,14 +148,11 @@ class Recorder(TorchDispatchMode):
         self._watched: dict[int, Any] = {}
         # What Python has let go of, as it seems: something of PyTorch may still have it.
         self._let_go: list[_Storage] = []
-        self._paused = False
 
     def __torch_dispatch__(
         self, func: Any, types: Any, args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None
     ) -> Any:
         kwargs = kwargs or {}
-        if self._paused:
-            return func(*args, **kwargs)
         self._look_at_let_go()
         kind = kind_of(func)
         given = list(tensors_in((*args, *kwargs.values())))
@@ -291,10 +286,9 @@ class Recorder(TorchDispatchMode):
 
     def pack(self, tensor: torch.Tensor) -> Any:
         """What autograd is to hold for a tensor."""
-        storage = None if self._paused else self._storage_of(tensor)
+        storage = self._storage_of(tensor)
         if storage is None or storage.external:
             return _Cell(self, tensor if tensor.grad_fn is None else detached(tensor), None)
-        storage.value.packed += 1
         storage.cells += 1
         return _Cell(self, detached(tensor), storage)
 
@@ -304,15 +298,6 @@ class Recorder(TorchDispatchMode):
         if cell.value is not None:
             cell.value.unpacked.append(len(self.ops))
         return cell.tensor
-
-    @contextmanager
-    def paused(self) -> Iterator[None]:
-        """Ops that run while it lasts are not of the step."""
-        before, self._paused = self._paused, True
-        try:
-            yield
-        finally:
-            self._paused = before
 
     def begin_loss(self, outputs: Iterable[torch.Tensor]) -> None:
         """The model returned these."""
