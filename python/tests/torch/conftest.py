@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -44,6 +45,27 @@ def fresh_compiler():
     forget_measured()
     yield
     torch._dynamo.reset()
+
+
+@pytest.fixture(autouse=True)
+def modes_stay() -> Iterator[None]:
+    """What a test leaves behind must not decide about the next one."""
+    before = _modes()
+    yield
+    assert _modes() == before
+
+
+def _modes() -> dict[str, Any]:
+    return {
+        "gradients": torch.is_grad_enabled(),
+        "autocast": [torch.is_autocast_enabled("cpu"), torch.is_autocast_cache_enabled()],
+        "deterministic": torch.are_deterministic_algorithms_enabled(),
+        "dtype": torch.get_default_dtype(),
+        "device": torch.get_default_device(),
+        "threads": torch.get_num_threads(),
+        "dispatch modes": torch._C._len_torch_dispatch_stack(),
+        "function modes": torch._C._len_torch_function_stack(),
+    }
 
 
 @pytest.fixture

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import gc
+import re
 import subprocess
 import sys
 import threading
@@ -299,7 +300,9 @@ def test_other_devices_are_refused_by_name(monkeypatch: pytest.MonkeyPatch) -> N
         fit(model, inputs, "100%", arena=True)
 
 
-def test_places_that_overlap_are_found(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_places_that_overlap_are_found(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
     marked = places_file.Places.mark
 
     def at_zero(self: Any, node: fx.Node, *rest: Any) -> None:
@@ -310,8 +313,9 @@ def test_places_that_overlap_are_found(monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setattr(places_file.Places, "mark", at_zero)
     model, inputs = case("mlp").build()
-    with pytest.raises(Exception, match=r"is written to where .* is, which is read later"):
-        fit(model, inputs, "100%", arena=True)
+    fitted = fit(model, inputs, "100%", arena=True)
+    assert not fitted.remat.parts
+    assert re.search(r"runs as in eager mode.* is written to where .* is, which is read later", caplog.text)
 
 
 def traced(run: Callable[..., Any], *inputs: torch.Tensor) -> fx.Node:

@@ -43,9 +43,25 @@ def bytes_of(tensor: torch.Tensor) -> torch.Tensor:
 
 def same_bits(a: torch.Tensor, b: torch.Tensor) -> bool:
     """Not-a-number equals itself, and zero is not minus zero."""
-    if a.shape != b.shape or a.dtype != b.dtype:
+    if a.layout != b.layout or a.dtype != b.dtype:
         return False
-    return bool(torch.equal(bytes_of(a), bytes_of(b)))
+    mine, theirs = _dense_parts(a), _dense_parts(b)
+    if len(mine) > 1 or mine[0] is not a:
+        return len(mine) == len(theirs) and all(map(same_bits, mine, theirs))
+    return a.shape == b.shape and bool(torch.equal(bytes_of(a), bytes_of(b)))
+
+
+def _dense_parts(tensor: torch.Tensor) -> list[torch.Tensor]:
+    """What a sparse or nested tensor consists of; a dense tensor is its only part."""
+    if tensor.is_nested:
+        return list(tensor.detach().unbind())
+    if tensor.layout is torch.sparse_coo:
+        return [tensor.detach()._indices(), tensor.detach()._values()]
+    if tensor.layout in (torch.sparse_csr, torch.sparse_bsr):
+        return [tensor.crow_indices(), tensor.col_indices(), tensor.detach().values()]
+    if tensor.layout in (torch.sparse_csc, torch.sparse_bsc):
+        return [tensor.ccol_indices(), tensor.row_indices(), tensor.detach().values()]
+    return [tensor]
 
 
 def _add_storage(found: dict[int, int], tensor: torch.Tensor, device_type: str | None) -> None:

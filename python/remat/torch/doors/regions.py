@@ -32,6 +32,8 @@ class Region:
     save: Calls = field(default_factory=dict)
     preserve_rng_state: bool = False
     mutation: bool = False
+    # Asked here, since Dynamo cannot trace the question.
+    _unseen: Mapping[str, bool] = field(default_factory=unseen_by_hooks, compare=False, repr=False)
 
     def context_fn(self) -> Callable[[], tuple[Any, Any]]:
         """For `torch.utils.checkpoint.checkpoint`: a function, which is all that Dynamo takes."""
@@ -56,7 +58,7 @@ class Region:
         """The function with this region around it."""
         # Without anything to save PyTorch need not look at each op.
         contexts = {"context_fn": self.context_fn()} if self.save else {}
-        preserve = self.preserve_rng_state
+        preserve, unseen = self.preserve_rng_state, self._unseen
 
         def checkpointed(*args: Any, **kwargs: Any) -> Any:
             return checkpoint(
@@ -65,7 +67,7 @@ class Region:
                 use_reentrant=False,
                 preserve_rng_state=preserve,
                 # What is saved stays on the device: so it was planned.
-                **unseen_by_hooks(),
+                **unseen,
                 **contexts,
                 **kwargs,
             )

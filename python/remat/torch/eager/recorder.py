@@ -19,6 +19,7 @@ from ..base.nodes import storage_bytes
 from ..base.private import (
     StorageWeakRef,
     TorchDispatchMode,
+    _disable_current_modes,
     storage_id,
     storage_number,
     users_of_storage,
@@ -240,12 +241,13 @@ class Recorder(TorchDispatchMode):
     def _new(self, tensor: torch.Tensor, made_by: int | None) -> _Storage | None:
         try:
             storage = tensor.untyped_storage()
-        except (RuntimeError, NotImplementedError):
+            address = storage.data_ptr()
+        except (RuntimeError, NotImplementedError):  # sparse tensors and wrappers have none
             return None
         known = _Storage(storage, self._add_value(storage_bytes(tensor), made_by), external=made_by is None)
         self._storages[known.number] = known
         if made_by is None and storage.device.type != "meta":
-            self.external[storage.data_ptr()] = storage_bytes(tensor)
+            self.external[address] = storage_bytes(tensor)
         return known
 
     def _storage_of(self, tensor: torch.Tensor) -> _Storage | None:
@@ -339,7 +341,8 @@ _PLAIN = (torch.Tensor, torch.nn.Parameter)
 
 def detached(tensor: torch.Tensor) -> torch.Tensor:
     """The same memory and count of writes, without history; no dispatch mode sees it."""
-    with without_dispatch_modes():
+    # Tensors that wrap others need Python's dispatch.
+    with without_dispatch_modes() if type(tensor) in _PLAIN else _disable_current_modes():
         return tensor.detach()
 
 

@@ -140,6 +140,8 @@ def copies(arguments: Any) -> Any:
     def own(item: Any) -> Any:
         if not isinstance(item, torch.Tensor) or isinstance(item, torch.nn.Parameter):
             return item
+        if item.is_nested:  # a deep copy has a ragged dimension of its own, that fits no other tensor
+            return item.detach().clone().requires_grad_(item.requires_grad)
         return copy.deepcopy(item.detach(), memo).requires_grad_(item.requires_grad)
 
     return tree_map(own, arguments)
