@@ -56,9 +56,11 @@ def modes_stay() -> Iterator[None]:
 
 
 def _modes() -> dict[str, Any]:
+    nesting = torch.autocast_increment_nesting()
+    torch.autocast_decrement_nesting()
     return {
         "gradients": torch.is_grad_enabled(),
-        "autocast": [torch.is_autocast_enabled("cpu"), torch.is_autocast_cache_enabled()],
+        "autocast": [torch.is_autocast_enabled("cpu"), torch.is_autocast_cache_enabled(), nesting - 1],
         "deterministic": torch.are_deterministic_algorithms_enabled(),
         "dtype": torch.get_default_dtype(),
         "device": torch.get_default_device(),

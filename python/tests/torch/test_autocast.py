@@ -116,3 +116,28 @@ def test_a_graph_break_within_autocast() -> None:
 
     torch.manual_seed(0)
     assert remat.torch.verify(Broken(), torch.randn(64, 48), 1 << 20).equal
+
+
+class FailsInside(Twice):
+    """Its backward cannot be traced: how many numbers have gradients depends on data."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        with autocast():
+            y = self.linear(x)
+            z = torch.zeros_like(y)
+            z[y > 0] = y[y > 0].exp()
+            return self.linear(z).float().square().mean()
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("executor", ["auto", "boxed", "eager"])
+def test_a_trace_that_fails_inside_does_not_leave_autocast_entered(executor: str) -> None:
+    x = torch.randn(16, 48)
+    remat.torch.fit(FailsInside(), x, "1GiB", executor=executor, time_limit=0.5)(x).backward()
+    weight = nn.Linear(48, 48)
+    with torch.no_grad(), autocast():
+        before = weight(x)
+    with torch.no_grad():
+        weight.weight.mul_(2)
+    with torch.no_grad(), autocast():
+        assert not weight(x).equal(before)  # a cast that was kept would be the old one

@@ -23,6 +23,7 @@ from ..base.account import account, phase, since
 from ..base.errors import UnplannableError, UnsupportedModelError
 from ..base.garbage import collected_later
 from ..base.generators import generator_states
+from ..base.modes import modes_kept
 from ..base.nodes import SMALL, outputs_of
 from ..base.private import (
     BackwardCFunction,
@@ -452,7 +453,7 @@ class Region:
         """As `_compile`. Raises UntraceableError for what is no error of ours and none of the device's."""
         gm = self._masks_of(key.shapes, args).graph(key.left_out)
         try:
-            with warnings.catch_warnings():
+            with warnings.catch_warnings(), modes_kept():
                 # PyTorch's word on an error that does not come out.
                 warnings.filterwarnings("ignore", message="Error detected in", category=UserWarning)
                 return self._compile(args, key, gm)

@@ -18,6 +18,7 @@ from ..base.account import phase
 from ..base.allocator import bytes_left
 from ..base.devices import runtime_of
 from ..base.errors import UnsupportedModelError, errors_stand_alone
+from ..base.modes import modes_kept
 from ..base.private import _dynamo, graph_task, packs_saved_tensors
 from ..base.units import format_bytes
 from ..plan.options import Options
@@ -112,7 +113,7 @@ class Session:
 
         @errors_stand_alone
         def run(*args: Any) -> Any:
-            with phase("calls"):
+            with phase("calls"), modes_kept(only_after_errors=True):
                 if not self._probing and instead:
                     self.graph_calls += 1
                     return instead[0](*args)
@@ -150,7 +151,8 @@ class Session:
         with self.shared.bookkeeping:
             self.regions.remove(region)
             self.shared.flight.forget(region.number)
-        awkward = awkward_nodes(error.gm)
+        with modes_kept():
+            awkward = awkward_nodes(error.gm)
         nodes = [node for node in region.gm.graph.nodes if node.name in {each.name for each in awkward}]
         pieces = split(region.gm, nodes) if nodes else None
         if pieces is None:

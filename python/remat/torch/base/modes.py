@@ -1,0 +1,61 @@
+"""The modes in which PyTorch's ops run: gradients and autocast, of this thread."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import torch
+
+from .devices import devices_in_use
+
+
+class Modes:
+    """As they are when this is made.
+
+    A graph of Dynamo enters and leaves autocast by two ops. Where something fails between them, autocast
+    stays entered, and casts of weights are kept from step to step while the weights change.
+    """
+
+    def __init__(self) -> None:
+        self._gradients = torch.is_grad_enabled()
+        self._nesting = _autocast_nesting()
+        self._caches = torch.is_autocast_cache_enabled()
+        self._autocast = [
+            (kind, torch.is_autocast_enabled(kind), torch.get_autocast_dtype(kind)) for kind in _kinds()
+        ]
+
+    def restore(self) -> None:
+        torch.set_grad_enabled(self._gradients)
+        torch.set_autocast_cache_enabled(self._caches)
+        for kind, enabled, dtype in self._autocast:
+            torch.set_autocast_enabled(kind, enabled)
+            torch.set_autocast_dtype(kind, dtype)
+        if _autocast_nesting() > self._nesting:
+            while torch.autocast_decrement_nesting() > self._nesting:
+                pass
+            torch.clear_autocast_cache()
+
+
+@contextmanager
+def modes_kept(only_after_errors: bool = False) -> Iterator[None]:
+    """Afterwards the modes are what they were before. only_after_errors: code may change them."""
+    modes = Modes()
+    try:
+        yield
+    except BaseException:
+        modes.restore()
+        raise
+    if not only_after_errors:
+        modes.restore()
+
+
+def _kinds() -> list[str]:
+    return sorted({device.type for device in devices_in_use()})
+
+
+def _autocast_nesting() -> int:
+    try:
+        return torch.autocast_increment_nesting() - 1
+    finally:
+        torch.autocast_decrement_nesting()
