@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import gc
+import hashlib
 from typing import Any
 
 import torch
 from torch.utils._pytree import tree_leaves
 
 from .nodes import storage_bytes
-from .private import FakeTensor, local_part
+from .private import FakeTensor, local_part, without_dispatch_modes
 
 
 def tensor_storages(root: Any, device_type: str | None = None) -> dict[int, int]:
@@ -49,6 +50,12 @@ def same_bits(a: torch.Tensor, b: torch.Tensor) -> bool:
     if len(mine) > 1 or mine[0] is not a:
         return len(mine) == len(theirs) and all(map(same_bits, mine, theirs))
     return a.shape == b.shape and bool(torch.equal(bytes_of(a), bytes_of(b)))
+
+
+def digest(tensor: torch.Tensor) -> bytes:
+    """Of the bits of a dense tensor: what differs has, but for chance of no account, another one."""
+    with torch.no_grad(), without_dispatch_modes():
+        return hashlib.sha256(memoryview(bytes_of(tensor).cpu().numpy())).digest()
 
 
 def _dense_parts(tensor: torch.Tensor) -> list[torch.Tensor]:

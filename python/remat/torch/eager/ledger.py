@@ -6,18 +6,16 @@ The plan is advice: whatever a step does, its results are those of eager mode; o
 
 from __future__ import annotations
 
-import weakref
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from typing import Any, Protocol, TypeVar
+from collections.abc import Callable, Collection, Mapping, Sequence
+from typing import Any, Protocol
 
 import torch
-from torch.utils._pytree import tree_map
 
-from ..base.devices import runtime_of
-from ..base.private import StorageWeakRef, TorchDispatchMode, storage_id, without_dispatch_modes
-from ..base.storages import same_bits
-from .kinds import Kind, argument, kind_of, results_in, tensors_in
-from .results import Handle, Kept, Result, Run, device_of, restore
+from ..base.private import TorchDispatchMode, without_dispatch_modes
+from ..base.storages import digest
+from .book import Book
+from .kinds import kind_of, results_in
+from .results import Kept, restore
 
 
 class Followed(Protocol):
@@ -46,8 +44,8 @@ class Ledger(TorchDispatchMode):
         told: Callable[[int], object] | None = None,
     ) -> None:
         """plans: for the sequences of ops that are known, the likeliest first. verify: compare what runs
-        again with copies of what was dropped. told: called with the number of an op whose second run made
-        other bits.
+        again with digests of what was dropped, which take no memory. told: called with the number of an op
+        whose second run made other bits.
         """
         super().__init__()
         self.plan = plans[0]
@@ -57,10 +55,7 @@ class Ledger(TorchDispatchMode):
         self.left_at: int | None = None
         self._at_backward: Callable[[], object] | None = None
         self._verify, self._told = verify, told
-        # By number of a storage: its result, and references to tensors that runs read, and to handles.
-        self._results: dict[int, tuple[Any, Result]] = {}
-        self._kept: dict[int, list[weakref.ref[Kept]]] = {}
-        self._handles: dict[int, list[weakref.ref[Handle]]] = {}
+        self._book = Book()
 
     def call_at_backward(self, look: Callable[[], object]) -> None:
         """Once, when autograd asks for the first tensor."""
@@ -78,11 +73,11 @@ class Ledger(TorchDispatchMode):
         kind = kind_of(func)
         run = None
         if position in self._again:
-            run = self._written_down(position, func, kind, args, kwargs)
-        before = self._note_writes(kind, args, kwargs) if kind.written else {}
+            run = self._book.written_down(position, func, kind, args, kwargs)
+        before = self._book.note_writes(kind, args, kwargs) if kind.written else {}
         result = func(*args, **kwargs)
         if run is not None:
-            self._note_results(run, results_in(result), args, kwargs, before)
+            self._book.note_results(run, results_in(result), args, kwargs, before)
         return result
 
     def _turn_to_another(self, position: int, func: Any) -> None:
@@ -97,73 +92,12 @@ class Ledger(TorchDispatchMode):
                 return
         self.left_at, self._again = position, frozenset()
 
-    def _written_down(self, number: int, func: Any, kind: Kind, args: Any, kwargs: Any) -> Run:
-        statistics = {id(argument(at, args, kwargs)) for at in kind.statistics}
-
-        def noted(item: Any) -> Any:
-            if not isinstance(item, torch.Tensor):
-                return item
-            known = self._results.get(storage_id(item))
-            if known is not None:
-                return known[1].shown_by(item)
-            kept = Kept.read(item, id(item) not in statistics)
-            self._kept.setdefault(storage_id(item), []).append(weakref.ref(kept))
-            return kept
-
-        state = runtime_of(device_of(args, kwargs)).generator_state() if kind.random else None
-        return Run(number, func, kind, tree_map(noted, tuple(args)), tree_map(noted, dict(kwargs)), state)
-
-    def _note_writes(self, kind: Kind, args: Any, kwargs: Any) -> dict[int, Result]:
-        """Results that are written over, by the number of their storage, are not what they were; what runs
-        read is copied first.
-        """
-        before: dict[int, Result] = {}
-        for at in kind.written:
-            if at in kind.statistics:
-                continue
-            for tensor in tensors_in([argument(at, args, kwargs)]):
-                number = _number(tensor)
-                known = self._results.pop(number, None)
-                if known is not None:
-                    before[number] = known[1]
-                for handle in _alive(self._handles.get(number, ())):
-                    handle.note_write(tensor)
-                for kept in _alive(self._kept.pop(number, ())):
-                    kept.copy_first()
-        return before
-
-    def _note_results(
-        self,
-        run: Run,
-        results: Sequence[torch.Tensor],
-        args: Any,
-        kwargs: Any,
-        before: Mapping[int, Result],
-    ) -> None:
-        """before: by storage, the results that the op wrote over."""
-        read = {_number(t) for t in tensors_in((*args, *kwargs.values()))} - before.keys()
-        for place, tensor in enumerate(results):
-            number = storage_id(tensor)
-            if number in read:
-                continue
-            result = run.add_result(place)
-            if number in before:
-                before[number].become(result)
-            # The reference keeps the number from being given to another storage.
-            self._results[number] = StorageWeakRef(tensor.untyped_storage()), result
-
     def pack(self, tensor: torch.Tensor) -> Any:
         """What autograd is to hold for a tensor."""
-        known = self._results.get(_number(tensor))
-        if known is None:
+        result = self._book.result_of(tensor)
+        if result is None:
             return Kept.saved(tensor)
-        expected = None
-        if self._verify:
-            with torch.no_grad(), without_dispatch_modes():
-                expected = tensor.detach().clone()
-        handle = Handle(known[1], tensor, expected)
-        self._handles.setdefault(_number(tensor), []).append(weakref.ref(handle))
-        return handle
+        return self._book.handle(result, tensor, digest(tensor) if self._verify else None)
 
     def unpack(self, held: Any) -> torch.Tensor:
         """The tensor, as it was when autograd saved it. Raises RuntimeError where it was written to since."""
@@ -181,33 +115,12 @@ class Ledger(TorchDispatchMode):
         restore(shown.result)
         with torch.no_grad(), without_dispatch_modes():
             tensor: torch.Tensor = shown.tensor()
-            if held.expected is not None and not same_bits(tensor, held.expected):
-                if self._told is not None:
-                    self._told(run.number)
-                return held.expected
+        if held.expected is not None and digest(tensor) != held.expected and self._told is not None:
+            self._told(run.number)
         return tensor
 
     def end(self) -> None:
         """The forward is over: nothing is looked up any longer."""
         if self.left_at is None and self._position < len(self._functions):
             self.left_at = self._position
-        self._results.clear()
-        self._kept.clear()
-        self._handles.clear()
-
-
-def _number(tensor: torch.Tensor) -> int:
-    try:
-        return storage_id(tensor)
-    except (RuntimeError, NotImplementedError):  # sparse
-        return 0
-
-
-_T = TypeVar("_T")
-
-
-def _alive(references: Iterable[weakref.ref[_T]]) -> Iterator[_T]:
-    for reference in references:
-        item = reference()
-        if item is not None:
-            yield item
+        self._book.end()

@@ -2,13 +2,18 @@
 
 Nobody frees anything: a handle of autograd's holds a result, a result the run of an op that makes it, a run
 its arguments. When Python's references die, the memory is free.
+
+Runs of a plan run again once, and what they make then stays for all that reads it. Where results are evicted
+online (online.py) runs *last*: they may run again as often as they are asked for, and what is made on the way
+and held by no handle goes at once.
 """
 
 from __future__ import annotations
 
 import threading
 import weakref
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -31,19 +36,29 @@ from .recorder import changed_in_place, detached
 _turn = threading.RLock()
 
 
+@dataclass(frozen=True)
+class Cost:
+    """Of a run. duration in ns; bytes: of what it makes; workspace: bytes that it takes besides."""
+
+    duration: int
+    bytes: int
+    workspace: int
+
+
 class Result:
     """One new storage that a run of an op made, or one that it wrote to.
 
-    memory: where it is there again; None: it has to be made. readers: runs to come that read it.
-    after: what a run that wrote over it made of it.
+    memory: where it is; None: it has to be made. readers: runs to come that read it. handles: of autograd's
+    that wait for it. after: what a run that wrote over it made of it. bytes: of its memory, where that was
+    ever known. used: when it was, as a number that grows.
     """
 
-    __slots__ = ("after", "memory", "place", "readers", "run")
+    __slots__ = ("__weakref__", "after", "bytes", "handles", "memory", "place", "readers", "run", "used")
 
     def __init__(self, run: Run, place: int) -> None:
         self.run, self.place = run, place
         self.memory: torch.UntypedStorage | None = None
-        self.readers = 0
+        self.readers = self.handles = self.bytes = self.used = 0
         self.after: Result | None = None
 
     def newest(self) -> Result:
@@ -63,15 +78,35 @@ class Result:
         self.readers += 1
         return Shown(self, tensor)
 
+    def read_by(self, runs: int) -> None:
+        """So many are about to."""
+        self.readers = runs
+
+    def is_wanted(self) -> bool:
+        return bool(self.readers or self.handles)
+
     def was_read(self) -> None:
         self.readers -= 1
+        if self.run.lasts and not self.is_wanted():
+            self.memory = None
 
     def give_up_memory(self) -> None:
         """A run wrote over it."""
         self.memory = None
 
     def lie_in(self, memory: torch.UntypedStorage) -> None:
-        self.memory = memory
+        self.memory, self.bytes = memory, memory.nbytes()
+
+    def use(self, now: int) -> None:
+        self.used = now
+
+    def gain_handle(self) -> None:
+        self.handles += 1
+
+    def lose_handle(self) -> None:
+        self.handles -= 1
+        if self.run.lasts and not self.is_wanted():
+            self.memory = None
 
     def become(self, result: Result) -> None:
         """A run wrote over it, and this came of it."""
@@ -87,6 +122,10 @@ class Shown:
         self.result, self.dtype = result, tensor.dtype
         self.shape, self.strides, self.offset = tensor.shape, tensor.stride(), tensor.storage_offset()
         self.conj, self.neg = tensor.is_conj(), tensor.is_neg()
+
+    def move_to(self, result: Result) -> Result:
+        old, self.result = self.result, result
+        return old
 
     def tensor(self) -> torch.Tensor:
         memory = self.result.newest().memory
@@ -139,14 +178,24 @@ class Handle:
     """What autograd holds in place of a tensor that is dropped.
 
     base: the tensor whose count of writes is this one's. written: it was written to since.
-    expected: a copy to compare with.
+    expected: a digest to compare with.
     """
 
     __slots__ = ("__weakref__", "base", "expected", "shown", "written")
 
-    def __init__(self, result: Result, tensor: torch.Tensor, expected: torch.Tensor | None) -> None:
+    def __init__(self, result: Result, tensor: torch.Tensor, expected: bytes | None) -> None:
         self.shown, self.base, self.expected = Shown(result, tensor), weakref.ref(view_base(tensor)), expected
         self.written = False
+        result.gain_handle()
+
+    def __del__(self) -> None:
+        self.shown.result.lose_handle()
+
+    def move_to(self, result: Result) -> None:
+        """The memory that it waits for is another result now."""
+        result.gain_handle()
+        old = self.shown.move_to(result)
+        old.lose_handle()
 
     def note_write(self, tensor: torch.Tensor) -> None:
         """Something wrote to this tensor, which shows the same storage."""
@@ -155,23 +204,31 @@ class Handle:
 
 
 class Run:
-    """One run of an op, as it was written down. number: of the op in its step. is_over: it ran again."""
+    """One run of an op, as it was written down. number: of the op in its step. is_over: it ran again.
+    lasts: it may run again more than once. cost: what is known of its time and memory.
+    """
 
-    __slots__ = ("args", "func", "is_over", "kind", "kwargs", "number", "results", "state")
+    __slots__ = ("args", "cost", "func", "is_over", "kind", "kwargs", "lasts", "number", "results", "state")
 
     def __init__(
         self, number: int, func: Any, kind: Kind, args: Any, kwargs: Any, state: torch.Tensor | None
     ) -> None:
         self.number, self.func, self.kind = number, func, kind
         self.args, self.kwargs, self.state = args, kwargs, state
-        self.results: list[Result] = []
-        self.is_over = False
+        # Results hold their run.
+        self.results: list[weakref.ref[Result]] = []
+        self.is_over = self.lasts = False
+        self.cost: Cost | None = None
 
     def add_result(self, place: int) -> Result:
         """place: among the tensors that the op returns."""
         result = Result(self, place)
-        self.results.append(result)
+        self.results.append(weakref.ref(result))
         return result
+
+    def last(self, cost: Cost) -> None:
+        """It may run again as often as it is asked for."""
+        self.lasts, self.cost = True, cost
 
     def sources(self) -> list[Result]:
         return [shown.result for shown in _shown_in((*self.args, *self.kwargs.values()))]
@@ -186,10 +243,13 @@ class Run:
         results = results_in(self._called(args, kwargs))
         for source in used_up:
             source.give_up_memory()
-        made, self.results = self.results, []
-        self.args, self.kwargs, self.state, self.is_over = (), {}, None, True
+        made = [result for reference in self.results if (result := reference()) is not None]
+        if not self.lasts:
+            self.results.clear()
+            self.args, self.kwargs, self.state, self.is_over = (), {}, None, True
         for result in made:
-            result.lie_in(results[result.place].untyped_storage())
+            if not self.lasts or (result.memory is None and result.is_wanted()):
+                result.lie_in(results[result.place].untyped_storage())
 
     def _with_own(self, args: Any, kwargs: Any) -> tuple[Any, Any, list[Result]]:
         """The arguments, with copies of what the op writes to where something else needs that as it is; and
@@ -200,13 +260,17 @@ class Run:
             given, recorded = argument(at, args, kwargs), argument(at, self.args, self.kwargs)
             if not isinstance(given, torch.Tensor):
                 continue
-            if isinstance(recorded, Shown) and recorded.result.readers == 0:
+            if isinstance(recorded, Shown) and not (recorded.result.readers or self._is_held(recorded)):
                 used_up.append(recorded.result.newest())
             elif at[0] < len(args):
                 args = (*args[: at[0]], _copy_of(given), *args[at[0] + 1 :])
             else:
                 kwargs = {**kwargs, at[1]: _copy_of(given)}
         return args, kwargs, used_up
+
+    def _is_held(self, shown: Shown) -> bool:
+        """By handles that wait for it as it is, although a run is to write over it."""
+        return self.lasts and bool(shown.result.handles)
 
     def _called(self, args: Any, kwargs: Any) -> Any:
         if self.state is None:
@@ -226,24 +290,46 @@ def device_of(args: Any, kwargs: Any) -> torch.device:
     return torch.device(kwargs.get("device") or "cpu") if first is None else first.device
 
 
-def restore(wanted: Result) -> None:
-    """Make a result again, and what it is made from."""
+def restore(wanted: Result, before: Callable[[Run], object] | None = None) -> None:
+    """Make a result again, and what it is made from. before: called with each run that is to come."""
     with _turn:
         if wanted.is_there():
             return
-        found: dict[int, Run] = {}
-        pending = [wanted.run]
-        while pending:
-            run = pending.pop()
-            if id(run) not in found:
-                found[id(run)] = run
-                pending += [source.run for source in run.sources() if not source.is_there()]
+        runs = _needed_for(wanted)
+        _count_readers(runs)
         no_autocast: Any = _DisableAutocast
-        with torch.no_grad(), no_autocast(), without_dispatch_modes():
-            for run in sorted(found.values(), key=lambda each: each.number):
-                run.repeat()
+        try:
+            with torch.no_grad(), no_autocast(), without_dispatch_modes():
+                for run in runs:
+                    if before is not None:
+                        before(run)
+                    run.repeat()
+        except BaseException:
+            _count_readers(runs, none=True)
+            raise
         if not wanted.is_there():
             raise RuntimeError(f"remat: {wanted.run.func} did not make its result again")
+
+
+def _needed_for(wanted: Result) -> list[Run]:
+    """The runs that make it from what is there, in their order."""
+    found: dict[int, Run] = {}
+    pending = [wanted.run]
+    while pending:
+        run = pending.pop()
+        if id(run) not in found:
+            found[id(run)] = run
+            pending += [source.run for source in run.sources() if not source.is_there()]
+    return sorted(found.values(), key=lambda each: each.number)
+
+
+def _count_readers(runs: Sequence[Run], none: bool = False) -> None:
+    """What runs that last are about to read. none: they will not."""
+    counts: dict[int, tuple[Result, int]] = {}
+    for source in (source for run in runs if run.lasts for source in run.sources()):
+        counts[id(source)] = source, 0 if none else counts.get(id(source), (source, 0))[1] + 1
+    for source, count in counts.values():
+        source.read_by(count)
 
 
 def _shown_in(items: Any) -> Iterator[Shown]:

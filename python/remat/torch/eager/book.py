@@ -1,0 +1,114 @@
+"""What of a step was written down: runs of ops, and which storage shows which result of them."""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any, TypeVar
+
+import torch
+from torch.utils._pytree import tree_map
+
+from ..base.devices import runtime_of
+from ..base.private import StorageWeakRef, storage_id
+from .kinds import Kind, argument, tensors_in
+from .results import Handle, Kept, Result, Run, device_of
+
+
+class Book:
+    """Of one forward."""
+
+    def __init__(self) -> None:
+        # By number of a storage: its result, and references to tensors that runs read, and to handles.
+        self._results: dict[int, tuple[Any, Result]] = {}
+        self._kept: dict[int, list[weakref.ref[Kept]]] = {}
+        self._handles: dict[int, list[weakref.ref[Handle]]] = {}
+
+    def result_of(self, tensor: torch.Tensor) -> Result | None:
+        """That this tensor shows."""
+        known = self._results.get(number_of(tensor))
+        return None if known is None else known[1]
+
+    def handle(self, result: Result, tensor: torch.Tensor, expected: bytes | None = None) -> Handle:
+        """For autograd, of a tensor that shows this result."""
+        handle = Handle(result, tensor, expected)
+        self._handles.setdefault(number_of(tensor), []).append(weakref.ref(handle))
+        return handle
+
+    def written_down(self, number: int, func: Any, kind: Kind, args: Any, kwargs: Any) -> Run:
+        statistics = {id(argument(at, args, kwargs)) for at in kind.statistics}
+
+        def noted(item: Any) -> Any:
+            if not isinstance(item, torch.Tensor):
+                return item
+            known = self._results.get(storage_id(item))
+            if known is not None:
+                return known[1].shown_by(item)
+            kept = Kept.read(item, id(item) not in statistics)
+            self._kept.setdefault(storage_id(item), []).append(weakref.ref(kept))
+            return kept
+
+        state = runtime_of(device_of(args, kwargs)).generator_state() if kind.random else None
+        return Run(number, func, kind, tree_map(noted, tuple(args)), tree_map(noted, dict(kwargs)), state)
+
+    def note_writes(self, kind: Kind, args: Any, kwargs: Any) -> dict[int, Result]:
+        """Results that are written over, by the number of their storage, are not what they were; what runs
+        read is copied first.
+        """
+        before: dict[int, Result] = {}
+        for at in kind.written:
+            if at in kind.statistics:
+                continue
+            for tensor in tensors_in([argument(at, args, kwargs)]):
+                number = number_of(tensor)
+                known = self._results.pop(number, None)
+                if known is not None:
+                    before[number] = known[1]
+                for handle in _alive(self._handles.get(number, ())):
+                    handle.note_write(tensor)
+                for kept in _alive(self._kept.pop(number, ())):
+                    kept.copy_first()
+        return before
+
+    def note_results(
+        self,
+        run: Run,
+        results: Sequence[torch.Tensor],
+        args: Any,
+        kwargs: Any,
+        before: Mapping[int, Result],
+    ) -> None:
+        """before: by storage, the results that the op wrote over."""
+        read = {number_of(t) for t in tensors_in((*args, *kwargs.values()))} - before.keys()
+        for place, tensor in enumerate(results):
+            number = storage_id(tensor)
+            if number in read:
+                continue
+            result = run.add_result(place)
+            if number in before:
+                before[number].become(result)
+            # The reference keeps the number from being given to another storage.
+            self._results[number] = StorageWeakRef(tensor.untyped_storage()), result
+
+    def end(self) -> None:
+        """Nothing is looked up any longer."""
+        self._results.clear()
+        self._kept.clear()
+        self._handles.clear()
+
+
+def number_of(tensor: torch.Tensor) -> int:
+    try:
+        return storage_id(tensor)
+    except (RuntimeError, NotImplementedError):  # sparse
+        return 0
+
+
+_T = TypeVar("_T")
+
+
+def _alive(references: Iterable[weakref.ref[_T]]) -> Iterator[_T]:
+    for reference in references:
+        item = reference()
+        if item is not None:
+            yield item
