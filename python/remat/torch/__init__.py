@@ -52,9 +52,11 @@ from .explore import (
     sweep as sweep,
 )
 from .largest import (
+    largest_batch as largest_batch,
+)
+from .plan.batches import (
     BatchRow as BatchRow,
     LargestBatch as LargestBatch,
-    largest_batch as largest_batch,
 )
 from .plan.options import (
     CompileOptions as CompileOptions,

@@ -19,12 +19,12 @@ from .base.turns import one_at_a_time
 from .eager.session import eager_fitted
 from .plan.options import FitOptions, Options
 from .plan.report import ModelReport
-from .session.captured import captured_step
 from .session.fitted import compiled
 from .session.loss import Loss
 from .session.prepare import Preparation
 from .session.session import NotOneGraphError, Session
 from .session.sharding import Sharding
+from .steps import steps_of
 from .trace.fake import has_no_memory
 
 log = logging.getLogger("remat.torch")
@@ -205,9 +205,11 @@ def capture(
 
     The graph can be saved and planned elsewhere; `fit(..., plan=path)` then carries the plan out. The
     arguments are those of :func:`fit`. Nothing is kept for a backward, so a step that does not fit the device
-    can be captured.
+    can be captured. Where the step is not one graph, or with executor="eager", it is recorded in eager mode,
+    which takes eager mode's memory; a warning says so.
 
     Raises:
-        UnsupportedModelError: the step is broken into several graphs, or needs no gradients.
+        UnsupportedModelError: the step needs no gradients, or is broken into several graphs with
+            executor="boxed".
     """
-    return captured_step(model, sample_inputs, loss, options).graph
+    return steps_of(model, sample_inputs, loss, options, both=False)[0].graph

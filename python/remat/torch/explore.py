@@ -18,11 +18,13 @@ from .base.units import format_bytes
 from .cost.cost import Cost
 from .cost.files import write_costs
 from .cost.source import forget_measured
+from .eager.captured import RecordedStep
 from .plan.options import FitOptions
 from .plan.peak import PeakReport, peak_report
 from .plan.report import ModelReport, PlanReport
-from .session.captured import CapturedStep, captured_step, captured_steps
+from .session.captured import CapturedStep, captured_step
 from .session.loss import Loss
+from .steps import steps_of
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -30,6 +32,8 @@ if TYPE_CHECKING:
 
 # Seconds of a sweep that has no limit of its own.
 _SWEEP_S = 10.0
+# As of `remat.sweep`.
+_MOST_POINTS = 1000
 
 
 @dataclass(frozen=True)
@@ -58,7 +62,7 @@ class Sweep:
         rows: by falling budget; the overhead never falls.
         keep_all_peak: bytes of the whole step without recomputation.
         floor: bytes below which no plan can go.
-        curve: what :func:`remat.sweep` found, without what is reserved.
+        curve: what :func:`remat.sweep` found, without what is reserved; None of a step that was recorded.
         adding: the same of a step that adds to existing gradients, where it is another one.
     """
 
@@ -66,10 +70,12 @@ class Sweep:
     keep_all_peak: int
     floor: int
     graph: remat.Graph = field(repr=False)
-    curve: remat.SweepResult = field(repr=False, compare=False)
+    curve: remat.SweepResult | None = field(repr=False, compare=False)
     adding: Sweep | None = None
 
     def _repr_html_(self) -> str:
+        if self.curve is None:
+            return f"<pre>{self}</pre>"
         return _core.sweep_html(self.curve, self.keep_all_peak - self.graph.keep_all_peak)
 
     def to_dict(self) -> dict[str, Any]:
@@ -112,7 +118,7 @@ def sweep(
         UnsupportedModelError: as in :func:`capture`.
     """
     with progress_line() as progress:
-        steps = captured_steps(model, sample_inputs, loss, options)
+        steps = steps_of(model, sample_inputs, loss, options)
         seconds = steps[0].settled().time_limit or _SWEEP_S
         progress.planning(seconds)
         swept = [_swept(step, points, seconds / len(steps), progress) for step in steps]
@@ -120,7 +126,11 @@ def sweep(
     return replace(swept[0], adding=swept[1]) if len(swept) > 1 else swept[0]
 
 
-def _swept(captured: CapturedStep, points: int, seconds: float, progress: ProgressLine) -> Sweep:
+def _swept(
+    captured: CapturedStep | RecordedStep, points: int, seconds: float, progress: ProgressLine
+) -> Sweep:
+    if isinstance(captured, RecordedStep):
+        return _swept_recorded(captured, points, seconds)
     settled, graph = captured.settled(), captured.graph
     if settled.host is not None:
         raise remat.UsageError("sweep: host= is not swept yet; fit and report take it")
@@ -131,17 +141,50 @@ def _swept(captured: CapturedStep, points: int, seconds: float, progress: Progre
     effort: Effort = {**settled.effort(), "time_limit": seconds, "progress": progress.better_plan}
     found = remat.sweep(graph, points, settled.planner, **effort)
     reserve = settled.size("reserve")
-    rows = _distinct([_row(captured, point, reserve) for point in found.points])
+    rows = _distinct([_row(graph, point, reserve) for point in found.points])
     return Sweep(rows, graph.keep_all_peak + reserve, graph.floor + reserve, graph, found)
 
 
-def _row(captured: CapturedStep, point: remat.SweepPoint, reserve: int) -> SweepRow:
+def _swept_recorded(recorded: RecordedStep, points: int, seconds: float) -> Sweep:
+    """Of plans that eager mode can carry out."""
+    if not isinstance(points, int) or isinstance(points, bool) or not 2 <= points <= _MOST_POINTS:
+        raise remat.UsageError(f"sweep: points must be from 2 to {_MOST_POINTS}, not {points!r}")
+    found, graph = recorded.swept(points, seconds), recorded.graph
+    reserve = recorded.settled().size("reserve")
+    rows = [
+        SweepRow(
+            budget=each.predicted_peak,
+            overhead=each.overhead,
+            seconds=(each.plan.duration or 0) / 1e9,
+            recomputed_steps=each.recomputed_steps,
+            knee=False,
+            plan=each.plan,
+        )
+        for each in found
+    ]
+    knee = _knee(rows)
+    rows = [replace(row, knee=i == knee) for i, row in enumerate(rows)]
+    return Sweep(rows, graph.keep_all_peak + reserve, graph.floor + reserve, graph, None)
+
+
+def _knee(rows: list[SweepRow]) -> int | None:
+    """The row farthest below the chord."""
+    first, last = rows[0], rows[-1]
+    width, height = first.budget - last.budget, last.overhead - first.overhead
+    if not width or not height:
+        return None
+    below = [(first.budget - r.budget) / width - (r.overhead - first.overhead) / height for r in rows]
+    most = max(range(len(rows)), key=below.__getitem__)
+    return most if below[most] > 0 else None
+
+
+def _row(graph: remat.Graph, point: remat.SweepPoint, reserve: int) -> SweepRow:
     steps = list(point.plan.steps)
     return SweepRow(
         budget=(point.plan.peak or 0) + reserve,
         overhead=point.plan.overhead or 0.0,
         seconds=(point.duration or 0) / 1e9,
-        recomputed_steps=len(steps) - len(captured.step.ops),
+        recomputed_steps=len(steps) - graph.num_ops,
         knee=point.knee,
         plan=point.plan,
     )
@@ -182,7 +225,7 @@ def report(
             raise remat.UsageError("report: a model that was not planned needs sample_inputs")
         return _both([_of_plan(planned) for planned in fitted.largest_of_each()])
     asked = {} if budget is None else {"budget": budget}
-    steps = captured_steps(model, sample_inputs, loss, {**options, **asked})
+    steps = steps_of(model, sample_inputs, loss, {**options, **asked})
     return _both([_of_step(step, budget is not None) for step in steps])
 
 
@@ -190,9 +233,9 @@ def _both(found: list[PeakReport]) -> PeakReport:
     return replace(found[0], adding=found[1]) if len(found) > 1 else found[0]
 
 
-def _of_step(captured: CapturedStep, planned: bool) -> PeakReport:
+def _of_step(captured: CapturedStep | RecordedStep, planned: bool) -> PeakReport:
     if planned:
-        return _of_plan(captured.pipeline.plan(captured.captured)[0].report)
+        return _of_plan(captured.plan())
     graph = captured.graph
     peak = graph.keep_all_peak + captured.settled().size("reserve")
     return peak_report(graph, range(graph.num_ops), peak)
@@ -220,6 +263,10 @@ def measure_costs(
         UnsupportedModelError: as in :func:`capture`.
         UsageError: the file cannot be written.
     """
+    if options.get("executor") == "eager":
+        raise remat.UsageError(
+            'measure_costs: executor="eager" records durations with the step; none are read'
+        )
     forget_measured()
     known: dict[str, Cost] = {}
     # `fit` plans steps that add to gradients, too.

@@ -15,7 +15,7 @@ import remat.torch
 
 # From the bottom up. The files beside the folders are on top of them, side by side, but for those that call
 # others of them.
-LAYERS = ("base", "trace", "cost", "plan", "run", "session", "eager", "doors")
+LAYERS = ("base", "trace", "cost", "plan", "run", "session", "eager", "doors", "steps")
 CALLERS = ("verify", "doctor")
 TOP = len(LAYERS)
 

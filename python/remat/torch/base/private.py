@@ -824,6 +824,16 @@ def autograd_node_number() -> int:
     return -1 if node is None else int(node._sequence_nr())
 
 
+def next_node_number() -> int:
+    """That the next autograd node made in this thread will have. `_get_sequence_nr`."""
+    return int(_autograd._get_sequence_nr())
+
+
+def leaf_at_work() -> torch.Tensor | None:
+    """Into which the autograd node that runs in this thread accumulates. `_current_autograd_node`."""
+    return accumulated_leaf(torch._C._current_autograd_node())
+
+
 def graph_task() -> int:
     """A number of the backward that runs in this thread. `_current_graph_task_id`."""
     return int(torch._C._current_graph_task_id())
@@ -989,8 +999,10 @@ __all__ = [
     "is_tangent",
     "is_view",
     "keeps_graph",
+    "leaf_at_work",
     "local_part",
     "loop_breaks",
+    "next_node_number",
     "optimizers_in_backward",
     "overload_name",
     "parameter_groups",

@@ -67,7 +67,7 @@ def plan_record(
     graph, reserve = step.graph, options.size("reserve")
     floor = graph.floor + reserve
     budget = remat.parse_bytes(options.budget, graph.keep_all_peak + reserve, floor=floor)
-    found = _within(step, budget - reserve - less, options)
+    found = within(step, budget - reserve - less, options)
     if isinstance(found, remat.PlanResult):
         return Missed(found, budget, floor)
     return replace(found, report=replace(found.report, budget=budget))
@@ -87,7 +87,7 @@ def least_plan(
     for _ in range(_HALVINGS):
         if high - low <= _NEAR * high:
             break
-        found = _within(step, (low + high) // 2, briefly)
+        found = within(step, (low + high) // 2, briefly)
         if isinstance(found, EagerPlan):
             again, high = found.again, found.report.predicted_peak - found.report.reserve
         else:
@@ -97,7 +97,7 @@ def least_plan(
     return EagerPlan(record.functions, again, _report(timed, plan, None, options))
 
 
-def _within(step: StepGraph, limit: int, options: Options) -> EagerPlan | remat.PlanResult:
+def within(step: StepGraph, limit: int, options: Options) -> EagerPlan | remat.PlanResult:
     """A plan that needs so many bytes beside the reserve, or what was found in its place."""
     graph = step.graph
     target = min(limit, graph.keep_all_peak)

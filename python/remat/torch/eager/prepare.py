@@ -14,6 +14,7 @@ import remat
 
 from ..base.account import phase
 from ..base.errors import UnsupportedModelError
+from ..base.origins import EXISTING_GRADIENTS, OUTSIDE
 from ..base.private import eager_call
 from ..base.units import exact_bytes
 from ..plan.budget import auto_budget, optimizer_state_bytes
@@ -82,7 +83,7 @@ class Preparation:
             if record.functions == timed.functions and len(record.ops) == len(timed.ops):
                 for op, other in zip(record.ops, timed.ops, strict=True):
                     op.timed_again(other.duration)
-            for number, size in StepGraph(record, Around(0)).hidden().items():
+            for number, size in StepGraph(record, Around({})).hidden().items():
                 record.ops[number].add_hidden(size)
         return Recorded(record)
 
@@ -97,6 +98,24 @@ class Preparation:
         sequence.plans[kind] = plan
         log.info("%s", plan.report.summary())
         return plan
+
+    def around(self, sequence: Recorded, kind: Kind, call: Call) -> Around:
+        """What such a step meets."""
+        return self._around(self._step(call), sequence.record, kind)
+
+    def least(self, sequence: Recorded, kind: Kind, call: Call) -> EagerPlan:
+        """The plan of least peak that is known, whatever the budget. Ops whose second run makes other bits
+        are known then.
+        """
+        step, snapshot = self._step(call), Snapshot(self.model, call, self._loss)
+        with phase("plan"), torch.enable_grad(), step.without_traces(snapshot.restore):
+            around = self._around(step, sequence.record, kind)
+        with phase("plan"), torch.enable_grad():
+            return self._least_right(step, sequence, around, snapshot.restore)
+
+    def settled(self, call: Call) -> Options:
+        """The options with the budget in bytes where it was "auto", and all that is reserved in `reserve`."""
+        return self._options_on(self._step(call).device)
 
     def _plan(
         self, step: TrainingStep, sequence: Recorded, kind: Kind, restore: Callable[[], object]
@@ -132,9 +151,7 @@ class Preparation:
         that it needs.
         """
         options = self._options_on(step.device)
-        plan = least_plan(sequence.record, around, options, sequence.once)
-        while self._differs(step, sequence, plan, restore):
-            plan = least_plan(sequence.record, around, options, sequence.once)
+        plan = self._least_right(step, sequence, around, restore)
         asked = plan_record(sequence.record, around, options, sequence.once)
         budget = asked.budget if isinstance(asked, Missed) else asked.report.budget
         needs = self._measured(step, plan, kind, restore) + plan.report.reserve
@@ -151,6 +168,15 @@ class Preparation:
             smallest_known=known,
         )
 
+    def _least_right(
+        self, step: TrainingStep, sequence: Recorded, around: Around, restore: Callable[[], object]
+    ) -> EagerPlan:
+        options = self._options_on(step.device)
+        plan = least_plan(sequence.record, around, options, sequence.once)
+        while self._differs(step, sequence, plan, restore):
+            plan = least_plan(sequence.record, around, options, sequence.once)
+        return plan
+
     def _differs(
         self, step: TrainingStep, sequence: Recorded, plan: EagerPlan, restore: Callable[[], object]
     ) -> bool:
@@ -162,9 +188,9 @@ class Preparation:
         return bool(differing)
 
     def _around(self, step: TrainingStep, record: Record, kind: Kind) -> Around:
-        resident = record.beside + sum(step.resident_bytes().values())
+        resident = {**step.resident_by_name(), OUTSIDE: record.beside}
         if kind.adds:
-            resident += sum(record.values[value].bytes for value in record.gradients)
+            resident[EXISTING_GRADIENTS] = sum(record.values[value].bytes for value in record.gradients)
         return Around(resident, kind.adds, kind.dropped)
 
     def _compared(self, step: TrainingStep, plan: EagerPlan, restore: Callable[[], object]) -> set[int]:

@@ -27,7 +27,7 @@ class Record:
     """What a recorder saw. Amounts are bytes.
 
     state_bytes: of a generator. beside: what ops read and is no part of the model. gradients: values that the
-    step left as such. outputs: values that the model returned.
+    step left as such. outputs: values that the model returned. names: of values that were there before.
     """
 
     ops: Sequence[Ran]
@@ -36,6 +36,7 @@ class Record:
     beside: int
     gradients: Collection[int]
     outputs: Collection[int]
+    names: Mapping[int, str]
 
     @property
     def functions(self) -> list[Any]:
@@ -47,11 +48,11 @@ class Record:
 class Around:
     """What a step meets. Amounts are bytes.
 
-    resident: what is there all the time. adds: gradients exist when it starts (in `resident`), and its own
-    are added to them. dropped: nobody holds the model's outputs when the backward starts.
+    resident: what is there all the time, by name. adds: gradients exist when it starts (in `resident`), and
+    its own are added to them. dropped: nobody holds the model's outputs when the backward starts.
     """
 
-    resident: int
+    resident: Mapping[str, int]
     adds: bool = False
     dropped: bool = False
 
@@ -104,7 +105,7 @@ class StepGraph:
         for op, needs in zip(self._ops, memory, strict=True):
             if op.members:
                 highest = max(op.members, key=lambda number: self.record.ops[number].top)
-                excess = self.record.ops[highest].top + self.around.resident - int(needs)
+                excess = self.record.ops[highest].top - int(needs)
                 if excess > 0:
                     found[highest] = excess
         return found
@@ -257,9 +258,14 @@ class StepGraph:
         read = {value for op in self._ops for value in op.inputs}
         used = sorted(made | read)
         place = {value: i for i, value in enumerate(used)}
-        # What was there before is counted in `resident`.
         values: list[dict[str, Any]] = [{"bytes": self._sizes[v] if v in made else 0} for v in used]
-        values.append({"bytes": self.around.resident, "name": "resident"})
+        # What was there before counts whether it is read or not.
+        resident = dict(self.around.resident)
+        for value in used:
+            name = self.record.names.get(value, "") if value not in made else ""
+            if name in resident:
+                values[place[value]] = {"bytes": resident.pop(name), "name": name}
+        values += [{"bytes": size, "name": name} for name, size in resident.items() if size]
         kept = [
             value.number
             for value in self.record.values
@@ -279,7 +285,10 @@ class StepGraph:
                 | ({} if self._timed else {"duration": 1 + sum(self._sizes[v] for v in op.outputs)})
                 for op in self._ops
             ],
-            "inputs": [*(place[value] for value in used if value not in made), len(used)],
+            "inputs": [
+                *(place[value] for value in used if value not in made),
+                *range(len(used), len(values)),
+            ],
             "outputs": [place[value] for value in kept],
         }
 

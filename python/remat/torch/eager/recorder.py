@@ -27,6 +27,7 @@ from ..base.private import (
     write_count,
 )
 from .kinds import Kind, argument, kind_of, results_in, tensors_in
+from .modules import Modules
 
 FORWARD, LOSS, BACKWARD = "forward", "loss", "backward"
 
@@ -126,12 +127,16 @@ class _Cell:
 class Recorder(TorchDispatchMode):
     """A step in the making.
 
-    phase: of the ops that run now. module: that they belong to. external: what was there before, by address,
-    in bytes. outputs, gradients: values that are results of the model, and gradients in the end.
+    phase: of the ops that run now. modules: that they belong to. external: what was there before: bytes by
+    address; addresses: of its values. outputs, gradients: values that are results of the model, and gradients
+    in the end.
     """
 
     def __init__(
-        self, clock: Callable[[], int] = time.perf_counter_ns, before_op: Callable[[], object] | None = None
+        self,
+        modules: Modules | None = None,
+        clock: Callable[[], int] = time.perf_counter_ns,
+        before_op: Callable[[], object] | None = None,
     ) -> None:
         """clock: of durations, in ns. before_op: called before each op, to tell what the allocator did for
         one from what it did for the next.
@@ -140,10 +145,11 @@ class Recorder(TorchDispatchMode):
         self.ops: list[Ran] = []
         self.values: list[Value] = []
         self.phase = FORWARD
-        self.module = ""
         self.external: dict[int, int] = {}
+        self.addresses: dict[int, int] = {}
         self.outputs: set[int] = set()
         self.gradients: set[int] = set()
+        self.modules = modules or Modules()
         self._clock, self._before_op = clock, before_op
         self._storages: dict[int, _Storage] = {}
         self._watched: dict[int, Any] = {}
@@ -201,7 +207,7 @@ class Recorder(TorchDispatchMode):
                 tuple(wrote),
                 may,
                 kind.random,
-                self.module,
+                self.modules.in_backward() if self.phase == BACKWARD else self.modules.in_forward(),
                 duration,
             )
         )
@@ -223,7 +229,8 @@ class Recorder(TorchDispatchMode):
                     continue
                 old = storage.value
                 old.destroyed = number
-                storage.value = self._add_value(old.bytes, number)
+                # What was there before stays where it is.
+                storage.value = self._add_value(0 if storage.external else old.bytes, number)
                 wrote.append((old.number, storage.value.number))
         return wrote, statistics
 
@@ -248,6 +255,7 @@ class Recorder(TorchDispatchMode):
         self._storages[known.number] = known
         if made_by is None and storage.device.type != "meta":
             self.external[address] = storage_bytes(tensor)
+            self.addresses[known.value.number] = address
         return known
 
     def _storage_of(self, tensor: torch.Tensor) -> _Storage | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -16,8 +17,8 @@ from ..base.allocator import AllocatorTrace, trace_allocations
 from ..base.devices import runtime_of
 from ..base.generators import generators_kept
 from ..base.private import without_accumulate_hooks
-from ..base.storages import tensor_storages
 from .ledger import Ledger
+from .modules import Modules, modules_in, named_storages
 from .recorded import Record
 from .recorder import Recorder
 
@@ -30,13 +31,14 @@ class TrainingStep:
     """A step of a model, as the user trains it.
 
     forward: calls the model; loss: from its outputs to what is differentiated.
-    parameters: those that get gradients. resident: what is there all the time, with its bytes by address.
+    parameters: those that get gradients. resident: what is there all the time: modules, arguments by
+        position, arguments by name.
     """
 
     forward: Callable[[], Any]
     loss: Callable[[Any], Sequence[torch.Tensor]]
     parameters: Sequence[torch.Tensor]
-    resident: Any
+    resident: Sequence[Any]
     device: torch.device
 
     def run_planned(self, ledger: Ledger, dropped: bool = False) -> None:
@@ -54,7 +56,7 @@ class TrainingStep:
         if traced:
             recorder = self._traced() if self.device.type == "cpu" else self._counted()
         else:
-            recorder = Recorder(clock=_clock(self.device))
+            recorder = Recorder(self._modules(), clock=_clock(self.device))
             self._recorded(recorder)
         record = Record(
             recorder.ops,
@@ -63,9 +65,15 @@ class TrainingStep:
             self._beside(recorder.external),
             recorder.gradients,
             recorder.outputs - recorder.gradients,
+            self._names(recorder.addresses),
         )
         recorder.end()
         return record
+
+    def _names(self, addresses: Mapping[int, int]) -> dict[int, str]:
+        """Of values that were there before."""
+        known = self._named()
+        return {value: known[address][0] for value, address in addresses.items() if address in known}
 
     def _traced(self) -> Recorder:
         """With the allocator's own events."""
@@ -74,7 +82,7 @@ class TrainingStep:
         def mark() -> None:
             marks.append(torch.empty(_MARK_BYTES, dtype=torch.uint8, device="cpu").data_ptr())
 
-        recorder = Recorder(before_op=mark)
+        recorder = Recorder(self._modules(), before_op=mark)
         with trace_allocations() as trace:
             self._recorded(recorder)
         _set_memory(recorder, *_levels(trace, marks))
@@ -93,7 +101,7 @@ class TrainingStep:
             runtime.reset_highest()
             starts.append(runtime.allocated() - start)
 
-        recorder = Recorder(before_op=mark)
+        recorder = Recorder(self._modules(), before_op=mark)
         self._recorded(recorder)
         _set_memory(recorder, starts, [*tops, runtime.highest() - start])
         return recorder
@@ -103,6 +111,7 @@ class TrainingStep:
             torch.autograd.set_multithreading_enabled(False),
             recorder,
             saved_tensors_hooks(recorder.pack, recorder.unpack),
+            recorder.modules.watched(),
         ):
             outputs = self.forward()
             recorder.begin_loss(tensors_of(outputs))
@@ -134,7 +143,20 @@ class TrainingStep:
         return sum(size for address, size in external.items() if address not in known)
 
     def resident_bytes(self) -> dict[int, int]:
-        return tensor_storages(self.resident, self.device.type)
+        return {address: size for address, (_, size) in self._named().items()}
+
+    def resident_by_name(self) -> dict[str, int]:
+        """Bytes of what is there all the time."""
+        found: dict[str, int] = defaultdict(int)
+        for name, size in self._named().values():
+            found[name] += size
+        return found
+
+    def _named(self) -> dict[int, tuple[str, int]]:
+        return named_storages(self.resident, self.device)
+
+    def _modules(self) -> Modules:
+        return Modules(*modules_in(self.resident))
 
 
 def _clock(device: torch.device) -> Callable[[], int]:

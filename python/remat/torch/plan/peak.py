@@ -8,9 +8,9 @@ from dataclasses import dataclass
 
 import remat
 
+from ..base.origins import EXISTING_GRADIENTS, OUTSIDE, category_of_input
 from ..base.units import format_bytes
 from ..trace.gradients import KINDS
-from ..trace.origins import EXISTING_GRADIENTS, category_of_input
 from .part import CopyStep
 
 _ORDER = (
@@ -18,7 +18,7 @@ _ORDER = (
     "buffers",
     "inputs",
     EXISTING_GRADIENTS,
-    "outside the graph",
+    OUTSIDE,
     "activations",
     "recomputed activations",
     "gradients of parameters",

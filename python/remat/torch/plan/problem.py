@@ -9,9 +9,9 @@ from typing import Any
 
 import remat
 
+from ..base.origins import EXISTING_GRADIENTS, category_of_input
 from ..base.step import StepGraph
 from ..base.units import exact_bytes
-from ..trace.origins import EXISTING_GRADIENTS, category_of_input
 from .arena import Arena, Placeable, arrange
 from .beside import Beside
 from .options import Options

@@ -15,6 +15,7 @@ from ..base.progress import progress_line
 from ..base.step import StepGraph
 from ..base.turns import one_at_a_time
 from ..plan.options import Options
+from ..plan.report import PlanReport
 from ..trace.fake import has_no_memory, with_fake_tensors
 from .fitted import compiled
 from .pipeline import Captured, Pipeline
@@ -34,6 +35,10 @@ class CapturedStep:
     @property
     def step(self) -> StepGraph:
         return self.captured.step
+
+    def plan(self) -> PlanReport:
+        """For the budget of the options. Raises what `plan_step` raises."""
+        return self.pipeline.plan(self.captured)[0].report
 
     def settled(self) -> Options:
         """The options with the budget in bytes or as a share, and all that is reserved in `reserve`."""
@@ -56,16 +61,18 @@ def captured_steps(
     loss: Callable[[Any], torch.Tensor] | None,
     options: Mapping[str, Any],
     both: bool = True,
+    one_graph: bool = False,
 ) -> list[CapturedStep]:
     """A training step of a model; of a model without memory, that of its fake copy.
 
     both: also one that adds to existing gradients, where the options leave open which it is.
+    one_graph: give up as soon as it is not one, or one that takes long to trace.
 
     Raises UnsupportedModelError where the model is broken into several graphs, or needs no gradient.
     """
     with one_at_a_time(), progress_line() as progress:
         progress.tracing()
-        return _captured_steps(model, sample_inputs, loss, options, both)
+        return _captured_steps(model, sample_inputs, loss, options, both, one_graph)
 
 
 def _captured_steps(
@@ -74,10 +81,12 @@ def _captured_steps(
     loss: Callable[[Any], torch.Tensor] | None,
     options: Mapping[str, Any],
     both: bool,
+    one_graph: bool,
 ) -> list[CapturedStep]:
     if has_no_memory(model):
         model, sample_inputs = with_fake_tensors(model, sample_inputs)
-    session = Session(Options.from_mapping({"budget": "100%", **options}), model, only_capture=True)
+    asked = Options.from_mapping({"budget": "100%", **options})
+    session = Session(asked, model, only_capture=True, one_graph=one_graph)
     Preparation(session, model, compiled(model, session), sample_inputs, loss).capture(both)
     pipeline = session.shared.pipeline
     found = pipeline.captured or []

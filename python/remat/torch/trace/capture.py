@@ -11,13 +11,14 @@ from torch import fx
 
 from ..base.errors import UnsupportedModelError
 from ..base.nodes import tensors_of
+from ..base.origins import EXISTING_GRADIENTS, OUTSIDE
 from ..base.step import OutputUse, StepGraph
 from .choices import apply_choices
 from .contract import contract
 from .gradients import End, take_gradients
 from .inplace import list_pairs
 from .kernels import correct_sizes
-from .origins import EXISTING_GRADIENTS, name_inputs
+from .origins import name_inputs
 from .routing import route_once
 from .schedule import tainted_by_tangents
 from .tidy import tidy
@@ -79,7 +80,7 @@ def capture_step(
         route_once(step)
     apply_choices(step, given.never_recompute, given.always_keep)
     step.add_resident(EXISTING_GRADIENTS, given.existing_gradients)
-    step.add_resident("outside the graph", given.outside)
+    step.add_resident(OUTSIDE, given.outside)
     return step
 
 

@@ -11,8 +11,6 @@ from torch import fx
 
 from ..base.step import StepGraph
 
-EXISTING_GRADIENTS = "existing gradients"
-
 # Dynamo names the tensors of a model l_self_modules_NAME_..._parameters_NAME_.
 _ATTRIBUTE = re.compile(r"_(modules|parameters|buffers)_")
 
@@ -43,13 +41,3 @@ def describe_input(name: str, tensor: Any) -> str:
     kinds, names = parts[1::2], parts[2::2]
     kind = {"parameters": "parameter", "buffers": "buffer"}.get(kinds[-1], "input")
     return f"{kind} {'.'.join(part.rstrip('_') for part in names)}"
-
-
-def category_of_input(name: str) -> tuple[str, str]:
-    """Category and module of a graph input by its name."""
-    kind, _, path = name.partition(" ")
-    if kind in ("parameter", "buffer"):
-        return f"{kind}s", path.rpartition(".")[0]
-    if name in (EXISTING_GRADIENTS, "outside the graph"):
-        return name, ""
-    return "inputs", ""

@@ -1,0 +1,85 @@
+"""A step that is recorded, not planned: what questions about a model begin with where nothing is traced."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+
+import remat
+
+from ..base.progress import progress_line
+from ..base.turns import one_at_a_time
+from ..plan.options import Options
+from ..plan.report import PlanReport
+from .planning import EagerPlan, within
+from .prepare import Kind, Loss, Preparation, Recorded
+from .recorded import StepGraph
+from .session import as_call
+
+
+@dataclass(frozen=True)
+class RecordedStep:
+    """A training step of a model that was recorded, and the way that would plan it."""
+
+    preparation: Preparation
+    sequence: Recorded
+    kind: Kind
+    call: Any
+    step: StepGraph
+
+    @property
+    def graph(self) -> remat.Graph:
+        return self.step.graph
+
+    def settled(self) -> Options:
+        """The options with the budget in bytes or as a share, and all that is reserved in `reserve`."""
+        return self.preparation.settled(self.call)
+
+    def plan(self) -> PlanReport:
+        """For the budget of the options. Raises InfeasibleError, NoPlanError."""
+        return self.preparation.plan(self.sequence, self.kind, self.call).report
+
+    def least(self) -> PlanReport:
+        """Of the plan of least peak that a short search finds."""
+        return self.preparation.least(self.sequence, self.kind, self.call).report
+
+    def swept(self, points: int, seconds: float) -> list[PlanReport]:
+        """Plans that this executor can carry out, by falling peak: as many budgets are planned for."""
+        least, options = self.least(), self.settled()
+        step = StepGraph(self.sequence.record, self.step.around, self.sequence.once)
+        if options.work_limit is None:
+            options = replace(options, time_limit=seconds / points)
+        low, high = least.predicted_peak - least.reserve, self.graph.keep_all_peak
+        found = [least]
+        # A plan for less is one for more, too.
+        for number in range(1, points):
+            plan = within(step, low + (high - low) * number // (points - 1), options)
+            if isinstance(plan, EagerPlan) and plan.report.overhead < found[-1].overhead:
+                found.append(plan.report)
+        return found[::-1]
+
+
+def recorded_steps(
+    model: torch.nn.Module, sample_inputs: Any, loss: Loss | None, options: Mapping[str, Any], both: bool
+) -> list[RecordedStep]:
+    """A training step of a model, which leaves nothing behind.
+
+    both: also one that adds to existing gradients, where the options leave open which it is.
+
+    Raises UnsupportedModelError where nothing needs a gradient.
+    """
+    asked = Options.from_mapping({"budget": "100%", **options, "executor": "eager"})
+    call = as_call(sample_inputs)
+    with one_at_a_time(), progress_line():
+        preparation = Preparation(model, asked, loss, lambda *_: None)
+        sequence = preparation.recorded(call)
+        kinds = (False, True) if both and asked.accumulate is None else (bool(asked.accumulate),)
+        found = []
+        for adds in kinds:
+            kind = Kind(adds, asked.outputs == "dropped")
+            step = StepGraph(sequence.record, preparation.around(sequence, kind, call))
+            found.append(RecordedStep(preparation, sequence, kind, call, step))
+        return found

@@ -1,0 +1,58 @@
+"""A training step of any model as a graph: traced where it is one graph, else recorded in eager mode."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+
+import remat
+
+from .base.errors import UnsupportedModelError
+from .eager.captured import RecordedStep, recorded_steps
+from .plan.options import Options
+from .session.captured import CapturedStep, captured_steps
+from .session.loss import Loss
+from .session.sharding import Sharding
+from .trace.fake import has_no_memory
+
+log = logging.getLogger("remat.torch")
+
+Steps = list[CapturedStep] | list[RecordedStep]
+
+
+def steps_of(
+    model: torch.nn.Module,
+    sample_inputs: Any,
+    loss: Loss | None,
+    options: Mapping[str, Any],
+    both: bool = True,
+) -> Steps:
+    """A training step of a model.
+
+    both: also one that adds to existing gradients, where the options leave open which it is.
+
+    Raises UnsupportedModelError where it needs no gradient, or has to be traced and is not one graph.
+    """
+    asked = Options.from_mapping({"budget": "100%", **options})
+    runs = not has_no_memory(model)
+    if asked.executor == "eager":
+        if not runs:
+            raise remat.UsageError('executor="eager" records a real step: meta and fake tensors have none')
+        return recorded_steps(model, sample_inputs, loss, options, both)
+    may_record = asked.executor == "auto" and not asked.needs_a_trace() and Sharding.of(model) is None
+    if not (may_record and runs):
+        return captured_steps(model, sample_inputs, loss, options, both)
+    try:
+        return captured_steps(model, sample_inputs, loss, options, both, one_graph=True)
+    except UnsupportedModelError as error:
+        # Its frames hold the step.
+        why = error.with_traceback(None)
+    try:
+        found = recorded_steps(model, sample_inputs, loss, options, both)
+    except UnsupportedModelError:
+        raise why from None
+    log.warning("the step is recorded in eager mode, not traced: %s", why)
+    return found

@@ -1,0 +1,118 @@
+"""What is promised of traced steps holds for recorded ones: capture, sweep, report, largest_batch, verify."""
+
+from __future__ import annotations
+
+import logging
+from typing import Any
+
+import pytest
+import remat
+import remat.torch
+import torch
+from torch import nn
+
+WIDTH = 32
+
+
+class Branches(nn.Module):
+    """A branch that data decide, in a module of its own; a buffer that is written to."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first = nn.Linear(WIDTH, WIDTH)
+        self.blocks = nn.ModuleList(nn.Sequential(nn.Linear(WIDTH, WIDTH), nn.Tanh()) for _ in range(4))
+        self.register_buffer("seen", torch.zeros(WIDTH, 16))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        x = self.first(x)
+        for block in self.blocks:
+            x = block(x)
+            if x.sum() > 1e6:
+                x = x * 2
+        self.seen.add_(1)
+        return x.square().mean()
+
+
+def inputs(size: int = 64) -> torch.Tensor:
+    torch.manual_seed(1)
+    return torch.randn(size, WIDTH)
+
+
+def recorded(caplog: pytest.LogCaptureFixture) -> list[str]:
+    return [r.message for r in caplog.records if "recorded in eager mode" in r.message]
+
+
+def test_a_step_that_is_not_one_graph_is_captured_by_recording(caplog: pytest.LogCaptureFixture) -> None:
+    model, x = Branches(), inputs()
+    before = {name: value.clone() for name, value in model.state_dict().items()}
+    with caplog.at_level(logging.WARNING, "remat.torch"):
+        graph = remat.torch.capture(model, x)
+    (line,) = recorded(caplog)
+    assert "not traced" in line
+    assert "test_eager_doors.py" in line
+    assert all(torch.equal(before[name], value) for name, value in model.state_dict().items())
+    assert not any(p.grad is not None for p in model.parameters())
+    modules = {(graph.op(i).phase, graph.op(i).module) for i in range(graph.num_ops)}
+    # Of the backward too.
+    assert {("forward", "blocks.2.1"), ("backward", "blocks.2.1"), ("backward", "first")} <= modules
+    names = {graph.value_name(value) for value in graph.inputs}
+    assert {"parameter blocks.0.0.weight", "buffer seen", "input 0"} <= names
+    assert "aten.addmm.default" in {graph.op(i).kind for i in range(graph.num_ops)}
+    with pytest.raises(remat.torch.UnsupportedModelError, match="Dynamo"):
+        remat.torch.capture(model, x, executor="boxed")
+
+
+def test_what_is_written_in_place_to_a_buffer_is_counted_once() -> None:
+    model, x = Branches(), inputs()
+    graph = remat.torch.capture(model, x, executor="eager")
+    measured = remat.torch.measure_peak(lambda: model(x).backward(), resident=[model, x])
+    assert graph.keep_all_peak == pytest.approx(measured, rel=0.001)
+
+
+def test_a_sweep_of_a_recorded_step_has_plans_that_fit_keeps() -> None:
+    model, x = Branches(), inputs()
+    swept = remat.torch.sweep(model, x, points=4, executor="eager", work_limit=10_000, time_limit=None)
+    rows = swept.rows
+    assert len(rows) > 1
+    assert rows[0].overhead == 0
+    assert rows[0].budget == swept.keep_all_peak
+    assert all(a.budget > b.budget and a.overhead < b.overhead for a, b in zip(rows, rows[1:], strict=False))
+    assert swept.adding is not None
+    assert "recomputed" in swept._repr_html_()
+    budget = max(rows[-1].budget, swept.adding.rows[-1].budget)
+    fitted = remat.torch.fit(model, x, budget, executor="eager", work_limit=10_000)
+    assert fitted.remat.predicted_peak <= budget
+    with pytest.raises(remat.UsageError, match="points must be from 2"):
+        remat.torch.sweep(model, x, points=1, executor="eager")
+
+
+def test_a_report_of_a_recorded_step_says_what_fills_its_peak() -> None:
+    model, x = Branches(), inputs()
+    filled = remat.torch.report(model, x, executor="eager", accumulate=False)
+    size = sum(p.nbytes for p in model.parameters())
+    assert filled.by_category()["parameters"] == size
+    assert filled.by_category()["buffers"] == model.seen.nbytes
+    assert filled.by_category()["inputs"] == x.nbytes
+    assert filled.by_module()["blocks.3.0"] > 0
+    planned = remat.torch.report(model, x, "85%", executor="eager", accumulate=False, work_limit=10_000)
+    assert planned.peak < filled.peak
+    fitted = remat.torch.fit(model, x, "85%", executor="eager", work_limit=10_000)
+    both = remat.torch.report(fitted)
+    assert both.adding is not None
+    assert both.adding.by_category()["existing gradients"] == size
+
+
+def test_verify_compares_a_model_that_cannot_be_traced() -> None:
+    found = remat.torch.verify(Branches(), inputs(), "85%", executor="eager", work_limit=10_000)
+    assert found.equal
+    assert found.within
+
+
+def test_what_cannot_be_recorded_is_refused_in_one_line() -> None:
+    model: Any = Branches()
+    with pytest.raises(remat.torch.UnsupportedModelError, match="^nothing that this model returns requires"):
+        remat.torch.capture(nn.ReLU(), inputs(), executor="eager")
+    with pytest.raises(remat.UsageError, match="meta and fake tensors have none$"):
+        remat.torch.capture(model.to("meta"), inputs().to("meta"), executor="eager")
+    with pytest.raises(remat.UsageError, match="^measure_costs: "):
+        remat.torch.measure_costs(Branches(), inputs(), "costs.json", executor="eager")
