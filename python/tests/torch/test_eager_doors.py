@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from itertools import pairwise
 from typing import Any
 
 import pytest
@@ -76,7 +77,7 @@ def test_a_sweep_of_a_recorded_step_has_plans_that_fit_keeps() -> None:
     assert len(rows) > 1
     assert rows[0].overhead == 0
     assert rows[0].budget == swept.keep_all_peak
-    assert all(a.budget > b.budget and a.overhead < b.overhead for a, b in zip(rows, rows[1:], strict=False))
+    assert all(a.budget > b.budget and a.overhead < b.overhead for a, b in pairwise(rows))
     assert swept.adding is not None
     assert "recomputed" in swept._repr_html_()
     budget = max(rows[-1].budget, swept.adding.rows[-1].budget)
