@@ -12,15 +12,17 @@ import remat
 from remat import _core
 from remat.planning import Effort, limits_of
 
-from .base.errors import errors_stand_alone
+from .base.errors import UnsupportedModelError, errors_stand_alone
 from .base.origins import category_of_input
 from .base.progress import ProgressLine, progress_line
 from .base.turns import one_at_a_time
 from .base.units import exact_bytes
+from .eager.sizes import RecordedSizes
 from .plan.batches import BatchRow, LargestBatch
 from .plan.options import FitOptions, Options
 from .session.captured import captured_steps
 from .session.loss import Loss
+from .steps import may_be_recorded, must_be_recorded, say_recorded
 from .trace.fake import has_no_memory, with_fake_tensors
 from .trace.gradients import KINDS
 
@@ -31,6 +33,8 @@ if TYPE_CHECKING:
 _PLANNING_S = 20.0
 # Of that for each search for the answer, and for each table.
 _SEARCH_SHARE, _TABLE_SHARE = 0.25, 0.5
+# And for each plan of a step that is recorded.
+_RECORDED_SHARE = 0.05
 # Of searches, each of which ends at sizes that have to be traced.
 _ROUNDS = 24
 # Of sizes that are traced for their throughput: where measured times scatter, each trace may show another.
@@ -68,6 +72,7 @@ def largest_batch(
     size. The largest size, the one after it and the best are traced themselves, so the answer rests on no
     interpolation: a plan for `largest`, confirmed by the simulator, and a bound for `impossible`. It is taken
     for granted that above a size that does not fit no other one does (the next two are looked at).
+    Where the step is not one graph, or with executor="eager", each size that is looked at is recorded.
 
     Raises:
         InfeasibleError: it is proved that not even `least` fits.
@@ -93,13 +98,35 @@ def largest_batch(
     with one_at_a_time(), progress_line() as progress:
         sizes = _Sizes(model, make_inputs, budget, loss, options)
         last = _core.MOST_SIZE if most is None else most
-        found = _Search(sizes, least, last, multiple, progress).found()
+        found = _largest(sizes, (least, last), multiple, progress)
         if most is None and found.largest + multiple > last:
             raise remat.UsageError(
                 f"largest_batch: a step of size {found.largest} still fits: do the inputs grow with the size?"
             )
         progress.came_to(found.summary())
     return found
+
+
+def _largest(sizes: _Sizes, within: tuple[int, int], multiple: int, progress: ProgressLine) -> LargestBatch:
+    """By tracing where the step is one graph, else by recording."""
+    asked, (least, most) = Options.from_mapping(sizes.options), within
+    inputs = sizes.make_inputs(max(1, least, multiple))
+    recorded = must_be_recorded(sizes.model, asked, inputs)
+    if not recorded:
+        may_record = may_be_recorded(sizes.model, asked, inputs)
+        try:
+            return _Search(sizes.of_one_graph(may_record), least, most, multiple, progress).found()
+        except UnsupportedModelError as error:
+            if not may_record:
+                raise
+            # Its frames hold the step.
+            why = error.with_traceback(None)
+    seconds = _RECORDED_SHARE * (asked.time_limit or _PLANNING_S)
+    found = RecordedSizes(sizes.model, sizes.make_inputs, sizes.loss, sizes.options, seconds)
+    batch = found.largest(least, most, multiple)
+    if not recorded:
+        say_recorded(why)
+    return batch
 
 
 def _is_meta(item: Any) -> bool:
@@ -123,8 +150,14 @@ class _Sizes:
     ) -> None:
         self.model, self.make_inputs, self.loss = model, make_inputs, loss
         self.options = {"budget": budget, **options}
+        self._one_graph = False
         self.families: list[_core.GraphFamily] = []
         self.settled: Options | None = None
+
+    def of_one_graph(self, only: bool) -> _Sizes:
+        """only: give up as soon as the step is not one."""
+        self._one_graph = only
+        return self
 
     def trace(self, size: int) -> None:
         model, inputs, options = self.model, self.make_inputs(size), self.options
@@ -132,7 +165,7 @@ class _Sizes:
             model, inputs = with_fake_tensors(model, inputs)
         if has_no_memory(model):
             options = {"costs": "roofline", **options}
-        steps = captured_steps(model, inputs, self.loss, options)
+        steps = captured_steps(model, inputs, self.loss, options, one_graph=self._one_graph)
         if not self.families:
             self.families = [_core.GraphFamily() for _ in steps]
             self.settled = steps[0].settled()

@@ -119,6 +119,11 @@ def record(
         else:
             known = live_storages() if resident is None else tensor_storages(resident, "cpu")
             moments = moments_traced(step, known)
+    if windows and all(not window.end_ns for window in windows):
+        raise UnsupportedModelError(
+            "record: the step runs in eager mode, where the steps of a plan are not run one by one; "
+            "measure_peak measures it as a whole"
+        )
     if windows and not moments:
         raise UnsupportedModelError(
             'record: executor="inductor" does not run the steps of its plan one by one, executor="boxed" does'

@@ -7,10 +7,12 @@ from collections.abc import Mapping
 from typing import Any
 
 import torch
+from torch.utils._pytree import tree_leaves
 
 import remat
 
 from .base.errors import UnsupportedModelError
+from .base.storages import has_data
 from .eager.captured import RecordedStep, recorded_steps
 from .plan.options import Options
 from .session.captured import CapturedStep, captured_steps
@@ -37,13 +39,9 @@ def steps_of(
     Raises UnsupportedModelError where it needs no gradient, or has to be traced and is not one graph.
     """
     asked = Options.from_mapping({"budget": "100%", **options})
-    runs = not has_no_memory(model)
-    if asked.executor == "eager":
-        if not runs:
-            raise remat.UsageError('executor="eager" records a real step: meta and fake tensors have none')
+    if must_be_recorded(model, asked, sample_inputs):
         return recorded_steps(model, sample_inputs, loss, options, both)
-    may_record = asked.executor == "auto" and not asked.needs_a_trace() and Sharding.of(model) is None
-    if not (may_record and runs):
+    if not may_be_recorded(model, asked, sample_inputs):
         return captured_steps(model, sample_inputs, loss, options, both)
     try:
         return captured_steps(model, sample_inputs, loss, options, both, one_graph=True)
@@ -54,5 +52,29 @@ def steps_of(
         found = recorded_steps(model, sample_inputs, loss, options, both)
     except UnsupportedModelError:
         raise why from None
-    log.warning("the step is recorded in eager mode, not traced: %s", why)
+    say_recorded(why)
     return found
+
+
+def must_be_recorded(model: torch.nn.Module, asked: Options, sample_inputs: Any) -> bool:
+    """Raises UsageError where that is asked for and impossible."""
+    if asked.executor != "eager":
+        return False
+    if not _has_memory(model, sample_inputs):
+        raise remat.UsageError('executor="eager" records a real step: meta and fake tensors have none')
+    return True
+
+
+def may_be_recorded(model: torch.nn.Module, asked: Options, sample_inputs: Any) -> bool:
+    """Where it cannot be traced."""
+    is_open = asked.executor == "auto" and not asked.needs_a_trace() and Sharding.of(model) is None
+    return is_open and _has_memory(model, sample_inputs)
+
+
+def say_recorded(why: UnsupportedModelError) -> None:
+    log.warning("the step is recorded in eager mode, not traced: %s", why)
+
+
+def _has_memory(model: torch.nn.Module, sample_inputs: Any) -> bool:
+    inputs = [each for each in tree_leaves(sample_inputs) if isinstance(each, torch.Tensor)]
+    return not has_no_memory(model) and all(map(has_data, inputs))

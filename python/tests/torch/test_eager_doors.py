@@ -117,3 +117,35 @@ def test_what_cannot_be_recorded_is_refused_in_one_line() -> None:
         remat.torch.capture(model.to("meta"), inputs().to("meta"), executor="eager")
     with pytest.raises(remat.UsageError, match="^measure_costs: "):
         remat.torch.measure_costs(Branches(), inputs(), "costs.json", executor="eager")
+
+
+def test_the_largest_batch_of_a_recorded_step(caplog: pytest.LogCaptureFixture) -> None:
+    model = Branches()
+    sizes: dict[str, Any] = {"accumulate": False, "work_limit": 5_000, "time_limit": None}
+    with caplog.at_level(logging.WARNING, "remat.torch"):
+        found = remat.torch.largest_batch(model, inputs, 100_000, most=4096, multiple=8, **sizes)
+    assert len(recorded(caplog)) == 1
+    row = found.row(found.largest)
+    assert row.peak is not None
+    assert row.peak <= 100_000
+    assert found.row(found.largest + 8).peak is None
+    assert found.row(found.best).throughput == max(r.throughput or 0 for r in found.rows)
+    assert str(found)
+    assert remat.torch.fit(model, inputs(found.largest), 100_000, executor="eager", **sizes)
+    with pytest.raises(remat.InfeasibleError, match="at the least size, 1024") as caught:
+        remat.torch.largest_batch(model, inputs, 100_000, least=1024, executor="eager", **sizes)
+    known = caught.value.smallest_known
+    again = remat.torch.largest_batch(
+        model, inputs, known, least=1024, most=1030, multiple=2, executor="eager", **sizes
+    )
+    assert again.largest >= 1024
+
+
+def test_a_recording_of_a_step_in_eager_mode_is_refused_in_one_line() -> None:
+    x = inputs()
+    fitted = remat.torch.fit(Branches(), x, "100%", executor="eager", work_limit=1000)
+    with pytest.raises(
+        remat.torch.UnsupportedModelError, match=r"^record: the step runs in eager mode, .*whole$"
+    ):
+        remat.torch.record(lambda: fitted(x).backward())
+    assert remat.torch.measure_peak(lambda: fitted(x).backward(), resident=[fitted, x]) > 0

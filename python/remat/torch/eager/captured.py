@@ -14,7 +14,7 @@ from ..base.progress import progress_line
 from ..base.turns import one_at_a_time
 from ..plan.options import Options
 from ..plan.report import PlanReport
-from .planning import EagerPlan, within
+from .planning import EagerPlan, Missed, plan_record, within
 from .prepare import Kind, Loss, Preparation, Recorded
 from .recorded import StepGraph
 from .session import as_call
@@ -41,6 +41,13 @@ class RecordedStep:
     def plan(self) -> PlanReport:
         """For the budget of the options. Raises InfeasibleError, NoPlanError."""
         return self.preparation.plan(self.sequence, self.kind, self.call).report
+
+    def within_budget(self, seconds: float | None) -> EagerPlan | Missed:
+        """As it is planned, not measured. seconds: for planning, unless the options say."""
+        options = self.settled()
+        if options.time_limit is None and options.work_limit is None:
+            options = replace(options, time_limit=seconds)
+        return plan_record(self.sequence.record, self.step.around, options, self.sequence.once)
 
     def least(self) -> PlanReport:
         """Of the plan of least peak that a short search finds."""

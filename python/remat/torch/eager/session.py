@@ -23,6 +23,7 @@ from ..base.units import exact_bytes
 from ..plan.options import Options
 from ..plan.report import ModelReport
 from ..session.fitted import call_with
+from ..session.watch import note_eager_step
 from .ledger import Ledger
 from .planning import EagerPlan
 from .prepare import Call, Kind, Loss, Preparation, Recorded, apart, shapes_of
@@ -107,6 +108,7 @@ class EagerSession:
         shape = self._shape_of(call)
         adds = any(p.grad is not None for p in self.model.parameters())
         plans = self._plans(shape, adds, call)
+        note_eager_step(plans[0].report)
         if not any(plan.again for plan in plans):
             return self._call(*args, **kwargs)
         ledger = Ledger(plans)

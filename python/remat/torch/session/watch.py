@@ -90,6 +90,12 @@ class StepWatch:
                 compare(window.reports, highest - window.level)
 
 
+def note_eager_step(report: PlanReport) -> None:
+    """A planned step in eager mode began: when its backward ends is not known."""
+    if _recorded is not None:
+        _recorded.append(Window([report], time.time_ns()))
+
+
 def compare(reports: list[PlanReport], rise: int) -> None:
     """Warn, once for each plan, if a step of these graphs rose higher than predicted.
 
@@ -125,5 +131,5 @@ def recorded_steps() -> Iterator[list[Window]]:
 
 def compare_all(windows: list[Window], trace: AllocatorTrace, known: dict[int, int]) -> None:
     """Compare the steps that ran while the CPU allocator was traced; `known` as in `AllocatorTrace.rise`."""
-    for window in windows:
+    for window in (each for each in windows if each.end_ns):
         compare(window.reports, trace.rise(known, window.start_ns, window.end_ns)[0])
