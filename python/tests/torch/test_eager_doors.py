@@ -149,3 +149,60 @@ def test_a_recording_of_a_step_in_eager_mode_is_refused_in_one_line() -> None:
     ):
         remat.torch.record(lambda: fitted(x).backward())
     assert remat.torch.measure_peak(lambda: fitted(x).backward(), resident=[fitted, x]) > 0
+
+
+class Cache:
+    """No container that anybody knows."""
+
+    __slots__ = ("items",)
+
+    def __init__(self, items: list[torch.Tensor]) -> None:
+        self.items = items
+
+
+class Answer:
+    def __init__(self, loss: torch.Tensor, logits: torch.Tensor, cache: Cache) -> None:
+        self.loss, self.logits, self.cache = loss, logits, cache
+
+
+class Answers(nn.Module):
+    """Returns objects that hold tensors."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layers = nn.ModuleList(nn.Linear(WIDTH, WIDTH) for _ in range(4))
+        self.out = nn.Linear(WIDTH, 2 * WIDTH)
+
+    def forward(self, x: torch.Tensor) -> Answer:
+        kept = []
+        for layer in self.layers:
+            x = torch.nn.functional.gelu(layer(x))
+            kept.append(x + 1)
+        logits = self.out(x)
+        return Answer(logits.square().mean(), logits * 1, Cache(kept))
+
+
+@pytest.mark.parametrize("budget", ["100%", "80%"])
+@pytest.mark.parametrize("holds", ["nothing", "logits", "all"])
+def test_outputs_in_objects_are_held_or_dropped(budget: str, holds: str) -> None:
+    torch.manual_seed(0)
+    model, x = Answers(), inputs(256)
+    fitted = remat.torch.fit(
+        model, x, budget, executor="eager", work_limit=5_000, time_limit=None, accumulate=False
+    )
+    kept: list[Any] = []
+
+    def step() -> None:
+        answer = fitted(x)
+        kept[:] = {"nothing": [], "logits": [answer.logits], "all": [answer]}[holds]
+        loss = answer.loss
+        del answer
+        loss.backward()
+
+    for _ in range(3):
+        fitted.zero_grad()
+        kept.clear()
+        measured = remat.torch.measure_peak(step, resident=[fitted, x])
+    assert fitted.remat.predicted_peak == pytest.approx(measured, rel=0.002)
+    (part,) = fitted.remat.parts
+    assert part.predicted_peak <= part.budget

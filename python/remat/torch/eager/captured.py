@@ -86,7 +86,7 @@ def recorded_steps(
         kinds = (False, True) if both and asked.accumulate is None else (bool(asked.accumulate),)
         found = []
         for adds in kinds:
-            kind = Kind(adds, asked.outputs == "dropped")
+            kind = Kind(adds, sequence.all_outputs() if asked.outputs == "dropped" else frozenset())
             step = StepGraph(sequence.record, preparation.around(sequence, kind, call))
             found.append(RecordedStep(preparation, sequence, kind, call, step))
         return found

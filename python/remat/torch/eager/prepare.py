@@ -14,6 +14,7 @@ import remat
 
 from ..base.account import phase
 from ..base.errors import UnsupportedModelError
+from ..base.held import tensors_held
 from ..base.origins import EXISTING_GRADIENTS, OUTSIDE
 from ..base.private import eager_call
 from ..base.units import exact_bytes
@@ -39,10 +40,10 @@ _SPARE = 0.005
 
 @dataclass(frozen=True)
 class Kind:
-    """Of steps. adds: to gradients that exist. dropped: nobody holds the model's outputs in the backward."""
+    """Of steps. adds: to gradients that exist. dropped: places of outputs that nobody holds in a backward."""
 
     adds: bool = False
-    dropped: bool = False
+    dropped: frozenset[int] = frozenset()
 
 
 @dataclass
@@ -52,6 +53,9 @@ class Recorded:
     record: Record
     plans: dict[Kind, EagerPlan] = field(default_factory=dict)
     once: set[int] = field(default_factory=set)
+
+    def all_outputs(self) -> frozenset[int]:
+        return frozenset(range(len(self.record.outputs)))
 
 
 class Preparation:
@@ -191,7 +195,7 @@ class Preparation:
         resident = {**step.resident_by_name(), OUTSIDE: record.beside}
         if kind.adds:
             resident[EXISTING_GRADIENTS] = sum(record.values[value].bytes for value in record.gradients)
-        return Around(resident, kind.adds, kind.dropped)
+        return Around(resident, kind.adds, record.dropped(kind.dropped))
 
     def _compared(self, step: TrainingStep, plan: EagerPlan, restore: Callable[[], object]) -> set[int]:
         """Ops whose second run makes other bits than the first."""
@@ -233,6 +237,7 @@ class Preparation:
         named = outputs.get("loss") if isinstance(outputs, Mapping) else getattr(outputs, "loss", None)
         items = [named] if isinstance(named, torch.Tensor) else tree_leaves(outputs)
         found = [t for t in items if isinstance(t, torch.Tensor) and t.requires_grad]
+        found = found or [t for t in tensors_held(outputs) if t.requires_grad]
         if not found:
             raise UnsupportedModelError(
                 "nothing that this model returns requires a gradient, so there is nothing to plan"

@@ -27,7 +27,8 @@ class Record:
     """What a recorder saw. Amounts are bytes.
 
     state_bytes: of a generator. beside: what ops read and is no part of the model. gradients: values that the
-    step left as such. outputs: values that the model returned. names: of values that were there before.
+    step left as such. outputs: values that the model returned, None where one is none of these. names: of
+    values that were there before.
     """
 
     ops: Sequence[Ran]
@@ -35,8 +36,13 @@ class Record:
     state_bytes: int
     beside: int
     gradients: Collection[int]
-    outputs: Collection[int]
+    outputs: Sequence[int | None]
     names: Mapping[int, str]
+
+    def dropped(self, outputs: Collection[int]) -> frozenset[int]:
+        """Values of these outputs that no other output shows."""
+        held = {value for place, value in enumerate(self.outputs) if place not in outputs}
+        return frozenset(each for each in self.outputs if each is not None and each not in held)
 
     @property
     def functions(self) -> list[Any]:
@@ -49,12 +55,12 @@ class Around:
     """What a step meets. Amounts are bytes.
 
     resident: what is there all the time, by name. adds: gradients exist when it starts (in `resident`), and
-    its own are added to them. dropped: nobody holds the model's outputs when the backward starts.
+    its own are added to them. dropped: values of outputs that nobody holds when the backward starts.
     """
 
     resident: Mapping[str, int]
     adds: bool = False
-    dropped: bool = False
+    dropped: Collection[int] = ()
 
 
 @dataclass
@@ -189,7 +195,7 @@ class StepGraph:
 
     def _forbid_what_cannot(self) -> None:
         """What reads a value that is written over later may only run again together with what makes it; and
-        what the forward itself unpacks is there anyway.
+        what the forward itself unpacks, or Python holds, is there anyway.
         """
         values = self.record.values
         for op in self._ops:
@@ -197,7 +203,8 @@ class StepGraph:
                 op.recompute = False
         for value in values:
             maker = self._maker(value.number)
-            if maker is not None and any(at < self._first_backward for at in value.unpacked):
+            unpacked = any(at < self._first_backward for at in value.unpacked)
+            if maker is not None and (unpacked or self._is_held(value)):
                 self._ops[maker].recompute = False
         changed = True
         while changed:
@@ -206,6 +213,11 @@ class StepGraph:
                 if op.recompute and any(self._is_lost(value, op) for value in op.inputs):
                     op.recompute = False
                     changed = True
+
+    def _is_held(self, value: Value) -> bool:
+        """Does Python have it in the backward, whatever autograd saves?"""
+        released = self._released(value)
+        return value.destroyed is None and (released is None or released > self._first_backward)
 
     def _is_lost(self, value: int, reader: _Op) -> bool:
         """Is it written over by another op, and cannot be made again?"""
@@ -240,7 +252,7 @@ class StepGraph:
     def _released(self, value: Value) -> int | None:
         """How many ops have run when Python lets go of it."""
         held = value.released is None or value.released > self._first_backward
-        if self.around.dropped and held and value.number in self.record.outputs:
+        if held and value.number in self.around.dropped:
             return self._first_backward
         return value.released
 

@@ -147,7 +147,7 @@ class Recorder(TorchDispatchMode):
         self.phase = FORWARD
         self.external: dict[int, int] = {}
         self.addresses: dict[int, int] = {}
-        self.outputs: set[int] = set()
+        self.outputs: list[int | None] = []
         self.gradients: set[int] = set()
         self.modules = modules or Modules()
         self._clock, self._before_op = clock, before_op
@@ -311,7 +311,9 @@ class Recorder(TorchDispatchMode):
 
     def begin_loss(self, outputs: Iterable[torch.Tensor]) -> None:
         """The model returned these."""
-        self.phase, self.outputs = LOSS, self._values_of(outputs)
+        self.phase = LOSS
+        known = map(self._known, outputs)
+        self.outputs = [None if each is None or each.external else each.value.number for each in known]
 
     def begin_backward(self) -> None:
         self.phase = BACKWARD

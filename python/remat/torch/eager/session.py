@@ -17,17 +17,17 @@ import remat
 
 from ..base.devices import default_device
 from ..base.errors import errors_stand_alone
+from ..base.held import tensors_held
 from ..base.nodes import SMALL, storage_bytes
 from ..base.private import COMPILED_CALL, eager_call
 from ..base.units import exact_bytes
 from ..plan.options import Options
-from ..plan.report import ModelReport
+from ..plan.report import ModelReport, PlanReport
 from ..session.fitted import call_with
 from ..session.watch import note_eager_step
 from .ledger import Ledger
 from .planning import EagerPlan
 from .prepare import Call, Kind, Loss, Preparation, Recorded, apart, shapes_of
-from .step import tensors_of
 
 log = logging.getLogger("remat.torch")
 
@@ -42,12 +42,32 @@ class _Shape:
     """What is known of one combination of shapes.
 
     recorded: the sequences of ops, those that came last first. pending: the arguments of a call that had
-    other ops. dropped: does nobody hold the outputs in the backward? None: not known.
+    other ops. dropped: places of outputs that nobody ever held in a backward. None: not known.
     """
 
     recorded: list[Recorded] = field(default_factory=list)
     pending: Call | None = None
-    dropped: bool | None = None
+    dropped: frozenset[int] | None = None
+    dropped_bytes: int = 0
+
+    def looks(self, planned: PlanReport, runs_again: bool) -> bool:
+        """Does it matter who holds outputs?"""
+        if self.dropped is None or (self.dropped and runs_again):
+            return True
+        return planned.predicted_peak + self.dropped_bytes > planned.budget and bool(self.dropped)
+
+    def drop(self, outputs: frozenset[int], size: int) -> list[PlanReport]:
+        """These go before the backward, it is known now. Returns what was planned for other steps."""
+        changed = outputs != (self.dropped or frozenset())
+        self.dropped, self.dropped_bytes = outputs, size
+        gone: list[PlanReport] = []
+        if changed:
+            for recorded in self.recorded:
+                gone += [plan.report for plan in recorded.plans.values()]
+            # Others are recorded anew when they come.
+            del self.recorded[1:]
+            self.recorded[0].plans.clear()
+        return gone
 
 
 class EagerSession:
@@ -67,10 +87,10 @@ class EagerSession:
         Raises InfeasibleError, NoPlanError where the budget is too small for a kind of step.
         """
         shape = self._shapes.setdefault(self._key(call), _Shape())
-        if self.options.outputs is not None:
-            shape.dropped = self.options.outputs == "dropped"
         recorded = self._preparation.recorded(call)
-        kinds = [Kind(adds, bool(shape.dropped)) for adds in self._adds()]
+        if self.options.outputs is not None:
+            shape.dropped = recorded.all_outputs() if self.options.outputs == "dropped" else frozenset()
+        kinds = [Kind(adds, shape.dropped or frozenset()) for adds in self._adds()]
         missed: list[remat.NoPlanError] = []
         for kind in kinds:
             try:
@@ -109,7 +129,9 @@ class EagerSession:
         adds = any(p.grad is not None for p in self.model.parameters())
         plans = self._plans(shape, adds, call)
         note_eager_step(plans[0].report)
-        if not any(plan.again for plan in plans):
+        runs_again = any(plan.again for plan in plans)
+        looks = self.options.outputs is None and shape.looks(plans[0].report, runs_again)
+        if not runs_again and not looks:
             return self._call(*args, **kwargs)
         ledger = Ledger(plans)
         with ledger, saved_tensors_hooks(ledger.pack, ledger.unpack):
@@ -117,7 +139,7 @@ class EagerSession:
         ledger.end()
         if ledger.left_at is not None:
             self._note_other_ops(shape, ledger, call)
-        elif self.options.outputs is None:
+        elif looks:
             self._look_at_outputs(shape, ledger, outputs)
         return outputs
 
@@ -134,7 +156,7 @@ class EagerSession:
 
     def _plans(self, shape: _Shape, adds: bool, call: Call) -> list[EagerPlan]:
         """For the sequences of ops that are known, the likeliest first."""
-        kind = Kind(adds if adds in self._adds() else self._adds()[0], bool(shape.dropped))
+        kind = Kind(adds if adds in self._adds() else self._adds()[0], shape.dropped or frozenset())
         if kind not in shape.recorded[0].plans:
             self._plan(shape.recorded[0], kind, call)
         found = [each.plans.get(kind) or next(iter(each.plans.values())) for each in shape.recorded]
@@ -155,15 +177,20 @@ class EagerSession:
             shape.pending = apart(call)
 
     def _look_at_outputs(self, shape: _Shape, ledger: Ledger, outputs: Any) -> None:
-        """See whether somebody holds the outputs when the backward begins."""
-        large = [t for t in tensors_of(outputs) if storage_bytes(t) > SMALL]
-        peak = self.report.predicted_peak
-        if shape.dropped is False or sum(map(storage_bytes, large)) < _WORTH * peak:
+        """See which outputs somebody holds when the backward begins."""
+        held = tensors_held(outputs)
+        large = {i: t for i, t in enumerate(held) if storage_bytes(t) > SMALL}
+        if sum(map(storage_bytes, large.values())) < _WORTH * self.report.predicted_peak:
+            shape.dropped = shape.dropped or frozenset()
             return
-        references = [weakref.ref(t) for t in large]
+        sizes = {i: storage_bytes(t) for i, t in large.items()}
+        references = {i: weakref.ref(t) for i, t in large.items()}
 
         def look() -> None:
-            shape.dropped = all(reference() is None for reference in references)
+            gone = frozenset(i for i, reference in references.items() if reference() is None)
+            known = gone if shape.dropped is None else gone & shape.dropped
+            for planned in shape.drop(known, sum(sizes[i] for i in known)):
+                self.report.forget(planned)
 
         ledger.call_at_backward(look)
 

@@ -4,18 +4,18 @@ from __future__ import annotations
 
 import time
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch.autograd.graph import saved_tensors_hooks
-from torch.utils._pytree import tree_leaves
 
 from ..base.allocator import AllocatorTrace, trace_allocations
 from ..base.devices import runtime_of
 from ..base.generators import generators_kept
+from ..base.held import tensors_held
 from ..base.private import without_accumulate_hooks
 from .ledger import Ledger
 from .modules import Modules, modules_in, named_storages
@@ -41,15 +41,16 @@ class TrainingStep:
     resident: Sequence[Any]
     device: torch.device
 
-    def run_planned(self, ledger: Ledger, dropped: bool = False) -> None:
-        """dropped: the outputs before the backward."""
+    def run_planned(self, ledger: Ledger, dropped: Collection[int] = ()) -> None:
+        """dropped: these outputs before the backward."""
         with ledger, saved_tensors_hooks(ledger.pack, ledger.unpack):
             outputs = self.forward()
         ledger.end()
         losses = self.loss(outputs)
-        if dropped:
-            del outputs
+        held = [each for i, each in enumerate(tensors_held(outputs)) if i not in dropped]
+        del outputs
         self._backward(losses)
+        del held
 
     def record(self, traced: bool) -> Record:
         """traced: with what ops take in memory, which takes longer; durations otherwise."""
@@ -64,7 +65,7 @@ class TrainingStep:
             runtime_of(self.device).generator_state().nbytes,
             self._beside(recorder.external),
             recorder.gradients,
-            recorder.outputs - recorder.gradients,
+            [None if value in recorder.gradients else value for value in recorder.outputs],
             self._names(recorder.addresses),
         )
         recorder.end()
@@ -114,7 +115,7 @@ class TrainingStep:
             recorder.modules.watched(),
         ):
             outputs = self.forward()
-            recorder.begin_loss(tensors_of(outputs))
+            recorder.begin_loss(tensors_held(outputs))
             losses = self.loss(outputs)
             recorder.begin_backward()
             self._backward(losses)
@@ -199,8 +200,3 @@ def _set_memory(recorder: Recorder, starts: Sequence[int], tops: Sequence[int]) 
     for op, start, top in zip(recorder.ops, starts, tops, strict=False):
         made = sum(recorder.values[value].bytes for value in op.made)
         op.add_cost(max(0, top - start - made), top)
-
-
-def tensors_of(outputs: Any) -> list[torch.Tensor]:
-    """In a structure of Python's and PyTorch's containers, and the attributes of other objects."""
-    return [t for t in tree_leaves(outputs) if isinstance(t, torch.Tensor)]

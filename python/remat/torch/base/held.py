@@ -1,0 +1,49 @@
+"""Tensors that an object holds."""
+
+from __future__ import annotations
+
+import types
+from collections import deque
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import torch
+
+# Of objects that are looked into.
+_MOST = 10_000
+_CONTAINERS = (list, tuple, set, frozenset, deque)
+# They may hold much, and nothing that a call has made.
+_NOT_LOOKED_INTO = (torch.nn.Module, type, types.ModuleType, types.FunctionType, types.MethodType, str, bytes)
+
+
+def tensors_held(root: Any) -> list[torch.Tensor]:
+    """In containers of Python, and in the attributes of other objects; each once."""
+    found: list[torch.Tensor] = []
+    # With the objects, so that no other one gets the number of one that has gone.
+    seen: dict[int, Any] = {}
+    pending = [root]
+    while pending and len(seen) < _MOST:
+        item = pending.pop()
+        if item is None or id(item) in seen:
+            continue
+        seen[id(item)] = item
+        if isinstance(item, torch.Tensor):
+            found.append(item)
+        else:
+            pending += reversed(list(_inside(item)))
+    return found
+
+
+def _inside(item: Any) -> Iterator[Any]:
+    if isinstance(item, _NOT_LOOKED_INTO):
+        return
+    if isinstance(item, Mapping):
+        yield from item.values()
+    elif isinstance(item, _CONTAINERS):
+        yield from item
+    yield from getattr(item, "__dict__", {}).values()
+    for kind in type(item).__mro__:
+        slots = vars(kind).get("__slots__", ())
+        for name in (slots,) if isinstance(slots, str) else tuple(slots):
+            if not name.startswith("__"):
+                yield getattr(item, name, None)
