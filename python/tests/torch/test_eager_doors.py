@@ -206,3 +206,35 @@ def test_outputs_in_objects_are_held_or_dropped(budget: str, holds: str) -> None
     assert fitted.remat.predicted_peak == pytest.approx(measured, rel=0.002)
     (part,) = fitted.remat.parts
     assert part.predicted_peak <= part.budget
+
+
+class Sparse(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.embedding = nn.Embedding(500, WIDTH, sparse=True)
+        self.layers = nn.ModuleList(nn.Linear(WIDTH, WIDTH) for _ in range(3))
+
+    def forward(self, tokens: torch.Tensor) -> torch.Tensor:
+        x = self.embedding(tokens)
+        for layer in self.layers:
+            x = torch.tanh(layer(x))
+        return x.square().mean()
+
+
+def test_sparse_gradients_count() -> None:
+    torch.manual_seed(0)
+    model, x = Sparse(), torch.randint(500, (128,))
+    peaks: list[tuple[int, int]] = []
+    for accumulate in (False, True):
+        fitted = remat.torch.fit(
+            model, x, "95%", executor="eager", work_limit=5_000, time_limit=None, accumulate=accumulate
+        )
+        fitted.zero_grad()
+        if accumulate:
+            fitted(x).backward()
+        measured = remat.torch.measure_peak(lambda f=fitted: f(x).backward(), resident=[fitted, x])
+        peaks.append((measured, fitted.remat.predicted_peak))
+    (making, predicted), (adding, most) = peaks
+    assert making == pytest.approx(predicted, rel=0.002)
+    size = 128 * (WIDTH * 4 + 8)
+    assert making + size < adding <= most <= adding + 3 * size

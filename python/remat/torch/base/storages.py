@@ -46,7 +46,7 @@ def same_bits(a: torch.Tensor, b: torch.Tensor) -> bool:
     """Not-a-number equals itself, and zero is not minus zero."""
     if a.layout != b.layout or a.dtype != b.dtype:
         return False
-    mine, theirs = _dense_parts(a), _dense_parts(b)
+    mine, theirs = dense_parts(a), dense_parts(b)
     if len(mine) > 1 or mine[0] is not a:
         return len(mine) == len(theirs) and all(map(same_bits, mine, theirs))
     return a.shape == b.shape and bool(torch.equal(bytes_of(a), bytes_of(b)))
@@ -58,7 +58,7 @@ def digest(tensor: torch.Tensor) -> bytes:
         return hashlib.sha256(memoryview(bytes_of(tensor).cpu().numpy())).digest()
 
 
-def _dense_parts(tensor: torch.Tensor) -> list[torch.Tensor]:
+def dense_parts(tensor: torch.Tensor) -> list[torch.Tensor]:
     """What a sparse or nested tensor consists of; a dense tensor is its only part."""
     if tensor.is_nested:
         return list(tensor.detach().unbind())
@@ -76,6 +76,10 @@ def _add_storage(found: dict[int, int], tensor: torch.Tensor, device_type: str |
         return
     # A tensor that is split between ranks: this rank's part of it.
     local = local_part(tensor)
+    parts = dense_parts(local)
+    if parts[0] is not local:
+        for part in parts:
+            _add_storage(found, part, device_type)
     if tensor.is_leaf and tensor.grad is not None:
         _add_storage(found, tensor.grad, device_type)
     if device_type is not None and tensor.device.type != device_type:

@@ -194,7 +194,9 @@ class Preparation:
     def _around(self, step: TrainingStep, record: Record, kind: Kind) -> Around:
         resident = {**step.resident_by_name(), OUTSIDE: record.beside}
         if kind.adds:
-            resident[EXISTING_GRADIENTS] = sum(record.values[value].bytes for value in record.gradients)
+            existing = sum(record.values[value].bytes for value in record.gradients)
+            # Of sparse ones the sum is made beside them, and holds the entries of both.
+            resident[EXISTING_GRADIENTS] = existing + 3 * record.sparse
         return Around(resident, kind.adds, record.dropped(kind.dropped))
 
     def _compared(self, step: TrainingStep, plan: EagerPlan, restore: Callable[[], object]) -> set[int]:

@@ -28,7 +28,7 @@ class Record:
 
     state_bytes: of a generator. beside: what ops read and is no part of the model. gradients: values that the
     step left as such. outputs: values that the model returned, None where one is none of these. names: of
-    values that were there before.
+    values that were there before. sparse: gradients that are, which are no values.
     """
 
     ops: Sequence[Ran]
@@ -38,6 +38,7 @@ class Record:
     gradients: Collection[int]
     outputs: Sequence[int | None]
     names: Mapping[int, str]
+    sparse: int
 
     def dropped(self, outputs: Collection[int]) -> frozenset[int]:
         """Values of these outputs that no other output shows."""

@@ -17,6 +17,7 @@ from ..base.devices import runtime_of
 from ..base.generators import generators_kept
 from ..base.held import tensors_held
 from ..base.private import without_accumulate_hooks
+from ..base.storages import tensor_storages
 from .ledger import Ledger
 from .modules import Modules, modules_in, named_storages
 from .recorded import Record
@@ -67,9 +68,14 @@ class TrainingStep:
             recorder.gradients,
             [None if value in recorder.gradients else value for value in recorder.outputs],
             self._names(recorder.addresses),
+            self._sparse_gradients(),
         )
         recorder.end()
         return record
+
+    def _sparse_gradients(self) -> int:
+        found = [p.grad for p in self.parameters if p.grad is not None and p.grad.layout is not torch.strided]
+        return sum(tensor_storages(found, self.device.type).values())
 
     def _names(self, addresses: Mapping[int, int]) -> dict[int, str]:
         """Of values that were there before."""
