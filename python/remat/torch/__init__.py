@@ -2,6 +2,7 @@
 
 - train: `fit` returns a `FittedModel`, whose attribute `remat` is a `ModelReport` of `PlanReport`;
   ``torch.compile(model, backend="remat", options={"budget": "6GiB"})`` does the same in one line
+- `planned` (`PlannedSteps`): a context for loops that call several models before one backward
 - options of both: `Options`; for annotations `FitOptions` and `CompileOptions`
 - values that go to a host and back (`host=`): `Traffic` of a `PlanReport`, `HostMemoryError`
 - ask before training: `sweep` (`Sweep`, `SweepRow`), `report` (`PeakReport`, `PeakRow`), `largest_batch`
@@ -44,6 +45,9 @@ from .doors.policies import (
     CheckpointPolicies as CheckpointPolicies,
     DoorReport as DoorReport,
 )
+from .eager.together import (
+    PlannedSteps as PlannedSteps,
+)
 from .explore import (
     Sweep as Sweep,
     SweepRow as SweepRow,
@@ -71,6 +75,9 @@ from .plan.report import (
     ModelReport as ModelReport,
     PlanReport as PlanReport,
     Traffic as Traffic,
+)
+from .planned import (
+    planned as planned,
 )
 from .record import (
     Recording as Recording,

@@ -824,6 +824,11 @@ def autograd_node_number() -> int:
     return -1 if node is None else int(node._sequence_nr())
 
 
+def entries_of_sparse(tensor: torch.Tensor) -> list[torch.Tensor]:
+    """Places and values of a sparse tensor that may name a place twice. `_indices`, `_values`."""
+    return [tensor._indices(), tensor._values()]
+
+
 def next_node_number() -> int:
     """That the next autograd node made in this thread will have. `_get_sequence_nr`."""
     return int(_autograd._get_sequence_nr())
@@ -978,6 +983,7 @@ __all__ = [
     "decomposition_table",
     "detect_fake_mode",
     "eager_call",
+    "entries_of_sparse",
     "expression_of",
     "fake_like",
     "forget_kernels",

@@ -10,7 +10,7 @@ import torch
 from torch.utils._pytree import tree_leaves
 
 from .nodes import storage_bytes
-from .private import FakeTensor, local_part, without_dispatch_modes
+from .private import FakeTensor, entries_of_sparse, local_part, without_dispatch_modes
 
 
 def tensor_storages(root: Any, device_type: str | None = None) -> dict[int, int]:
@@ -63,7 +63,7 @@ def dense_parts(tensor: torch.Tensor) -> list[torch.Tensor]:
     if tensor.is_nested:
         return list(tensor.detach().unbind())
     if tensor.layout is torch.sparse_coo:
-        return [tensor.detach()._indices(), tensor.detach()._values()]
+        return entries_of_sparse(tensor.detach())
     if tensor.layout in (torch.sparse_csr, torch.sparse_bsr):
         return [tensor.crow_indices(), tensor.col_indices(), tensor.detach().values()]
     if tensor.layout in (torch.sparse_csc, torch.sparse_bsc):

@@ -88,9 +88,17 @@ class Ledger(TorchDispatchMode):
         for plan in self._plans:
             functions = plan.functions
             if len(functions) > position and functions[position] is func and functions[:position] == done:
-                self.plan, self._functions, self._again = plan, functions, plan.again
+                self.follow(plan)
                 return
         self.left_at, self._again = position, frozenset()
+
+    def follow(self, plan: Followed) -> None:
+        """It has been the same so far."""
+        self.plan, self._functions, self._again = plan, plan.functions, plan.again
+
+    def leave(self) -> None:
+        """The op that comes is in none of the plans."""
+        self.left_at, self._again = self._position, frozenset()
 
     def pack(self, tensor: torch.Tensor) -> Any:
         """What autograd is to hold for a tensor."""

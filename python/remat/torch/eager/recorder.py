@@ -322,6 +322,10 @@ class Recorder(TorchDispatchMode):
         """The step left these."""
         self.gradients = self._values_of(gradients)
 
+    def still_saved(self) -> list[Value]:
+        """Values that autograd holds, for a backward to come."""
+        return [storage.value for storage in self._storages.values() if storage.cells > 0]
+
     def _values_of(self, tensors: Iterable[torch.Tensor]) -> set[int]:
         """The values that these show now, of those that the step made."""
         known = (self._known(tensor) for tensor in tensors)

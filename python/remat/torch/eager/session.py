@@ -28,6 +28,7 @@ from ..session.watch import note_eager_step
 from .ledger import Ledger
 from .planning import EagerPlan
 from .prepare import Call, Kind, Loss, Preparation, Recorded, apart, shapes_of
+from .together_active import is_active
 
 log = logging.getLogger("remat.torch")
 
@@ -122,7 +123,7 @@ class EagerSession:
         return shapes_of(call), tree_structure(call), self.model.training, tuple(autocast)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        if not torch.is_grad_enabled() or torch.compiler.is_compiling():
+        if not torch.is_grad_enabled() or torch.compiler.is_compiling() or is_active():
             return self._call(*args, **kwargs)
         call = args, kwargs
         shape = self._shape_of(call)

@@ -24,7 +24,7 @@ from .recorded import Record
 from .recorder import Recorder
 
 # Of the block that marks where an op begins among the allocator's events; no tensor has such a size.
-_MARK_BYTES = 61
+MARK_BYTES = 61
 
 
 @dataclass(frozen=True)
@@ -87,12 +87,12 @@ class TrainingStep:
         marks: list[int] = []
 
         def mark() -> None:
-            marks.append(torch.empty(_MARK_BYTES, dtype=torch.uint8, device="cpu").data_ptr())
+            marks.append(torch.empty(MARK_BYTES, dtype=torch.uint8, device="cpu").data_ptr())
 
         recorder = Recorder(self._modules(), before_op=mark)
         with trace_allocations() as trace:
             self._recorded(recorder)
-        _set_memory(recorder, *_levels(trace, marks))
+        set_memory(recorder, *levels(trace, marks))
         return recorder
 
     def _counted(self) -> Recorder:
@@ -110,7 +110,7 @@ class TrainingStep:
 
         recorder = Recorder(self._modules(), before_op=mark)
         self._recorded(recorder)
-        _set_memory(recorder, starts, [*tops, runtime.highest() - start])
+        set_memory(recorder, starts, [*tops, runtime.highest() - start])
         return recorder
 
     def _recorded(self, recorder: Recorder) -> None:
@@ -179,20 +179,20 @@ def _clock(device: torch.device) -> Callable[[], int]:
     return clock
 
 
-def _levels(trace: AllocatorTrace, marks: Sequence[int]) -> tuple[list[int], list[int]]:
+def levels(trace: AllocatorTrace, marks: Sequence[int]) -> tuple[list[int], list[int]]:
     """Bytes in memory when each op began, and the most until the next one did."""
     level = top = 0
     alive: dict[int, int] = {}
     starts: list[int] = []
     tops: list[int] = []
     for address, size in trace.events:
-        if len(starts) < len(marks) and (address, size) == (marks[len(starts)], _MARK_BYTES):
+        if len(starts) < len(marks) and (address, size) == (marks[len(starts)], MARK_BYTES):
             if starts:
                 tops.append(top)
             starts.append(level)
             top = level
         elif size > 0:
-            if size != _MARK_BYTES:
+            if size != MARK_BYTES:
                 alive[address] = size
                 level += size
                 top = max(top, level)
@@ -201,7 +201,7 @@ def _levels(trace: AllocatorTrace, marks: Sequence[int]) -> tuple[list[int], lis
     return starts, [*tops, top]
 
 
-def _set_memory(recorder: Recorder, starts: Sequence[int], tops: Sequence[int]) -> None:
+def set_memory(recorder: Recorder, starts: Sequence[int], tops: Sequence[int]) -> None:
     """What each op took beside its results, and the most that was there meanwhile."""
     for op, start, top in zip(recorder.ops, starts, tops, strict=False):
         made = sum(recorder.values[value].bytes for value in op.made)

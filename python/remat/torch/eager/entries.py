@@ -1,0 +1,216 @@
+"""What a step in a `planned` context does, from its first op to the end of its backward: it is recorded as it
+runs, compared with what a plan would make again, or follows plans.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import torch
+
+from ..base.allocator import trace_allocations
+from ..base.origins import OUTSIDE
+from ..base.storages import same_bits, tensor_storages
+from .ledger import Ledger
+from .modules import Modules, named_storages
+from .planning import EagerPlan
+from .recorded import Around, Record, StepGraph
+from .recorder import Recorder
+from .results import Handle, Kept
+from .step import MARK_BYTES, levels, set_memory
+
+Token = tuple[Any, Any]
+
+
+def token_of(func: Any, args: Sequence[Any]) -> Token:
+    """By which steps are told apart: an op, and the shape of what it is called with."""
+    first = args[0] if args else None
+    if isinstance(first, (list, tuple)):
+        first = first[0] if first else None
+    return func, first.shape if isinstance(first, torch.Tensor) else None
+
+
+class Entry:
+    """One step as it runs. tokens: of its forward. is_over: its backward began."""
+
+    def __init__(self) -> None:
+        self.tokens: list[Token] = []
+        self.is_over = False
+
+    def forward(self, func: Any, types: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+        """Run an op of the forward."""
+        self.tokens.append(token_of(func, args))
+        return func(*args, **kwargs)
+
+    def backward(self, func: Any, types: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+        return func(*args, **kwargs)
+
+    def begin_backward(self) -> None:
+        self.is_over = True
+
+    def pack(self, tensor: torch.Tensor) -> Any:
+        return Kept.saved(tensor)
+
+    def unpack(self, held: Any) -> torch.Tensor:
+        tensor: torch.Tensor = held.checked()
+        return tensor
+
+    def end(self) -> None:
+        """After its backward, or where it has none."""
+
+
+class Recording(Entry):
+    """Runs as it is, with the memory of eager mode."""
+
+    def __init__(self, models: Sequence[torch.nn.Module], state_bytes: int) -> None:
+        super().__init__()
+        modules = Modules(*models)
+        self._state_bytes = state_bytes
+        self._resident = named_storages(models, torch.device("cpu"))
+        self._marks: list[int] = []
+        self._recorder = Recorder(modules, before_op=self._mark)
+        self._watched, self._tracing = modules.watched(), trace_allocations()
+        self._watched.__enter__()
+        self._trace = self._tracing.__enter__()
+
+    def _mark(self) -> None:
+        self._marks.append(torch.empty(MARK_BYTES, dtype=torch.uint8, device="cpu").data_ptr())
+
+    def forward(self, func: Any, types: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+        self.tokens.append(token_of(func, args))
+        return self._recorder.__torch_dispatch__(func, types, args, kwargs)
+
+    def backward(self, func: Any, types: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+        return self._recorder.__torch_dispatch__(func, types, args, kwargs)
+
+    def begin_backward(self) -> None:
+        super().begin_backward()
+        self._recorder.begin_backward()
+
+    def pack(self, tensor: torch.Tensor) -> Any:
+        return self._recorder.pack(tensor)
+
+    def unpack(self, held: Any) -> torch.Tensor:
+        return self._recorder.unpack(held)
+
+    def end(self) -> None:
+        self._tracing.__exit__(None, None, None)
+        self._watched.__exit__(None, None, None)
+
+    def record(self) -> tuple[Record, Around, set[int]]:
+        """Once it has ended; and the ops whose results something saves for a later step."""
+        recorder, known = self._recorder, self._resident
+        set_memory(recorder, *levels(self._trace, self._marks))
+        beside = sum(size for address, size in recorder.external.items() if address not in known)
+        names = {v: known[a][0] for v, a in recorder.addresses.items() if a in known}
+        record = Record(recorder.ops, recorder.values, self._state_bytes, beside, (), (), names, 0)
+        for number, size in StepGraph(record, Around({})).hidden().items():
+            record.ops[number].add_hidden(size)
+        later = {value.made_by for value in recorder.still_saved() if not value.unpacked}
+        recorder.end()
+        resident = {OUTSIDE: beside}
+        for name, size in known.values():
+            resident[name] = resident.get(name, 0) + size
+        return record, Around(resident), {op for op in later if op is not None}
+
+
+class Following(Entry):
+    """Follows plans. peak: what it needed, where that is measured."""
+
+    def __init__(
+        self, plans: Sequence[tuple[list[Token], EagerPlan]], models: Sequence[torch.nn.Module] = ()
+    ) -> None:
+        """models: whose memory is there all the time, where the step is to be measured."""
+        super().__init__()
+        self._plans, self._at = plans, 0
+        self.ledger = Ledger([plan for _, plan in plans])
+        self.peak = 0
+        self._known = tensor_storages(list(models), "cpu")
+        self._tracing = trace_allocations() if models else None
+        self._trace = self._tracing.__enter__() if self._tracing is not None else None
+
+    @property
+    def plan(self) -> EagerPlan | None:
+        """That was followed to its end."""
+        return self._plans[self._at][1] if self.ledger.left_at is None else None
+
+    def forward(self, func: Any, types: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+        self._see(token_of(func, args))
+        return self.ledger.__torch_dispatch__(func, types, args, kwargs)
+
+    def _see(self, token: Token) -> None:
+        number = len(self.tokens)
+        self.tokens.append(token)
+        if self.ledger.left_at is not None:
+            return
+        mine = self._plans[self._at][0]
+        if number < len(mine) and mine[number] == token:
+            return
+        for at, (tokens, plan) in enumerate(self._plans):
+            if tokens[: number + 1] == self.tokens:
+                self._at = at
+                self.ledger.follow(plan)
+                return
+        self.ledger.leave()
+
+    def begin_backward(self) -> None:
+        super().begin_backward()
+        self.ledger.end()
+
+    def pack(self, tensor: torch.Tensor) -> Any:
+        return Kept.saved(tensor) if self.is_over else self.ledger.pack(tensor)
+
+    def unpack(self, held: Any) -> torch.Tensor:
+        return self.ledger.unpack(held)
+
+    def end(self) -> None:
+        if self._tracing is not None and self._trace is not None:
+            self._tracing.__exit__(None, None, None)
+            self.peak = sum(self._known.values()) + self._trace.rise(self._known)[0]
+            self._tracing = None
+
+
+class Comparing(Following):
+    """Follows plans, but keeps what they drop: what runs again is compared with it.
+
+    differing: numbers of ops whose second run makes other bits. durations: of ops, in ns.
+    """
+
+    def __init__(
+        self,
+        plans: Sequence[tuple[list[Token], EagerPlan]],
+        clock: Callable[[], int] = time.perf_counter_ns,
+    ) -> None:
+        super().__init__(plans)
+        self.differing: set[int] = set()
+        self.durations: list[int] = []
+        self._clock = clock
+
+    def forward(self, func: Any, types: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+        start = self._clock()
+        result = super().forward(func, types, args, kwargs)
+        self.durations.append(self._clock() - start)
+        return result
+
+    def backward(self, func: Any, types: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+        start = self._clock()
+        result = func(*args, **kwargs)
+        self.durations.append(self._clock() - start)
+        return result
+
+    def pack(self, tensor: torch.Tensor) -> Any:
+        held = super().pack(tensor)
+        return held if isinstance(held, Kept) else (Kept.saved(tensor), held)
+
+    def unpack(self, held: Any) -> torch.Tensor:
+        if isinstance(held, Kept):
+            return held.checked()
+        kept, handle = held
+        tensor: torch.Tensor = kept.checked()
+        assert isinstance(handle, Handle)
+        number = handle.shown.result.run.number
+        if not same_bits(tensor.detach(), super().unpack(handle).detach()):
+            self.differing.add(number)
+        return tensor
