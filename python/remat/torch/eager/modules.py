@@ -5,6 +5,7 @@ whose forward made the autograd node.
 from __future__ import annotations
 
 import threading
+import warnings
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
@@ -49,7 +50,10 @@ class Modules:
         """See which module runs, in this thread."""
         hooks = [register_module_forward_pre_hook(self._enter), register_module_forward_hook(self._leave)]
         try:
-            yield
+            with warnings.catch_warnings():
+                # Of modules that were compiled: that they call such hooks twice, which is all the same here.
+                warnings.filterwarnings("ignore", message="Using `torch.compile")
+                yield
         finally:
             for hook in hooks:
                 hook.remove()

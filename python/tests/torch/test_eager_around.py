@@ -1,0 +1,195 @@
+"""What people do around a model that is fitted in eager mode: DDP, copies, checkpoints of training, optimizers
+in the backward, modules that are compiled, gradients of gradients, threads.
+"""
+
+from __future__ import annotations
+
+import copy
+import io
+import pickle
+import threading
+import warnings
+from collections.abc import Callable
+from contextlib import nullcontext
+from pathlib import Path
+from typing import Any
+
+import pytest
+import remat.torch
+import torch
+import torch.distributed as dist
+import torch.nn.functional as F
+from torch import nn
+from torch.nn.parallel import DistributedDataParallel
+
+WIDTH = 48
+QUICK: dict[str, Any] = {"executor": "eager", "work_limit": 5_000, "time_limit": None}
+
+
+class Noisy(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.layers = nn.ModuleList(nn.Linear(WIDTH, WIDTH) for _ in range(5))
+        self.dropout = nn.Dropout(0.1)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        for layer in self.layers:
+            x = self.dropout(F.gelu(layer(x)))
+        return x.square().mean()
+
+
+class Compiled(Noisy):
+    def __init__(self) -> None:
+        super().__init__()
+        self.inside = torch.compile(nn.Sequential(nn.Linear(WIDTH, WIDTH), nn.GELU()), backend="aot_eager")
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return super().forward(self.inside(x))
+
+
+def inputs() -> torch.Tensor:
+    torch.manual_seed(1)
+    return torch.randn(128, WIDTH)
+
+
+def pair(model: nn.Module) -> tuple[nn.Module, Any]:
+    """The model as it is, and one that is fitted."""
+    fitted = remat.torch.fit(copy.deepcopy(model), inputs(), "85%", **QUICK)
+    assert any(part.recomputed_steps for part in fitted.remat.parts)
+    return model, fitted
+
+
+def gradients(model: nn.Module, x: torch.Tensor) -> list[torch.Tensor]:
+    torch.manual_seed(3)
+    model.zero_grad()
+    model(x).backward()
+    return [p.grad.clone() for p in model.parameters() if p.grad is not None]
+
+
+def same(a: list[torch.Tensor], b: list[torch.Tensor]) -> bool:
+    return len(a) == len(b) > 0 and all(torch.equal(p, q) for p, q in zip(a, b, strict=True))
+
+
+def saved_and_loaded(model: nn.Module) -> Any:
+    stream = io.BytesIO()
+    torch.save(model, stream)
+    stream.seek(0)
+    return torch.load(stream, weights_only=False)
+
+
+@pytest.mark.parametrize("way", [copy.deepcopy, lambda m: pickle.loads(pickle.dumps(m)), saved_and_loaded])
+def test_a_copy_has_no_plan_and_the_same_gradients(way: Callable[[Any], Any]) -> None:
+    model, fitted = pair(Noisy())
+    copied = way(fitted)
+    assert copied.remat is None
+    expected = gradients(model, inputs())
+    assert same(gradients(copied, inputs()), expected)
+    assert same(gradients(fitted, inputs()), expected)
+
+
+def test_a_state_dict_goes_into_a_fitted_model_and_out_of_it() -> None:
+    model, fitted = pair(Noisy())
+    with torch.no_grad():
+        for p in model.parameters():
+            p.add_(0.1)
+    stream = io.BytesIO()
+    torch.save(model.state_dict(), stream)
+    stream.seek(0)
+    fitted.load_state_dict(torch.load(stream))
+    assert list(fitted.state_dict()) == list(model.state_dict())
+    assert same(gradients(fitted, inputs()), gradients(model, inputs()))
+
+
+@pytest.mark.parametrize("first", [True, False])
+def test_an_optimizer_of_the_user_steps_inside_the_backward(first: bool) -> None:
+    """first: it is there when the model is fitted."""
+
+    def install(model: nn.Module) -> None:
+        optimizers = {p: torch.optim.SGD([p], lr=0.1) for p in model.parameters()}
+
+        def step(p: torch.Tensor) -> None:
+            optimizers[p].step()
+            optimizers[p].zero_grad()
+
+        for p in model.parameters():
+            p.register_post_accumulate_grad_hook(step)
+
+    model = Noisy()
+    own = copy.deepcopy(model)
+    if first:
+        install(own)
+    fitted = remat.torch.fit(own, inputs(), "85%", **QUICK)
+    assert same(list(own.parameters()), list(model.parameters()))
+    install(model)
+    if not first:
+        install(fitted)
+    for each in (model, fitted):
+        torch.manual_seed(3)
+        for _ in range(3):
+            each(inputs()).backward()
+    assert same(list(fitted.parameters()), list(model.parameters()))
+    assert all(p.grad is None for p in fitted.parameters())
+
+
+def test_a_module_that_is_compiled_inside_runs_as_it_is() -> None:
+    torch._dynamo.reset()
+    model, x = Compiled(), inputs()
+    expected = gradients(model, x)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        fitted = remat.torch.fit(model, x, "90%", **QUICK)
+        assert same(gradients(fitted, x), expected)
+
+
+def test_gradients_of_gradients_outside() -> None:
+    found = []
+    for each in pair(Noisy()):
+        torch.manual_seed(3)
+        own = inputs().requires_grad_()
+        (gradient,) = torch.autograd.grad(each(own), own, create_graph=True)
+        gradient.square().sum().backward()
+        found.append([own.grad, *(p.grad for p in each.parameters() if p.grad is not None)])
+    assert same(*found)
+
+
+def test_models_train_in_threads_at_once() -> None:
+    """Each thread fits, and trains, a model of its own."""
+    models = [Noisy().eval() for _ in range(2)]
+    expected = [gradients(model, inputs()) for model in models]
+    found: dict[int, list[torch.Tensor]] = {}
+
+    def run(number: int) -> None:
+        fitted = remat.torch.fit(models[number], x, "85%", **QUICK)
+        for _ in range(3):
+            fitted.zero_grad()
+            fitted(x).backward()
+        found[number] = [p.grad.clone() for p in fitted.parameters()]
+
+    x = inputs()
+    threads = [threading.Thread(target=run, args=(number,)) for number in range(2)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert all(same(found[number], expected[number]) for number in range(2))
+
+
+def test_ddp_around_a_fitted_model(tmp_path: Path) -> None:
+    dist.init_process_group("gloo", init_method=f"file://{tmp_path / 'meeting'}", rank=0, world_size=1)
+    try:
+        found = []
+        for each in pair(Noisy()):
+            wrapped = DistributedDataParallel(each)
+            torch.manual_seed(3)
+            gradients: list[torch.Tensor] = []
+            for number in range(4):
+                # Every second step adds to the gradients of the one before, and reduces them.
+                with nullcontext() if number % 2 else wrapped.no_sync():
+                    wrapped(inputs() * number).backward()
+                gradients += [p.grad.clone() for p in wrapped.parameters() if p.grad is not None]
+                if number % 2:
+                    wrapped.zero_grad()
+            found.append(gradients)
+    finally:
+        dist.destroy_process_group()
+    assert same(*found)
