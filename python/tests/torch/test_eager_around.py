@@ -1,4 +1,4 @@
-"""What people do around a model that is fitted in eager mode: DDP, copies, checkpoints of training, optimizers
+"""What people do around a model that is fitted in eager mode: DDP, copies, checkpoints of it, optimizers
 in the backward, modules that are compiled, gradients of gradients, threads.
 """
 
