@@ -10,7 +10,7 @@ from database_cases import DTYPES, Case, all_cases, drawn, same
 from databases import FAULTS, check
 from remat.torch.run import generators
 
-OPERATORS, MODULES, EACH = 36, 6, 6
+OPERATORS, MODULES, EACH = 18, 6, 6
 # One for each: the others are left to the command.
 WAYS = ["100%", "least", "random"]
 

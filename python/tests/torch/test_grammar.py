@@ -22,7 +22,7 @@ from remat.torch.trace.masks import Masks
 from remat.torch.trace.tangents import TangentStrides
 from torch.nn.functional import scaled_dot_product_attention as attention
 
-MODULES, EACH = 100, 5
+MODULES, EACH = 20, 5
 # "100%" of a model in several graphs is refused; not so with a number.
 SEVERAL_GRAPHS = "calls in flight together"
 # The least budget that is known to work is refused when it is given back: 8 bytes are missing.
