@@ -238,3 +238,51 @@ def test_sparse_gradients_count() -> None:
     assert making == pytest.approx(predicted, rel=0.002)
     size = 128 * (WIDTH * 4 + 8)
     assert making + size < adding <= most <= adding + 3 * size
+
+
+class Routed(nn.Module):
+    """Tokens go where the largest of their numbers says."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.gate, self.layers = nn.Linear(WIDTH, 4), nn.ModuleList(nn.Linear(WIDTH, WIDTH) for _ in range(4))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        for layer in self.layers:
+            weights, _ = self.gate(x).topk(2, -1)
+            x = torch.tanh(layer(x)) * weights.tanh().sum(-1, keepdim=True)
+        return x.square().mean()
+
+
+def test_options_of_plans_hold_in_eager_mode(monkeypatch: pytest.MonkeyPatch) -> None:
+    model, x = Routed(), inputs(256)
+    options: dict[str, Any] = {
+        "executor": "eager",
+        "work_limit": 5_000,
+        "time_limit": None,
+        "accumulate": False,
+    }
+
+    def runs_again(fitted: Any) -> set[str]:
+        graph, steps = fitted.remat.graph, list(fitted.remat.plan.steps)
+        return {graph.op(step).kind for step in steps if steps.count(step) > 1}
+
+    with pytest.raises(remat.NoPlanError) as caught:
+        remat.torch.fit(model, x, 1200, routing="recompute", **options)
+    known = caught.value.smallest_known
+    assert known is not None
+    assert "aten.topk.default" in runs_again(remat.torch.fit(model, x, known, routing="recompute", **options))
+    kept = remat.torch.fit(model, x, "75%", **options)
+    assert runs_again(kept)
+    assert "aten.topk.default" not in runs_again(kept)
+    # What a loss needs is taken from the budget.
+    large = remat.torch.fit(model, x, "100%", loss_workspace=50_000, **options)
+    assert (
+        large.remat.predicted_peak
+        == remat.torch.fit(model, x, "100%", **options).remat.predicted_peak + 50_000
+    )
+    assert remat.torch.fit(model, x, "75%", verify=True, **options)
+    # A plan that makes other bits is found.
+    monkeypatch.setattr("remat.torch.eager.results.Kept.checked", lambda self: self.tensor * 2)
+    with pytest.raises(remat.torch.VerificationError, match="^verify: Routed: .* differ from eager mode"):
+        remat.torch.fit(model, x, "100%", verify=True, **options)

@@ -15,6 +15,7 @@ import remat
 from ..base.account import phase
 from ..base.errors import UnsupportedModelError
 from ..base.held import tensors_held
+from ..base.nodes import decides
 from ..base.origins import EXISTING_GRADIENTS, OUTSIDE
 from ..base.private import eager_call
 from ..base.units import exact_bytes
@@ -89,7 +90,7 @@ class Preparation:
                     op.timed_again(other.duration)
             for number, size in StepGraph(record, Around({})).hidden().items():
                 record.ops[number].add_hidden(size)
-        return Recorded(record)
+        return Recorded(record, once=routed_once(record) if self._options.routing == "once" else set())
 
     def plan(self, sequence: Recorded, kind: Kind, call: Call) -> EagerPlan:
         """A plan for such steps, which the sequence has from then on.
@@ -250,7 +251,8 @@ class Preparation:
         """With the budget in bytes where it was "auto", and all that is reserved in `reserve`."""
         if self._settled is None:
             options, budget = self._options, self._options.budget
-            reserve = options.size("reserve")
+            # When the caller's loss is computed is not known.
+            reserve = options.size("reserve") + options.size("loss_workspace")
             if options.optimizer is not None:
                 reserve += optimizer_state_bytes(options.optimizer, device)
             if budget == "auto":
@@ -264,6 +266,11 @@ class Preparation:
         self._say(
             "differing", f"{', '.join(named)}: a second run makes other bits than the first, so it runs once"
         )
+
+
+def routed_once(record: Record) -> set[int]:
+    """Ops that decide where, which or how many: they do not run again (`routing`)."""
+    return {op.number for op in record.ops if decides(op.func)}
 
 
 def apart(call: Call) -> Call:

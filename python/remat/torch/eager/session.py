@@ -28,6 +28,7 @@ from ..session.watch import note_eager_step
 from .ledger import Ledger
 from .planning import EagerPlan
 from .prepare import Call, Kind, Loss, Preparation, Recorded, apart, shapes_of
+from .proving import prove
 from .together_active import is_active
 
 log = logging.getLogger("remat.torch")
@@ -110,6 +111,8 @@ class EagerSession:
 
     def _plan(self, recorded: Recorded, kind: Kind, call: Call) -> EagerPlan:
         plan = self._preparation.plan(recorded, kind, call)
+        if self.options.verify:
+            prove(self.model, plan, call)
         self.report.add(plan.report)
         return plan
 

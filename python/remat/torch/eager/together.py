@@ -27,6 +27,7 @@ from ..plan.options import Options
 from ..plan.report import ModelReport
 from .entries import Comparing, Entry, Following, Recording, Token
 from .planning import EagerPlan, Missed, least_plan, plan_record
+from .prepare import routed_once
 from .recorded import Around, Record
 from .together_active import entered, is_active
 
@@ -168,6 +169,8 @@ class PlannedSteps:
             place.know(not place.sequences)
         elif isinstance(entry, Recording):
             record, around, later = entry.record()
+            if self._options.routing == "once":
+                later |= routed_once(record)
             if place.found(entry.tokens) is None:
                 place.sequences.insert(0, _Sequence(entry.tokens, record, around, later))
             place.know(True)
@@ -236,7 +239,8 @@ class PlannedSteps:
 
     def _options_with_reserve(self) -> Options:
         if self._settled is None:
-            options, reserve = self._options, self._options.size("reserve")
+            options = self._options
+            reserve = options.size("reserve") + options.size("loss_workspace")
             if options.optimizer is not None:
                 reserve += optimizer_state_bytes(options.optimizer, torch.device("cpu"))
             self._settled = replace(options, reserve=reserve)

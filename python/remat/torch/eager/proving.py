@@ -1,0 +1,49 @@
+"""A step by its plan beside the same step in eager mode, bit for bit (`verify=True`)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch.autograd.graph import saved_tensors_hooks
+
+from ..base.errors import VerificationError
+from ..base.generators import generator_states
+from ..base.private import eager_call
+from ..session.proof import Step, copies
+from ..session.untouched import Snapshot
+from .ledger import Ledger
+from .planning import EagerPlan
+
+
+def prove(model: torch.nn.Module, plan: EagerPlan, call: Any) -> None:
+    """Raises VerificationError where outputs, gradients, buffers or generators differ. Nothing is left of it."""
+    run = eager_call(model)
+    snapshot = Snapshot(model, call)
+
+    def eager(own: Any) -> Any:
+        return run(*own[0], **own[1])
+
+    def planned(own: Any) -> Any:
+        ledger = Ledger([plan])
+        with ledger, saved_tensors_hooks(ledger.pack, ledger.unpack):
+            outputs = eager(own)
+        ledger.end()
+        return outputs
+
+    step = Step(
+        name=type(model).__name__,
+        eager=eager,
+        planned=planned,
+        traced=lambda: eager,
+        arguments=copies(call),
+        parameters=[(name, p) for name, p in model.named_parameters() if p.requires_grad],
+        buffers=lambda: list(model.named_buffers()),
+        restore=snapshot.restore,
+    )
+    try:
+        with torch.enable_grad():
+            step.prove(generator_states())
+    except VerificationError as error:
+        # What it says of tracing is not about this executor.
+        raise VerificationError(str(error).partition("; ")[0]) from None
