@@ -17,7 +17,7 @@ from .planning import EagerPlan
 
 
 def prove(model: torch.nn.Module, plan: EagerPlan, call: Any) -> None:
-    """Raises VerificationError where outputs, gradients, buffers or generators differ. Nothing is left of it."""
+    """Raises VerificationError where outputs, gradients, buffers or generators differ."""
     run = eager_call(model)
     snapshot = Snapshot(model, call)
 
