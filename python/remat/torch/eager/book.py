@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import weakref
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, TypeVar
 
 import torch
@@ -12,17 +12,24 @@ from torch.utils._pytree import tree_map
 from ..base.devices import runtime_of
 from ..base.private import StorageWeakRef, storage_id
 from .kinds import Kind, argument, tensors_in
-from .results import Handle, Kept, Result, Run, device_of
+from .results import Handle, Kept, Result, Run, Shown, device_of
 
 
 class Book:
-    """Of one forward."""
+    """Of one forward. lasting: are the runs that are written down from now on such that last? What they read
+    is kept apart from the tensors that Python has.
+    """
 
-    def __init__(self) -> None:
+    def __init__(self, lasting: bool = False) -> None:
+        self._lasting = lasting
         # By number of a storage: its result, and references to tensors that runs read, and to handles.
         self._results: dict[int, tuple[Any, Result]] = {}
         self._kept: dict[int, list[weakref.ref[Kept]]] = {}
         self._handles: dict[int, list[weakref.ref[Handle]]] = {}
+
+    def last(self) -> None:
+        """The runs that are written down from now on last."""
+        self._lasting = True
 
     def result_of(self, tensor: torch.Tensor) -> Result | None:
         """That this tensor shows."""
@@ -43,17 +50,19 @@ class Book:
                 return item
             known = self._results.get(storage_id(item))
             if known is not None:
-                return known[1].shown_by(item)
-            kept = Kept.read(item, id(item) not in statistics)
+                return Shown(known[1], item) if self._lasting else known[1].shown_by(item)
+            kept = Kept.read(item, id(item) not in statistics, self._lasting)
             self._kept.setdefault(storage_id(item), []).append(weakref.ref(kept))
             return kept
 
         state = runtime_of(device_of(args, kwargs)).generator_state() if kind.random else None
         return Run(number, func, kind, tree_map(noted, tuple(args)), tree_map(noted, dict(kwargs)), state)
 
-    def note_writes(self, kind: Kind, args: Any, kwargs: Any) -> dict[int, Result]:
+    def note_writes(
+        self, kind: Kind, args: Any, kwargs: Any, copied: Callable[[torch.Tensor], object] | None = None
+    ) -> dict[int, Result]:
         """Results that are written over, by the number of their storage, are not what they were; what runs
-        read is copied first.
+        read is copied first. copied: called with these copies.
         """
         before: dict[int, Result] = {}
         for at in kind.written:
@@ -68,6 +77,8 @@ class Book:
                     handle.note_write(tensor)
                 for kept in _alive(self._kept.pop(number, ())):
                     kept.copy_first()
+                    if copied is not None:
+                        copied(kept.tensor)
         return before
 
     def note_results(
@@ -89,6 +100,35 @@ class Book:
                 before[number].become(result)
             # The reference keeps the number from being given to another storage.
             self._results[number] = StorageWeakRef(tensor.untyped_storage()), result
+
+    def handles_of(self, number: int) -> list[Handle]:
+        """That wait for what this storage had."""
+        return list(_alive(self._handles.get(number, ())))
+
+    def users(self, number: int) -> int:
+        """How many tensors that show a storage are held here."""
+        kept = sum(1 for _ in _alive(self._kept.get(number, ())))
+        return kept + sum(handle.kept is not None for handle in _alive(self._handles.get(number, ())))
+
+    def forget(self, number: int) -> None:
+        """What this storage has is no longer the result of a run."""
+        self._results.pop(number, None)
+
+    def show(self, tensor: torch.Tensor, result: Result) -> None:
+        """It is there again, in this tensor's storage."""
+        self._results[number_of(tensor)] = StorageWeakRef(tensor.untyped_storage()), result
+
+    def runs(self) -> list[Run]:
+        """All that are written down, and can still be asked for."""
+        pending = [result.run for _, result in self._results.values()]
+        pending += [h.shown.result.run for each in self._handles.values() for h in _alive(each)]
+        found: dict[int, Run] = {}
+        while pending:
+            run = pending.pop()
+            if id(run) not in found:
+                found[id(run)] = run
+                pending += [source.run for source in run.sources()]
+        return list(found.values())
 
     def end(self) -> None:
         """Nothing is looked up any longer."""

@@ -14,12 +14,12 @@ from ..base.allocator import trace_allocations
 from ..base.origins import OUTSIDE
 from ..base.storages import same_bits, tensor_storages
 from .ledger import Ledger
+from .marks import Mark, find_levels, new_mark, set_memory
 from .modules import Modules, named_storages
 from .planning import EagerPlan
 from .recorded import Around, Record, StepGraph
 from .recorder import Recorder
 from .results import Handle, Kept
-from .step import MARK_BYTES, levels, set_memory
 
 Token = tuple[Any, Any]
 
@@ -69,14 +69,14 @@ class Recording(Entry):
         modules = Modules(*models)
         self._state_bytes = state_bytes
         self._resident = named_storages(models, torch.device("cpu"))
-        self._marks: list[int] = []
-        self._recorder = Recorder(modules, before_op=self._mark)
+        self._marks: list[Mark] = []
+        self._recorder = Recorder(modules, mark=self._mark)
         self._watched, self._tracing = modules.watched(), trace_allocations()
         self._watched.__enter__()
         self._trace = self._tracing.__enter__()
 
-    def _mark(self) -> None:
-        self._marks.append(torch.empty(MARK_BYTES, dtype=torch.uint8, device="cpu").data_ptr())
+    def _mark(self, op: int | None, away: int) -> None:
+        self._marks.append(new_mark(op, away))
 
     def forward(self, func: Any, types: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
         self.tokens.append(token_of(func, args))
@@ -102,7 +102,8 @@ class Recording(Entry):
     def record(self) -> tuple[Record, Around, set[int]]:
         """Once it has ended; and the ops whose results something saves for a later step."""
         recorder, known = self._recorder, self._resident
-        set_memory(recorder, *levels(self._trace, self._marks))
+        find_levels(self._trace, self._marks)
+        set_memory(recorder, self._marks)
         beside = sum(size for address, size in recorder.external.items() if address not in known)
         names = {v: known[a][0] for v, a in recorder.addresses.items() if a in known}
         record = Record(recorder.ops, recorder.values, self._state_bytes, beside, (), (), names, 0)

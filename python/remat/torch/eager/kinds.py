@@ -9,7 +9,14 @@ from typing import Any
 import torch
 
 from ..base.nodes import BUILTIN_NAMESPACES
-from ..base.private import WITH_A_STATE, OpOverload, schema
+from ..base.private import (
+    WITH_A_STATE,
+    OpOverload,
+    _disable_current_modes,
+    schema,
+    without_dispatch_modes,
+    write_count,
+)
 
 # They make memory that nothing has written yet.
 _EMPTY = ("empty", "empty_like", "empty_strided", "new_empty", "new_empty_strided", "empty_permuted")
@@ -27,6 +34,7 @@ class Kind:
     random: does it draw random numbers?
     empty: does it make memory without content?
     repeatable: may it run again, as far as its kind tells?
+    view: does it show what it is given, and writes nothing?
     """
 
     written: tuple[tuple[int, str], ...]
@@ -35,6 +43,7 @@ class Kind:
     random: bool
     empty: bool
     repeatable: bool
+    view: bool
 
 
 _known: dict[Any, Kind] = {}
@@ -49,7 +58,7 @@ def kind_of(func: Any) -> Kind:
 
 def _kind_of(func: Any) -> Kind:
     if not isinstance(func, OpOverload):
-        return Kind((), (), None, False, False, False)
+        return Kind((), (), None, False, False, False, False)
     arguments = list(enumerate(schema(func).arguments))
     named = {argument.name: (i, argument.name) for i, argument in arguments}
     statistics = tuple(named[name] for name in _STATISTICS if name in named)
@@ -67,6 +76,7 @@ def _kind_of(func: Any) -> Kind:
         random=torch.Tag.nondeterministic_seeded in func.tags,
         empty=builtin and schema(func).name.partition("::")[2] in _EMPTY,
         repeatable=builtin and func not in WITH_A_STATE,
+        view=not written and any(each.alias_info is not None for each in schema(func).returns),
     )
 
 
@@ -89,3 +99,33 @@ def results_in(result: Any) -> list[torch.Tensor]:
     if isinstance(result, torch.Tensor):
         return [result]
     return list(tensors_in(result)) if isinstance(result, (list, tuple)) else []
+
+
+def trains(kind: Kind, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+    return kind.training is not None and argument(kind.training, args, kwargs)
+
+
+def is_plain(given: list[torch.Tensor], results: list[torch.Tensor], kwargs: Mapping[str, Any]) -> bool:
+    """Dense tensors of one device, made by no generator of the caller's."""
+    devices = {t.device for t in given if t.dim()} | {t.device for t in results}
+    plain = all(t.layout is torch.strided and type(t) in _PLAIN for t in (*given, *results))
+    return plain and len(devices) <= 1 and kwargs.get("generator") is None
+
+
+_PLAIN = (torch.Tensor, torch.nn.Parameter)
+
+
+def detached(tensor: torch.Tensor) -> torch.Tensor:
+    """The same memory and count of writes, without history; no dispatch mode sees it."""
+    # Tensors that wrap others need Python's dispatch.
+    with without_dispatch_modes() if type(tensor) in _PLAIN else _disable_current_modes():
+        return tensor.detach()
+
+
+def changed_in_place(tensor: torch.Tensor, version: int) -> str:
+    """What autograd says where a saved tensor was written to."""
+    return (
+        "one of the variables needed for gradient computation has been modified by an inplace operation: "
+        f"[{tensor.type()} {list(tensor.shape)}] is at version {write_count(tensor)}; expected version "
+        f"{version} instead"
+    )

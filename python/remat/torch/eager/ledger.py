@@ -115,11 +115,7 @@ class Ledger(TorchDispatchMode):
         if isinstance(held, Kept):
             return held.checked()
         shown, run = held.shown, held.shown.result.run
-        if held.written:
-            raise RuntimeError(
-                "one of the variables needed for gradient computation has been modified by an inplace "
-                f"operation: the result of {run.func}"
-            )
+        held.check()
         restore(shown.result)
         with torch.no_grad(), without_dispatch_modes():
             tensor: torch.Tensor = shown.tensor()

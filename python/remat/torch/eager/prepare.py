@@ -18,6 +18,7 @@ from ..base.held import tensors_held
 from ..base.nodes import decides
 from ..base.origins import EXISTING_GRADIENTS, OUTSIDE
 from ..base.private import eager_call
+from ..base.storages import tensor_storages
 from ..base.units import exact_bytes
 from ..plan.budget import auto_budget, optimizer_state_bytes
 from ..plan.options import Options
@@ -25,6 +26,8 @@ from ..session.measure import measure_peak
 from ..session.pipeline import device_of
 from ..session.untouched import Snapshot
 from .ledger import Ledger
+from .meter import meter_of
+from .online import Evictor
 from .planning import EagerPlan, Missed, least_plan, plan_record
 from .recorded import Around, Record, StepGraph
 from .step import TrainingStep
@@ -76,15 +79,23 @@ class Preparation:
         self.model, self._options, self._loss, self._say = model, options, loss, say
         self._call = eager_call(model)
         self._settled: Options | None = None
+        self._writes_parameters = False
 
     def recorded(self, call: Call) -> Recorded:
         """A step with these arguments, without plans. Nothing is left of it."""
-        step, snapshot = self._step(call), Snapshot(self.model, call, self._loss)
+        step, snapshot = self._step(call), self._snapshot(call)
+
+        def before_write(tensor: torch.Tensor) -> None:
+            self._writes_parameters |= snapshot.keep_before_write(tensor)
+
+        # What is there while it is recorded, with copies of what it may change.
+        resident = step.resident_bytes() | tensor_storages(call, step.device.type)
+        start = sum(resident.values()) + snapshot.bytes_on(step.device.type)
         with phase("capture"), torch.enable_grad():
             with step.without_traces(snapshot.restore):
-                timed = step.record(traced=False)
+                timed = step.record(False, self._evictor(step, start), before_write)
             with step.without_traces(snapshot.restore):
-                record = step.record(traced=True)
+                record = step.record(True, self._evictor(step, start), before_write)
             if record.functions == timed.functions and len(record.ops) == len(timed.ops):
                 for op, other in zip(record.ops, timed.ops, strict=True):
                     op.timed_again(other.duration)
@@ -92,12 +103,38 @@ class Preparation:
                 record.ops[number].add_hidden(size)
         return Recorded(record, once=routed_once(record) if self._options.routing == "once" else set())
 
+    def _snapshot(self, call: Call) -> Snapshot:
+        """Of what a step may change; without the values of parameters, where no op was seen to write them."""
+        return Snapshot(self.model, call, self._loss, runs=self._writes_parameters)
+
+    def _evictor(self, step: TrainingStep, start: int) -> Evictor | None:
+        """Keeps a recorded step within the budget, where that is an amount of bytes. A share of what the step
+        needs is not known before that.
+        """
+        options = self._options_on(step.device)
+        try:
+            limit = remat.parse_bytes(options.budget) - options.size("reserve")
+        except remat.BudgetError:
+            return None
+
+        def over(needed: int) -> None:
+            self._say(
+                "recording",
+                f"recording a step takes {exact_bytes(needed)} at least, the budget of {exact_bytes(limit)} "
+                "notwithstanding: what can be evicted is",
+            )
+
+        def differs(func: Any) -> None:
+            self._say("differing", f"{func}: a second run makes other bits than the first, so it runs once")
+
+        return Evictor(meter_of(step.device, start, step.resident_bytes()), limit, over, differs)
+
     def plan(self, sequence: Recorded, kind: Kind, call: Call) -> EagerPlan:
         """A plan for such steps, which the sequence has from then on.
 
         Raises InfeasibleError, NoPlanError.
         """
-        step, snapshot = self._step(call), Snapshot(self.model, call, self._loss)
+        step, snapshot = self._step(call), self._snapshot(call)
         with phase("plan"), torch.enable_grad():
             plan = self._plan(step, sequence, kind, snapshot.restore)
         sequence.plans[kind] = plan

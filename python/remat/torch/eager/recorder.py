@@ -19,15 +19,14 @@ from ..base.nodes import storage_bytes
 from ..base.private import (
     StorageWeakRef,
     TorchDispatchMode,
-    _disable_current_modes,
     storage_id,
     storage_number,
     users_of_storage,
-    without_dispatch_modes,
-    write_count,
 )
-from .kinds import Kind, argument, kind_of, results_in, tensors_in
+from .kinds import Kind, argument, is_plain, kind_of, results_in, tensors_in, trains
 from .modules import Modules
+from .online import Evictor
+from .results import Handle, Kept
 
 FORWARD, LOSS, BACKWARD = "forward", "loss", "backward"
 
@@ -103,25 +102,31 @@ class _Storage:
         self.value, self.external = value, external
         self.watched = self.cells = 0
 
-    def is_free(self) -> bool:
-        """Does nobody show it but cells?"""
-        return users_of_storage(self.number) <= self.cells
+    def lose_cell(self) -> None:
+        self.cells -= 1
+
+    def is_free(self, users: int) -> bool:
+        """Does nobody show it but cells, and so many others of our own?"""
+        return users_of_storage(self.number) <= self.cells + users
 
 
 class _Cell:
-    """What autograd holds in place of a tensor while a step is recorded."""
+    """What autograd holds in place of a tensor while a step is recorded. storage: the one that `held` shows,
+    where that is not the evictor's affair.
+    """
 
-    __slots__ = ("recorder", "storage", "tensor", "value", "version")
+    __slots__ = ("held", "recorder", "storage", "value")
 
-    def __init__(self, recorder: Recorder, tensor: torch.Tensor, storage: _Storage | None) -> None:
-        self.recorder, self.tensor, self.storage = recorder, tensor, storage
-        self.value = None if storage is None else storage.value
-        self.version = write_count(tensor)
+    def __init__(
+        self, recorder: Recorder, held: Kept | Handle, value: Value | None, storage: _Storage | None
+    ) -> None:
+        self.recorder, self.held, self.value, self.storage = recorder, held, value, storage
 
     def __del__(self) -> None:
-        if self.storage is not None and self.value is not None:
+        if self.value is not None:
             self.value.given_up.append(len(self.recorder.ops))
-            self.storage.cells -= 1
+        if self.storage is not None:
+            self.storage.lose_cell()
 
 
 class Recorder(TorchDispatchMode):
@@ -136,10 +141,14 @@ class Recorder(TorchDispatchMode):
         self,
         modules: Modules | None = None,
         clock: Callable[[], int] = time.perf_counter_ns,
-        before_op: Callable[[], object] | None = None,
+        mark: Callable[[int | None, int], object] | None = None,
+        evictor: Evictor | None = None,
+        before_write: Callable[[torch.Tensor], object] | None = None,
     ) -> None:
-        """clock: of durations, in ns. before_op: called before each op, to tell what the allocator did for
-        one from what it did for the next.
+        """clock: of durations, in ns. mark: called where an op begins, with its number, to tell what the
+        allocator did for one from what it did for the next, and with the bytes that autograd waits for and
+        that are not there; None: what follows is not the step's own. evictor: what autograd saves may go, and
+        come back when it is asked for. before_write: called with what an op is about to write to.
         """
         super().__init__()
         self.ops: list[Ran] = []
@@ -150,7 +159,8 @@ class Recorder(TorchDispatchMode):
         self.outputs: list[int | None] = []
         self.gradients: set[int] = set()
         self.modules = modules or Modules()
-        self._clock, self._before_op = clock, before_op
+        self._clock, self._mark, self._evictor = clock, mark, evictor
+        self._before_write = before_write
         self._storages: dict[int, _Storage] = {}
         self._watched: dict[int, Any] = {}
         # What Python has let go of, as it seems: something of PyTorch may still have it.
@@ -164,12 +174,22 @@ class Recorder(TorchDispatchMode):
         kind = kind_of(func)
         given = list(tensors_in((*args, *kwargs.values())))
         reads = tuple(dict.fromkeys(each.number for t in given if (each := self._value_of(t)) is not None))
-        if self._before_op is not None:
-            self._before_op()
+        evictor, number = self._evictor, len(self.ops)
+        if kind.written and self._before_write is not None:
+            for tensor in tensors_in(argument(at, args, kwargs) for at in kind.written):
+                self._before_write(tensor)
+        if evictor is not None:
+            self._pause()
+            begun = evictor.before(number, func, kind, args, kwargs, saves=self.phase != BACKWARD)
+        self._mark_op(number)
         start = self._clock()
         result = func(*args, **kwargs)
         duration = self._clock() - start
         self._add(func, kind, args, kwargs, given, reads, results_in(result), duration)
+        if evictor is not None:
+            self._pause()
+            evictor.after(begun, result)
+            self._resume()
         return result
 
     def _add(
@@ -193,10 +213,10 @@ class Recorder(TorchDispatchMode):
             if storage is None and (new := self._new(tensor, number)) is not None:
                 made.append(new.value.number)
             self._watch(tensor)
-        may = kind.repeatable and self.phase == FORWARD and _is_plain(given, results, kwargs)
+        may = kind.repeatable and self.phase == FORWARD and is_plain(given, results, kwargs)
         # Running statistics are left out of a second run; what else was there before must not be written to.
         external = [old for old, _ in wrote if self.values[old].made_by is None]
-        may = may and not external and (not statistics or bool(_trains(kind, args, kwargs)))
+        may = may and not external and (not statistics or bool(trains(kind, args, kwargs)))
         self.ops.append(
             Ran(
                 number,
@@ -289,7 +309,7 @@ class Recorder(TorchDispatchMode):
             for storage in storages:
                 if storage.watched:
                     continue
-                if storage.is_free():
+                if storage.is_free(0 if self._evictor is None else self._evictor.users(storage.number)):
                     storage.value.released = len(self.ops)
                 else:
                     self._let_go.append(storage)
@@ -297,17 +317,42 @@ class Recorder(TorchDispatchMode):
     def pack(self, tensor: torch.Tensor) -> Any:
         """What autograd is to hold for a tensor."""
         storage = self._storage_of(tensor)
+        held = Kept.saved(tensor) if self._evictor is None else self._evictor.pack(tensor)
         if storage is None or storage.external:
-            return _Cell(self, tensor if tensor.grad_fn is None else detached(tensor), None)
+            return _Cell(self, held, None, None)
+        if isinstance(held, Handle):
+            return _Cell(self, held, storage.value, None)
         storage.cells += 1
-        return _Cell(self, detached(tensor), storage)
+        return _Cell(self, Kept.apart(tensor), storage.value, storage)
 
     def unpack(self, cell: _Cell) -> torch.Tensor:
-        if write_count(cell.tensor) != cell.version:
-            raise RuntimeError(changed_in_place(cell.tensor, cell.version))
+        if self._evictor is None:
+            assert isinstance(cell.held, Kept)
+            tensor = cell.held.checked()
+        else:
+            self._pause()
+            tensor = self._evictor.unpack(cell.held)
+            self._resume()
         if cell.value is not None:
             cell.value.unpacked.append(len(self.ops))
-        return cell.tensor
+            number = storage_id(tensor)
+            if number not in self._storages:  # it was made again
+                self._storages[number] = _Storage(tensor.untyped_storage(), cell.value, external=False)
+        return tensor
+
+    def _pause(self) -> None:
+        """What follows is not the step's own."""
+        if self._mark is not None:
+            self._mark(None, 0)
+
+    def _resume(self) -> None:
+        if self.ops:
+            self._mark_op(self.ops[-1].number)
+
+    def _mark_op(self, number: int) -> None:
+        """What follows is this op's."""
+        if self._mark is not None:
+            self._mark(number, 0 if self._evictor is None else self._evictor.missing())
 
     def begin_loss(self, outputs: Iterable[torch.Tensor]) -> None:
         """The model returned these."""
@@ -337,33 +382,5 @@ class Recorder(TorchDispatchMode):
         self._let_go.clear()
         self._watched.clear()
         self._storages.clear()
-
-
-def _trains(kind: Kind, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
-    return kind.training is not None and argument(kind.training, args, kwargs)
-
-
-def _is_plain(given: list[torch.Tensor], results: list[torch.Tensor], kwargs: Mapping[str, Any]) -> bool:
-    """Dense tensors of one device, made by no generator of the caller's."""
-    devices = {t.device for t in given if t.dim()} | {t.device for t in results}
-    plain = all(t.layout is torch.strided and type(t) in _PLAIN for t in (*given, *results))
-    return plain and len(devices) <= 1 and kwargs.get("generator") is None
-
-
-_PLAIN = (torch.Tensor, torch.nn.Parameter)
-
-
-def detached(tensor: torch.Tensor) -> torch.Tensor:
-    """The same memory and count of writes, without history; no dispatch mode sees it."""
-    # Tensors that wrap others need Python's dispatch.
-    with without_dispatch_modes() if type(tensor) in _PLAIN else _disable_current_modes():
-        return tensor.detach()
-
-
-def changed_in_place(tensor: torch.Tensor, version: int) -> str:
-    """What autograd says where a saved tensor was written to."""
-    return (
-        "one of the variables needed for gradient computation has been modified by an inplace operation: "
-        f"[{tensor.type()} {list(tensor.shape)}] is at version {write_count(tensor)}; expected version "
-        f"{version} instead"
-    )
+        if self._evictor is not None:
+            self._evictor.end_forward()

@@ -29,8 +29,7 @@ from ..base.private import (
     without_dispatch_modes,
     write_count,
 )
-from .kinds import Kind, argument, results_in, tensors_in
-from .recorder import changed_in_place, detached
+from .kinds import Kind, argument, changed_in_place, detached, results_in, tensors_in
 
 # A run may be asked for by several threads of autograd.
 _turn = threading.RLock()
@@ -49,16 +48,28 @@ class Result:
     """One new storage that a run of an op made, or one that it wrote to.
 
     memory: where it is; None: it has to be made. readers: runs to come that read it. handles: of autograd's
-    that wait for it. after: what a run that wrote over it made of it. bytes: of its memory, where that was
-    ever known. used: when it was, as a number that grows.
+    that wait for it; waiting: those. after: what a run that wrote over it made of it. bytes: of its memory,
+    where that was ever known. used: when it was, as a number that grows.
     """
 
-    __slots__ = ("__weakref__", "after", "bytes", "handles", "memory", "place", "readers", "run", "used")
+    __slots__ = (
+        "__weakref__",
+        "after",
+        "bytes",
+        "handles",
+        "memory",
+        "place",
+        "readers",
+        "run",
+        "used",
+        "waiting",
+    )
 
     def __init__(self, run: Run, place: int) -> None:
         self.run, self.place = run, place
         self.memory: torch.UntypedStorage | None = None
         self.readers = self.handles = self.bytes = self.used = 0
+        self.waiting: list[weakref.ref[Handle]] = []
         self.after: Result | None = None
 
     def newest(self) -> Result:
@@ -100,13 +111,22 @@ class Result:
     def use(self, now: int) -> None:
         self.used = now
 
-    def gain_handle(self) -> None:
+    def gain_handle(self, handle: Handle) -> None:
         self.handles += 1
+        self.waiting.append(weakref.ref(handle))
 
     def lose_handle(self) -> None:
         self.handles -= 1
         if self.run.lasts and not self.is_wanted():
             self.memory = None
+
+    def waiting_handles(self) -> list[Handle]:
+        return [handle for reference in self.waiting if (handle := reference()) is not None]
+
+    def evict(self) -> None:
+        self.memory = None
+        for handle in self.waiting_handles():
+            handle.evict()
 
     def become(self, result: Result) -> None:
         """A run wrote over it, and this came of it."""
@@ -123,9 +143,8 @@ class Shown:
         self.shape, self.strides, self.offset = tensor.shape, tensor.stride(), tensor.storage_offset()
         self.conj, self.neg = tensor.is_conj(), tensor.is_neg()
 
-    def move_to(self, result: Result) -> Result:
-        old, self.result = self.result, result
-        return old
+    def move_to(self, result: Result) -> None:
+        self.result = result
 
     def tensor(self) -> torch.Tensor:
         memory = self.result.newest().memory
@@ -149,9 +168,11 @@ class Kept:
         self.version = write_count(tensor) if checked else None
 
     @classmethod
-    def read(cls, tensor: torch.Tensor, checked: bool) -> Kept:
-        """By an op, as its dispatch mode sees it: there a detached tensor would count writes by itself."""
-        if tensor.grad_fn is not None:
+    def read(cls, tensor: torch.Tensor, checked: bool, apart: bool = False) -> Kept:
+        """By an op, as its dispatch mode sees it: there a detached tensor would count writes by itself.
+        apart: from the tensor as Python has it, too.
+        """
+        if apart or tensor.grad_fn is not None:
             with with_autograd_in_dispatch():
                 tensor = tensor.detach()
         return cls(tensor, checked)
@@ -163,14 +184,22 @@ class Kept:
 
     def checked(self) -> torch.Tensor:
         """Raises RuntimeError where it was written to."""
-        if self.version is not None and write_count(self.tensor) != self.version:
+        if self.version is not None and self.is_changed():
             raise RuntimeError(changed_in_place(self.tensor, self.version))
         return self.tensor
+
+    @classmethod
+    def apart(cls, tensor: torch.Tensor) -> Kept:
+        """From the tensor as Python has it."""
+        return cls(detached(tensor))
+
+    def is_changed(self) -> bool:
+        return self.version is not None and write_count(self.tensor) != self.version
 
     def copy_first(self) -> None:
         """It is about to be written to."""
         with torch.no_grad(), without_dispatch_modes():
-            self.tensor = _copy_of(self.tensor)
+            self.tensor = copy_of(self.tensor)
         self.version = None
 
 
@@ -178,24 +207,47 @@ class Handle:
     """What autograd holds in place of a tensor that is dropped.
 
     base: the tensor whose count of writes is this one's. written: it was written to since.
-    expected: a digest to compare with.
+    expected: a digest to compare with. kept: the tensor itself, as long as it is not evicted.
     """
 
-    __slots__ = ("__weakref__", "base", "expected", "shown", "written")
+    __slots__ = ("__weakref__", "_waits", "base", "expected", "kept", "shown", "written")
 
     def __init__(self, result: Result, tensor: torch.Tensor, expected: bytes | None) -> None:
         self.shown, self.base, self.expected = Shown(result, tensor), weakref.ref(view_base(tensor)), expected
         self.written = False
-        result.gain_handle()
+        self.kept: Kept | None = None
+        self._waits = True
+        result.gain_handle(self)
 
     def __del__(self) -> None:
-        self.shown.result.lose_handle()
+        self.leave_result()
+
+    def keep(self, tensor: torch.Tensor) -> None:
+        self.kept = Kept(detached(tensor))
+
+    def evict(self) -> None:
+        self.kept = None
+
+    def check(self) -> None:
+        """Raises RuntimeError where it was written to."""
+        if self.written:
+            raise RuntimeError(
+                "one of the variables needed for gradient computation has been modified by an inplace "
+                f"operation: the result of {self.shown.result.run.func}"
+            )
 
     def move_to(self, result: Result) -> None:
-        """The memory that it waits for is another result now."""
-        result.gain_handle()
-        old = self.shown.move_to(result)
-        old.lose_handle()
+        """Another part of its memory was written to, of which this came."""
+        self.leave_result()
+        self._waits = True
+        self.shown.move_to(result)
+        result.gain_handle(self)
+
+    def leave_result(self) -> None:
+        """What it keeps is no longer a result that can be made again, or it is asked for no more."""
+        if self._waits:
+            self._waits = False
+            self.shown.result.lose_handle()
 
     def note_write(self, tensor: torch.Tensor) -> None:
         """Something wrote to this tensor, which shows the same storage."""
@@ -230,6 +282,9 @@ class Run:
         """It may run again as often as it is asked for."""
         self.lasts, self.cost = True, cost
 
+    def alive_results(self) -> list[Result]:
+        return [result for reference in self.results if (result := reference()) is not None]
+
     def sources(self) -> list[Result]:
         return [shown.result for shown in _shown_in((*self.args, *self.kwargs.values()))]
 
@@ -240,10 +295,10 @@ class Run:
         for source in self.sources():
             source.was_read()
         args, kwargs, used_up = self._with_own(args, kwargs)
-        results = results_in(self._called(args, kwargs))
+        results = results_in(called_with_state(self.func, args, kwargs, self.state))
         for source in used_up:
             source.give_up_memory()
-        made = [result for reference in self.results if (result := reference()) is not None]
+        made = self.alive_results()
         if not self.lasts:
             self.results.clear()
             self.args, self.kwargs, self.state, self.is_over = (), {}, None, True
@@ -263,25 +318,27 @@ class Run:
             if isinstance(recorded, Shown) and not (recorded.result.readers or self._is_held(recorded)):
                 used_up.append(recorded.result.newest())
             elif at[0] < len(args):
-                args = (*args[: at[0]], _copy_of(given), *args[at[0] + 1 :])
+                args = (*args[: at[0]], copy_of(given), *args[at[0] + 1 :])
             else:
-                kwargs = {**kwargs, at[1]: _copy_of(given)}
+                kwargs = {**kwargs, at[1]: copy_of(given)}
         return args, kwargs, used_up
 
     def _is_held(self, shown: Shown) -> bool:
         """By handles that wait for it as it is, although a run is to write over it."""
         return self.lasts and bool(shown.result.handles)
 
-    def _called(self, args: Any, kwargs: Any) -> Any:
-        if self.state is None:
-            return self.func(*args, **kwargs)
-        runtime = runtime_of(device_of(args, kwargs))
-        now = runtime.generator_state()
-        runtime.set_generator_state(self.state)
-        try:
-            return self.func(*args, **kwargs)
-        finally:
-            runtime.set_generator_state(now)
+
+def called_with_state(func: Any, args: Any, kwargs: Any, state: torch.Tensor | None) -> Any:
+    """An op, with a state of the generator of its own, if it draws random numbers."""
+    if state is None:
+        return func(*args, **kwargs)
+    runtime = runtime_of(device_of(args, kwargs))
+    now = runtime.generator_state()
+    runtime.set_generator_state(state)
+    try:
+        return func(*args, **kwargs)
+    finally:
+        runtime.set_generator_state(now)
 
 
 def device_of(args: Any, kwargs: Any) -> torch.device:
@@ -290,8 +347,12 @@ def device_of(args: Any, kwargs: Any) -> torch.device:
     return torch.device(kwargs.get("device") or "cpu") if first is None else first.device
 
 
-def restore(wanted: Result, before: Callable[[Run], object] | None = None) -> None:
-    """Make a result again, and what it is made from. before: called with each run that is to come."""
+def restore(
+    wanted: Result,
+    before: Callable[[Run], object] | None = None,
+    after: Callable[[Run], object] | None = None,
+) -> None:
+    """Make a result again, and what it is made from. before, after: called with each run."""
     with _turn:
         if wanted.is_there():
             return
@@ -304,6 +365,8 @@ def restore(wanted: Result, before: Callable[[Run], object] | None = None) -> No
                     if before is not None:
                         before(run)
                     run.repeat()
+                    if after is not None:
+                        after(run)
         except BaseException:
             _count_readers(runs, none=True)
             raise
@@ -350,7 +413,7 @@ def _given(item: Any) -> Any:
     return item.checked() if isinstance(item, Kept) else item
 
 
-def _copy_of(tensor: torch.Tensor) -> torch.Tensor:
+def copy_of(tensor: torch.Tensor) -> torch.Tensor:
     """A copy that lies in memory as the tensor does."""
     own = torch.empty(0, dtype=tensor.dtype, device=tensor.device)
     memory = tensor.untyped_storage().clone()

@@ -7,24 +7,24 @@ from collections import defaultdict
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import torch
 from torch.autograd.graph import saved_tensors_hooks
 
-from ..base.allocator import AllocatorTrace, trace_allocations
+from ..base.allocator import trace_allocations
 from ..base.devices import runtime_of
 from ..base.generators import generators_kept
 from ..base.held import tensors_held
 from ..base.private import without_accumulate_hooks
 from ..base.storages import tensor_storages
 from .ledger import Ledger
+from .marks import Mark, find_levels, new_mark, set_memory
 from .modules import Modules, modules_in, named_storages
+from .online import Evictor
 from .recorded import Record
 from .recorder import Recorder
-
-# Of the block that marks where an op begins among the allocator's events; no tensor has such a size.
-MARK_BYTES = 61
 
 
 @dataclass(frozen=True)
@@ -53,14 +53,23 @@ class TrainingStep:
         self._backward(losses)
         del held
 
-    def record(self, traced: bool) -> Record:
-        """traced: with what ops take in memory, which takes longer; durations otherwise."""
+    def record(
+        self,
+        traced: bool,
+        evictor: Evictor | None = None,
+        before_write: Callable[[torch.Tensor], object] | None = None,
+    ) -> Record:
+        """traced: with what ops take in memory, which takes longer; durations otherwise. evictor: keeps the
+        step within a budget. before_write: called with what an op is about to write to.
+        """
+        make_recorder = partial(Recorder, self._modules(), evictor=evictor, before_write=before_write)
         if traced:
-            recorder = self._traced() if self.device.type == "cpu" else self._counted()
+            record = self._traced if self.device.type == "cpu" else self._counted
+            recorder = record(make_recorder)
         else:
-            recorder = Recorder(self._modules(), clock=_clock(self.device))
+            recorder = make_recorder(clock=_clock(self.device))
             self._recorded(recorder)
-        record = Record(
+        found = Record(
             recorder.ops,
             recorder.values,
             runtime_of(self.device).generator_state().nbytes,
@@ -71,7 +80,7 @@ class TrainingStep:
             self._sparse_gradients(),
         )
         recorder.end()
-        return record
+        return found
 
     def _sparse_gradients(self) -> int:
         found = [p.grad for p in self.parameters if p.grad is not None and p.grad.layout is not torch.strided]
@@ -82,35 +91,36 @@ class TrainingStep:
         known = self._named()
         return {value: known[address][0] for value, address in addresses.items() if address in known}
 
-    def _traced(self) -> Recorder:
+    def _traced(self, make: Callable[..., Recorder]) -> Recorder:
         """With the allocator's own events."""
-        marks: list[int] = []
+        marks: list[Mark] = []
 
-        def mark() -> None:
-            marks.append(torch.empty(MARK_BYTES, dtype=torch.uint8, device="cpu").data_ptr())
+        def mark(op: int | None, away: int) -> None:
+            marks.append(new_mark(op, away))
 
-        recorder = Recorder(self._modules(), before_op=mark)
+        recorder = make(mark=mark)
         with trace_allocations() as trace:
             self._recorded(recorder)
-        set_memory(recorder, *levels(trace, marks))
+        find_levels(trace, marks)
+        set_memory(recorder, marks)
         return recorder
 
-    def _counted(self) -> Recorder:
-        """With the allocator's counters, whose highest mark is set back before each op."""
+    def _counted(self, make: Callable[..., Recorder]) -> Recorder:
+        """With the allocator's counters, whose highest mark is set back at each of ours."""
         runtime = runtime_of(self.device)
         start = runtime.allocated()
-        starts: list[int] = []
-        tops: list[int] = []
+        marks: list[Mark] = []
 
-        def mark() -> None:
-            if starts:
-                tops.append(runtime.highest() - start)
+        def mark(op: int | None, away: int) -> None:
+            if marks:
+                marks[-1].add_level(runtime.highest() - start)
             runtime.reset_highest()
-            starts.append(runtime.allocated() - start)
+            marks.append(Mark(op, away, 0, runtime.allocated() - start))
 
-        recorder = Recorder(self._modules(), before_op=mark)
+        recorder = make(mark=mark)
         self._recorded(recorder)
-        set_memory(recorder, starts, [*tops, runtime.highest() - start])
+        mark(None, 0)
+        set_memory(recorder, marks)
         return recorder
 
     def _recorded(self, recorder: Recorder) -> None:
@@ -177,32 +187,3 @@ def _clock(device: torch.device) -> Callable[[], int]:
         return time.perf_counter_ns()
 
     return clock
-
-
-def levels(trace: AllocatorTrace, marks: Sequence[int]) -> tuple[list[int], list[int]]:
-    """Bytes in memory when each op began, and the most until the next one did."""
-    level = top = 0
-    alive: dict[int, int] = {}
-    starts: list[int] = []
-    tops: list[int] = []
-    for address, size in trace.events:
-        if len(starts) < len(marks) and (address, size) == (marks[len(starts)], MARK_BYTES):
-            if starts:
-                tops.append(top)
-            starts.append(level)
-            top = level
-        elif size > 0:
-            if size != MARK_BYTES:
-                alive[address] = size
-                level += size
-                top = max(top, level)
-        else:
-            level -= alive.pop(address, 0)
-    return starts, [*tops, top]
-
-
-def set_memory(recorder: Recorder, starts: Sequence[int], tops: Sequence[int]) -> None:
-    """What each op took beside its results, and the most that was there meanwhile."""
-    for op, start, top in zip(recorder.ops, starts, tops, strict=False):
-        made = sum(recorder.values[value].bytes for value in op.made)
-        op.add_cost(max(0, top - start - made), top)

@@ -12,7 +12,8 @@ from typing import Any
 import torch
 
 from ..base.generators import generator_states, set_generator_states
-from ..base.private import global_module_hooks
+from ..base.nodes import storage_bytes
+from ..base.private import global_module_hooks, storage_id
 from .kept import (
     Array,
     ClassAttributes,
@@ -71,6 +72,20 @@ class Snapshot:
         waiting, self._waiting = self._waiting, []
         for tensor in waiting:
             self._keep_values_of(tensor)
+
+    def keep_before_write(self, tensor: torch.Tensor) -> bool:
+        """It is about to be written to: the values of what has waited so far in its memory. Was there any?"""
+        number = storage_id(tensor)
+        found = [each for each in self._waiting if is_plain(each) and storage_id(each) == number]
+        self._waiting = [each for each in self._waiting if all(each is not other for other in found)]
+        for each in found:
+            self._keep_values_of(each)
+        return bool(found)
+
+    def bytes_on(self, device_type: str) -> int:
+        """Of the copies that it holds, which are on the CPU."""
+        values = (kept.before for kept in self._kept if isinstance(kept, Values))
+        return sum(storage_bytes(each) for each in values) if device_type == "cpu" else 0
 
     def restore(self) -> None:
         """As it was, however often it was called since."""

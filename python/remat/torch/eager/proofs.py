@@ -1,0 +1,144 @@
+"""Whether ops make the same bits again, shown on this machine: by running them twice when first met."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch.utils._pytree import tree_map
+
+from ..base.devices import runtime_of
+from ..base.private import _DisableAutocast, without_dispatch_modes
+from ..base.storages import same_bits
+from .kinds import Kind, argument, results_in, tensors_in
+from .results import Cost, called_with_state, copy_of, device_of
+
+Signature = tuple[Any, ...]
+
+# By signature: of what was met in this process.
+_costs: dict[Signature, Cost] = {}
+_proved: dict[Signature, bool] = {}
+# What fills memory without content, so that it is seen who reads it.
+_PATTERN = 0x5A
+
+
+def signature_of(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Signature:
+    """Of an op with such arguments: sizes, types and layouts of tensors, and all else as it is."""
+    return func, _described(args), tuple((name, _described(each)) for name, each in sorted(kwargs.items()))
+
+
+def _described(item: Any) -> Any:
+    if isinstance(item, torch.Tensor):
+        try:
+            size = item.untyped_storage().nbytes()
+        except (RuntimeError, NotImplementedError):
+            size = 0
+        strides = item.stride() if item.layout is torch.strided else item.layout
+        return item.shape, strides, item.storage_offset() if size else 0, item.dtype, item.device, size
+    if isinstance(item, (list, tuple)):
+        return tuple(map(_described, item))
+    return type(item), item if type(item).__hash__ is not None else repr(item)
+
+
+def known_cost(signature: Signature) -> Cost | None:
+    return _costs.get(signature)
+
+
+def note_cost(signature: Signature, cost: Cost) -> None:
+    _costs[signature] = cost
+
+
+def is_proved(signature: Signature) -> bool | None:
+    """None: nobody looked yet."""
+    return _proved.get(signature)
+
+
+def expected_bytes(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> int:
+    """Of what an op will make that was not met yet: as it does without memory, else as much as it reads."""
+
+    def apart(item: Any) -> Any:
+        return item.to("meta") if isinstance(item, torch.Tensor) else item
+
+    try:
+        with torch.no_grad(), without_dispatch_modes():
+            given = tree_map(apart, tuple(args)), tree_map(apart, _on_meta(kwargs))
+            results = results_in(func(*given[0], **given[1]))
+        made = {id(t.untyped_storage()): t.untyped_storage() for t in results}
+        for tensor in tensors_in((*given[0], *given[1].values())):
+            made.pop(id(tensor.untyped_storage()), None)
+        return sum(storage.nbytes() for storage in made.values())
+    except Exception:  # many ops cannot: what they make depends on data, or nobody wrote that for them
+        tensors = tensors_in((*args, *kwargs.values()))
+        return max((t.numel() * t.element_size() for t in tensors), default=0)
+
+
+def _on_meta(kwargs: Mapping[str, Any]) -> dict[str, Any]:
+    return {
+        name: torch.device("meta") if name == "device" and each else each for name, each in kwargs.items()
+    }
+
+
+@dataclass
+class Trial:
+    """A second run of an op, prepared before the first one: with copies of what that writes to.
+
+    blank: what is written to has no content, so the second run finds another one there.
+    """
+
+    signature: Signature
+    func: Any
+    kind: Kind
+    args: Any
+    kwargs: Any
+    written: list[torch.Tensor]
+    copies: list[torch.Tensor]
+    state: torch.Tensor | None
+
+    @classmethod
+    def prepare(
+        cls, signature: Signature, func: Any, kind: Kind, args: Any, kwargs: Any, blank: bool, state: Any
+    ) -> Trial:
+        written, copies = [], []
+        args, kwargs = list(args), dict(kwargs)
+        with torch.no_grad(), without_dispatch_modes():
+            for at in kind.written:
+                given = argument(at, args, kwargs)
+                if not isinstance(given, torch.Tensor):
+                    continue
+                copy = copy_of(given)
+                if at not in kind.statistics:
+                    written.append(given)
+                    copies.append(copy)
+                    if blank:
+                        copy.untyped_storage().fill_(_PATTERN)
+                if at[0] < len(args):
+                    args[at[0]] = copy
+                else:
+                    kwargs[at[1]] = copy
+        return cls(signature, func, kind, tuple(args), kwargs, written, copies, state)
+
+    def run(self, results: Sequence[torch.Tensor]) -> tuple[bool, int]:
+        """Does it make the same? And how long it took, in ns."""
+        no_autocast: Any = _DisableAutocast
+        runtime = runtime_of(device_of(self.args, self.kwargs))
+        with torch.no_grad(), no_autocast(), without_dispatch_modes():
+            runtime.synchronize()
+            start = time.perf_counter_ns()
+            again = results_in(called_with_state(self.func, self.args, self.kwargs, self.state))
+            runtime.synchronize()
+            duration = time.perf_counter_ns() - start
+            same = len(results) == len(again) and all(map(same_bits, results, again))
+            same = same and all(map(_same_memory, self.written, self.copies))
+        _proved[self.signature] = same
+        return same, duration
+
+
+def _same_memory(a: torch.Tensor, b: torch.Tensor) -> bool:
+    """All of it, whatever of it the tensors show."""
+    mine, theirs = (
+        torch.empty(0, dtype=torch.uint8, device=t.device).set_(t.untyped_storage()) for t in (a, b)
+    )
+    return bool(torch.equal(mine, theirs))
