@@ -108,6 +108,11 @@ def trace_allocations() -> Iterator[AllocatorTrace]:
                 start_profiler()
 
 
+def is_traced() -> bool:
+    """Does a trace record now? Another one inside autograd's work would disturb it."""
+    return bool(_open)
+
+
 def bytes_left(fn: Callable[[], Any], device: torch.device) -> int:
     """Bytes that `fn()` allocates on `device` and that are still in use while its result is held."""
     runtime = runtime_of(device)
@@ -121,3 +126,16 @@ def bytes_left(fn: Callable[[], Any], device: torch.device) -> int:
         left = trace.rise()[1]
     del result
     return left
+
+
+def most_bytes(fn: Callable[[], Any], device: torch.device) -> tuple[Any, int]:
+    """What `fn()` returns, and the most bytes that it had allocated on `device` at once."""
+    runtime = runtime_of(device)
+    if runtime.counts_memory:
+        before = runtime.allocated()
+        runtime.reset_highest()
+        result = fn()
+        return result, runtime.highest() - before
+    with trace_allocations() as trace:
+        result = fn()
+    return result, trace.rise()[0]

@@ -16,6 +16,8 @@ from typing import Any
 
 import torch
 
+from ..base.allocator import is_traced, most_bytes
+from ..base.nodes import storage_bytes
 from ..base.private import StorageWeakRef, storage_number, users_of_storage, without_dispatch_modes
 from .book import Book, number_of
 from .kinds import Kind, argument, is_plain, results_in, tensors_in, trains
@@ -27,6 +29,8 @@ from .results import Cost, Kept, Result, Run, restore
 _SPARE = 0.01
 # Runs that are looked at for what a result costs.
 _MOST_RUNS = 32
+# Of the limit: where less is read and made, what an op takes besides is not looked at.
+_WORTH = 0.002
 # What a run in Python takes besides, in ns.
 _ONE_RUN = 20_000
 # Where the limit does not hold: what the next one is above what was needed, and how many runs for each op
@@ -36,7 +40,7 @@ _LEEWAY, _MOST_REPEATED = 0.05, 2
 
 @dataclass
 class Begun:
-    """An op that is about to run."""
+    """An op that is about to run. watched: what it takes in memory besides is not known yet."""
 
     number: int
     func: Any
@@ -48,6 +52,11 @@ class Begun:
     run: Run | None
     trial: Trial | None
     written: dict[int, Result]
+    watched: bool
+    workspace: int = 0
+
+    def note_workspace(self, size: int) -> None:
+        self.workspace = size
 
 
 class Evictor:
@@ -58,15 +67,22 @@ class Evictor:
     """
 
     def __init__(
-        self, meter: Meter, limit: int, over: Callable[[int], object], differs: Callable[[Any], object]
+        self,
+        meter: Meter,
+        limit: int,
+        device: torch.device,
+        over: Callable[[int], object],
+        differs: Callable[[Any], object],
     ) -> None:
         self.book = Book(lasting=True)
+        self._device = device
         self._meter, self._limit = meter, limit
         self._over, self._differs = over, differs
         self._now = self._repeated = 0
         self._stored: dict[int, weakref.ref[Result]] = {}
         self._away: dict[int, weakref.ref[Result]] = {}
-        self._own: dict[int, tuple[StorageWeakRef, int]] = {}
+        # Storages that are there for runs alone; False: they may be.
+        self._own: dict[int, tuple[StorageWeakRef, int, bool]] = {}
         self._looks = True
 
     def adopt(self, book: Book, costs: Sequence[Cost]) -> None:
@@ -93,8 +109,14 @@ class Evictor:
             if number_of(tensor):
                 self._meter.note_old(tensor.untyped_storage())
         cost = known_cost(signature)
+        watched = cost is None and not kind.view
         if cost is None:
             cost = Cost(0, 0 if kind.view else expected_bytes(func, args, kwargs), 0)
+            if watched:
+                # It may need as much again as what it reads or makes.
+                largest = max((storage_bytes(t) for t in given if number_of(t)), default=0)
+                watched = max(cost.bytes, largest) > _WORTH * self._limit
+                self._has_room(cost.bytes + max(cost.bytes, largest))
         proof, run, trial = signature, None, None
         if saves and not kind.view and self._may_repeat(kind, given, args, kwargs):
             if self._writes_to_blank(kind, args, kwargs):
@@ -107,17 +129,30 @@ class Evictor:
                 trial = Trial.prepare(proof, func, kind, args, kwargs, proof is not signature, run.state)
         self._make_room(cost.bytes + cost.workspace)
         written = self._note_writes(kind, args, kwargs) if kind.written else {}
-        return Begun(number, func, kind, args, kwargs, signature, proof, run, trial, written)
+        return Begun(number, func, kind, args, kwargs, signature, proof, run, trial, written, watched)
 
-    def after(self, begun: Begun, result: Any, workspace: int = 0) -> None:
+    def run(self, begun: Begun) -> Any:
+        """Runs it. The allocator is watched where it is not known what it takes besides its results."""
+        if not begun.watched or is_traced():
+            return begun.func(*begun.args, **begun.kwargs)
+        result, most = most_bytes(lambda: begun.func(*begun.args, **begun.kwargs), self._device)
+        given = {number_of(t) for t in tensors_in((*begun.args, *begun.kwargs.values()))}
+        made = {number_of(t): storage_bytes(t) for t in results_in(result)}
+        begun.note_workspace(max(0, most - sum(size for n, size in made.items() if n and n not in given)))
+        return result
+
+    def after(self, begun: Begun, result: Any) -> None:
         """It ran."""
         results = results_in(result)
         given = {number_of(t) for t in tensors_in((*begun.args, *begun.kwargs.values()))}
         made = 0
         for tensor in results:
             if (number := number_of(tensor)) and number not in given:
-                self._meter.note_new(tensor.untyped_storage())
-                made += tensor.untyped_storage().nbytes()
+                storage = tensor.untyped_storage()
+                self._meter.note_new(storage)
+                made += storage.nbytes()
+                if begun.run is None:
+                    self._own[number] = StorageWeakRef(storage), storage.nbytes(), False
         duration = 0
         if begun.trial is not None:
             same, duration = begun.trial.run(results)
@@ -126,10 +161,11 @@ class Evictor:
                 self._differs(begun.func)
         old = known_cost(begun.signature)
         if old is None or duration:
+            workspace = begun.workspace if begun.watched or old is None else old.workspace
             note_cost(begun.signature, Cost(duration, made, workspace))
         run, shown = begun.run, begun.kind.empty or is_proved(begun.proof)
         if run is not None and shown and is_plain([], results, {}):
-            run.last(known_cost(begun.signature) or Cost(duration, made, workspace))
+            run.last(known_cost(begun.signature) or Cost(duration, made, begun.workspace))
             self.book.note_results(run, results, begun.args, begun.kwargs, begun.written)
         self._follow_writes(begun.written, begun.args, begun.kwargs)
 
@@ -195,7 +231,7 @@ class Evictor:
         """It is there for the runs alone."""
         storage = tensor.untyped_storage()
         self._meter.note_new(storage)
-        self._own[storage_number(storage)] = StorageWeakRef(storage), storage.nbytes()
+        self._own[storage_number(storage)] = StorageWeakRef(storage), storage.nbytes(), True
 
     def pack(self, tensor: torch.Tensor) -> Any:
         """What autograd is to hold for a tensor."""
@@ -262,9 +298,12 @@ class Evictor:
 
     def missing(self) -> int:
         """Bytes that autograd waits for and that are not there, less those that are there for runs alone."""
-        for number in [number for number, (reference, _) in self._own.items() if reference.expired()]:
-            del self._own[number]
-        found = -sum(size for _, size in self._own.values())
+        found = 0
+        for number, (storage, size, always) in list(self._own.items()):
+            if storage.expired():
+                del self._own[number]
+            elif always or 0 < users_of_storage(number) <= self.book.users(number):
+                found -= size
         for key, reference in list(self._away.items()):
             result = reference()
             if result is None or result.memory is not None or not result.handles:

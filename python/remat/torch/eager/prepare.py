@@ -120,14 +120,15 @@ class Preparation:
         def over(needed: int) -> None:
             self._say(
                 "recording",
-                f"recording a step takes {exact_bytes(needed)} at least, the budget of {exact_bytes(limit)} "
-                "notwithstanding: what can be evicted is",
+                f"a step that is recorded does not stay within the budget of {exact_bytes(limit)}: it needs "
+                f"{exact_bytes(needed)} although all is evicted that can be",
             )
 
         def differs(func: Any) -> None:
             self._say("differing", f"{func}: a second run makes other bits than the first, so it runs once")
 
-        return Evictor(meter_of(step.device, start, step.resident_bytes()), limit, over, differs)
+        meter = meter_of(step.device, start, step.resident_bytes())
+        return Evictor(meter, limit, step.device, over, differs)
 
     def plan(self, sequence: Recorded, kind: Kind, call: Call) -> EagerPlan:
         """A plan for such steps, which the sequence has from then on.

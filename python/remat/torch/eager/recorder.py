@@ -183,7 +183,7 @@ class Recorder(TorchDispatchMode):
             begun = evictor.before(number, func, kind, args, kwargs, saves=self.phase != BACKWARD)
         self._mark_op(number)
         start = self._clock()
-        result = func(*args, **kwargs)
+        result = func(*args, **kwargs) if evictor is None else evictor.run(begun)
         duration = self._clock() - start
         self._add(func, kind, args, kwargs, given, reads, results_in(result), duration)
         if evictor is not None:
