@@ -15,6 +15,7 @@ from ..base.private import TorchDispatchMode, without_dispatch_modes
 from ..base.storages import digest
 from .book import Book
 from .kinds import kind_of, results_in
+from .online import Evictor
 from .results import Kept, restore
 
 
@@ -34,7 +35,7 @@ class Ledger(TorchDispatchMode):
     """Of one step.
 
     plan: the one that is followed. left_at: the number of the op that is in none of the plans; what comes
-    from there on is kept.
+    from there on is evicted online, or kept where nobody says how.
     """
 
     def __init__(
@@ -42,10 +43,11 @@ class Ledger(TorchDispatchMode):
         plans: Sequence[Followed],
         verify: bool = False,
         told: Callable[[int], object] | None = None,
+        leave: Callable[[Any, int], Evictor] | None = None,
     ) -> None:
         """plans: for the sequences of ops that are known, the likeliest first. verify: compare what runs
         again with digests of what was dropped, which take no memory. told: called with the number of an op
-        whose second run made other bits.
+        whose second run made other bits. leave: what is to go on from an op that is in no plan.
         """
         super().__init__()
         self.plan = plans[0]
@@ -56,6 +58,8 @@ class Ledger(TorchDispatchMode):
         self._at_backward: Callable[[], object] | None = None
         self._verify, self._told = verify, told
         self._book = Book()
+        self._leave = leave
+        self._evictor: Evictor | None = None
 
     def call_at_backward(self, look: Callable[[], object]) -> None:
         """Once, when autograd asks for the first tensor."""
@@ -71,6 +75,11 @@ class Ledger(TorchDispatchMode):
         if position >= len(functions) or functions[position] is not func:
             self._turn_to_another(position, func)
         kind = kind_of(func)
+        if self._evictor is not None:
+            begun = self._evictor.before(position, func, kind, args, kwargs, saves=True)
+            result = func(*args, **kwargs)
+            self._evictor.after(begun, result)
+            return result
         run = None
         if position in self._again:
             run = self._book.written_down(position, func, kind, args, kwargs)
@@ -91,6 +100,9 @@ class Ledger(TorchDispatchMode):
                 self.follow(plan)
                 return
         self.left_at, self._again = position, frozenset()
+        if self._leave is not None:
+            self._evictor = self._leave(self.plan, position)
+            self._evictor.adopt(self._book)
 
     def follow(self, plan: Followed) -> None:
         """It has been the same so far."""
@@ -102,6 +114,8 @@ class Ledger(TorchDispatchMode):
 
     def pack(self, tensor: torch.Tensor) -> Any:
         """What autograd is to hold for a tensor."""
+        if self._evictor is not None:
+            return self._evictor.pack(tensor)
         result = self._book.result_of(tensor)
         if result is None:
             return Kept.saved(tensor)
@@ -112,6 +126,8 @@ class Ledger(TorchDispatchMode):
         if self._at_backward is not None:
             look, self._at_backward = self._at_backward, None
             look()
+        if self._evictor is not None:
+            return self._evictor.unpack(held)
         if isinstance(held, Kept):
             return held.checked()
         shown, run = held.shown, held.shown.result.run
@@ -128,3 +144,5 @@ class Ledger(TorchDispatchMode):
         if self.left_at is None and self._position < len(self._functions):
             self.left_at = self._position
         self._book.end()
+        if self._evictor is not None:
+            self._evictor.end_forward()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from typing import Protocol
 
 import torch
@@ -29,11 +29,13 @@ class Counted:
     """Storages that were seen, by weak references: for devices whose allocators do not count.
 
     start: bytes in use before. resident: addresses of what is there all the time; None: `start` has all that
-    is older, and what of it is met is subtracted when it goes.
+    is older, and what of it is met is subtracted when it goes. beside: says what is in use that is not seen.
     """
 
-    def __init__(self, start: int, resident: Collection[int] | None) -> None:
-        self._start, self._resident = start, resident
+    def __init__(
+        self, start: int, resident: Collection[int] | None, beside: Callable[[], int] = lambda: 0
+    ) -> None:
+        self._resident, self._beside, self._beside_bytes = resident, beside, 0
         # By number of a storage; the references keep their numbers from being given to others.
         self._alive: dict[int, tuple[StorageWeakRef, int]] = {}
         self._old: dict[int, StorageWeakRef] = {}
@@ -46,6 +48,9 @@ class Counted:
         gone = [number for number, (reference, _) in self._alive.items() if reference.expired()]
         for number in gone:
             self._total -= self._alive.pop(number)[1]
+        self._total -= self._beside_bytes
+        self._beside_bytes = self._beside()
+        self._total += self._beside_bytes
         return self._total
 
     def note_new(self, storage: torch.UntypedStorage) -> None:

@@ -53,7 +53,7 @@ class Begun:
     trial: Trial | None
     written: dict[int, Result]
     watched: bool
-    workspace: int = 0
+    workspace: int | None = None
 
     def note_workspace(self, size: int) -> None:
         self.workspace = size
@@ -78,25 +78,29 @@ class Evictor:
         self._device = device
         self._meter, self._limit = meter, limit
         self._over, self._differs = over, differs
-        self._now = self._repeated = 0
+        self._now = self._repeated = self._unseen = 0
+        self._share = 0.0
+        self._costs: Sequence[Cost] = ()
         self._stored: dict[int, weakref.ref[Result]] = {}
         self._away: dict[int, weakref.ref[Result]] = {}
         # Storages that are there for runs alone; False: they may be.
         self._own: dict[int, tuple[StorageWeakRef, int, bool]] = {}
         self._looks = True
 
-    def adopt(self, book: Book, costs: Sequence[Cost]) -> None:
-        """Go on from what was written down, with the costs of those ops."""
+    def adopt(self, book: Book) -> None:
+        """Go on from what was written down."""
         self.book = book
         book.last()
         for run in book.runs():
-            run.last(costs[run.number])
+            run.last(self._costs[run.number])
             for source in run.sources():
                 source.read_by(0)
 
-    def lower(self, size: int) -> None:
-        """From now on so much less may be in use."""
-        self._limit -= size
+    def go_on(self, costs: Sequence[Cost], unseen: int, share: float) -> None:
+        """From ops with these costs. unseen: bytes that are left for what is not seen; such a share of the
+        largest result if that is more.
+        """
+        self._costs, self._unseen, self._share = costs, unseen, share
 
     def before(
         self, number: int, func: Any, kind: Kind, args: Sequence[Any], kwargs: Mapping[str, Any], saves: bool
@@ -134,6 +138,8 @@ class Evictor:
     def run(self, begun: Begun) -> Any:
         """Runs it. The allocator is watched where it is not known what it takes besides its results."""
         if not begun.watched or is_traced():
+            if not begun.watched:
+                begun.note_workspace(0)
             return begun.func(*begun.args, **begun.kwargs)
         result, most = most_bytes(lambda: begun.func(*begun.args, **begun.kwargs), self._device)
         given = {number_of(t) for t in tensors_in((*begun.args, *begun.kwargs.values()))}
@@ -151,6 +157,7 @@ class Evictor:
                 storage = tensor.untyped_storage()
                 self._meter.note_new(storage)
                 made += storage.nbytes()
+                self._unseen = max(self._unseen, int(self._share * storage.nbytes()))
                 if begun.run is None:
                     self._own[number] = StorageWeakRef(storage), storage.nbytes(), False
         duration = 0
@@ -159,15 +166,23 @@ class Evictor:
             begun.trial = None
             if not same:
                 self._differs(begun.func)
-        old = known_cost(begun.signature)
-        if old is None or duration:
-            workspace = begun.workspace if begun.watched or old is None else old.workspace
-            note_cost(begun.signature, Cost(duration, made, workspace))
+        cost = self._cost(begun, made, duration)
         run, shown = begun.run, begun.kind.empty or is_proved(begun.proof)
         if run is not None and shown and is_plain([], results, {}):
-            run.last(known_cost(begun.signature) or Cost(duration, made, begun.workspace))
+            run.last(cost)
             self.book.note_results(run, results, begun.args, begun.kwargs, begun.written)
         self._follow_writes(begun.written, begun.args, begun.kwargs)
+
+    def _cost(self, begun: Begun, made: int, duration: int) -> Cost:
+        """Of an op that ran; it is remembered where it is known what it takes besides."""
+        old = known_cost(begun.signature)
+        if old is not None:
+            cost = Cost(duration, old.bytes, old.workspace) if duration else old
+        else:
+            cost = Cost(duration, made, begun.workspace or 0)
+        if old is not None or begun.workspace is not None:
+            note_cost(begun.signature, cost)
+        return cost
 
     def _may_repeat(self, kind: Kind, given: list[torch.Tensor], args: Any, kwargs: Any) -> bool:
         if not (kind.repeatable and is_plain(given, [], kwargs)):
@@ -315,7 +330,7 @@ class Evictor:
     def _make_room(self, need: int) -> None:
         if self._has_room(need):
             return
-        needed = self._meter.exact() + need
+        needed = self._meter.exact() + need + self._unseen
         self._over(needed)
         # Go on with what it takes, but not at any price in time.
         self._limit = needed + int(_LEEWAY * needed)
@@ -324,13 +339,14 @@ class Evictor:
 
     def _has_room(self, need: int) -> bool:
         """Is there room for so much, after what can go has gone?"""
-        if self._meter.bytes() + need <= self._limit:
+        limit = self._limit - self._unseen
+        if self._meter.bytes() + need <= limit:
             return True
-        missing = self._meter.exact() + need - self._limit
+        missing = self._meter.exact() + need - limit
         if missing <= 0:
             return True
         self._evict(missing, int(_SPARE * self._limit))
-        return self._meter.exact() + need <= self._limit
+        return self._meter.exact() + need <= limit
 
     def _evict(self, missing: int, spare: int) -> None:
         found = sorted((self._score(result), i, result) for i, result in enumerate(self._candidates()))

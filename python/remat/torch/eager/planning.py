@@ -11,6 +11,7 @@ import remat
 from ..base.units import exact_bytes
 from ..plan.options import Options
 from ..plan.report import PlanReport
+from .leaving import levels
 from .recorded import Around, Record, StepGraph
 
 # Budgets that are asked for in turn where what has to run again besides takes more than was planned.
@@ -22,11 +23,14 @@ _PLANNER = "eager"
 
 @dataclass(frozen=True, eq=False)
 class EagerPlan:
-    """What runs again. functions: the ops of the forward, in their order; again: numbers of ops."""
+    """What runs again. functions: the ops of the forward, in their order; again: numbers of ops. levels: the
+    bytes that are in use after each op of the forward.
+    """
 
     functions: Sequence[Any]
     again: frozenset[int]
     report: PlanReport
+    levels: Sequence[int]
 
 
 @dataclass(frozen=True)
@@ -94,7 +98,7 @@ def least_plan(
             low = (low + high) // 2
     timed = StepGraph(record, around, forbidden)
     plan = remat.Plan(timed.graph, timed.plan_of(set(again)))
-    return EagerPlan(record.functions, again, _report(timed, plan, None, options))
+    return _eager_plan(timed, again, _report(timed, plan, None, options))
 
 
 def within(step: StepGraph, limit: int, options: Options) -> EagerPlan | remat.PlanResult:
@@ -108,10 +112,15 @@ def within(step: StepGraph, limit: int, options: Options) -> EagerPlan | remat.P
         again = step.closed(step.again(result.plan.steps))
         plan = remat.Plan(graph, step.plan_of(again))
         if (plan.peak or 0) <= limit:
-            return EagerPlan(step.record.functions, frozenset(again), _report(step, plan, result, options))
+            return _eager_plan(step, frozenset(again), _report(step, plan, result, options))
         # What has to run again besides takes more.
         target -= (plan.peak or 0) - limit
     return result
+
+
+def _eager_plan(step: StepGraph, again: frozenset[int], report: PlanReport) -> EagerPlan:
+    memory = [each - report.reserve for each in report.memory]
+    return EagerPlan(step.record.functions, again, report, levels(step, memory))
 
 
 def _planned(graph: remat.Graph, target: int, options: Options) -> remat.PlanResult:

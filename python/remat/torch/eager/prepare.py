@@ -103,6 +103,10 @@ class Preparation:
                 record.ops[number].add_hidden(size)
         return Recorded(record, once=routed_once(record) if self._options.routing == "once" else set())
 
+    def device(self) -> torch.device:
+        """Where the model is."""
+        return device_of(list(self.model.parameters()))
+
     def _snapshot(self, call: Call) -> Snapshot:
         """Of what a step may change; without the values of parameters, where no op was seen to write them."""
         return Snapshot(self.model, call, self._loss, runs=self._writes_parameters)

@@ -7,6 +7,7 @@ import logging
 import weakref
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import torch
@@ -25,7 +26,9 @@ from ..plan.options import Options
 from ..plan.report import ModelReport, PlanReport
 from ..session.fitted import call_with
 from ..session.watch import note_eager_step
+from .leaving import Gradients, evictor_from, meter_from, rest_of
 from .ledger import Ledger
+from .online import Evictor
 from .planning import EagerPlan
 from .prepare import Call, Kind, Loss, Preparation, Recorded, apart, shapes_of
 from .proving import prove
@@ -137,7 +140,7 @@ class EagerSession:
         looks = self.options.outputs is None and shape.looks(plans[0].report, runs_again)
         if not runs_again and not looks:
             return self._call(*args, **kwargs)
-        ledger = Ledger(plans)
+        ledger = Ledger(plans, leave=partial(self._leave, shape))
         with ledger, saved_tensors_hooks(ledger.pack, ledger.unpack):
             outputs = self._call(*args, **kwargs)
         ledger.end()
@@ -166,6 +169,26 @@ class EagerSession:
         found = [each.plans.get(kind) or next(iter(each.plans.values())) for each in shape.recorded]
         return found
 
+    def _leave(self, shape: _Shape, plan: EagerPlan, position: int) -> Evictor:
+        """What goes on from an op that is in no plan, within the budget of the one that was followed."""
+        record = next(each.record for each in shape.recorded if plan in each.plans.values())
+        device = self._preparation.device()
+        limit = plan.report.budget - plan.report.reserve
+
+        def over(needed: int) -> None:
+            self._say(
+                "over",
+                f"a call that leaves what was recorded at op {position} does not stay within the budget of "
+                f"{exact_bytes(plan.report.budget)}: it needs {exact_bytes(needed + plan.report.reserve)} "
+                "although all is evicted that can be",
+            )
+
+        meter = meter_from(device, plan.levels[max(0, position - 1)], Gradients(self._parameters()))
+        return evictor_from(meter, limit, device, over, rest_of(record))
+
+    def _parameters(self) -> list[torch.nn.Parameter]:
+        return [p for p in self.model.parameters() if p.requires_grad]
+
     def _note_other_ops(self, shape: _Shape, ledger: Ledger, call: Call) -> None:
         """A step had other ops than were planned for: they are recorded before the next one."""
         functions, at = ledger.plan.functions, ledger.left_at or 0
@@ -173,8 +196,8 @@ class EagerSession:
         more = len(shape.recorded) < _MOST_SEQUENCES
         self._say(
             "other ops" if more else "too many ops",
-            f"op {at} of a call is not the one that was recorded ({expected}): what comes after it is kept "
-            "for the backward, beyond the budget if need be; "
+            f"op {at} of a call is not the one that was recorded ({expected}): what comes after it stays within "
+            "the budget without a plan; "
             + ("such calls are planned for from the next one on" if more else "no more plans are made"),
         )
         if more:

@@ -1,0 +1,92 @@
+"""What is known where a step leaves the record: bytes in use, and what its backward will take besides."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from ..base.devices import runtime_of
+from ..base.nodes import storage_bytes
+from .meter import Asked, Counted, Meter
+from .online import Evictor
+from .recorded import Record, StepGraph
+from .recorder import FORWARD
+from .results import Cost
+
+
+def levels(step: StepGraph, memory: Sequence[int]) -> list[int]:
+    """By op of the forward, the bytes that are in use after it at most. memory: by step of a plan."""
+    ops = step.record.ops
+    found = [0] * sum(op.phase == FORWARD for op in ops)
+    for needed, members in zip(memory, step.ops_of, strict=False):
+        for member in members:
+            if member < len(found):
+                found[member] = needed - max(ops[each].workspace for each in members)
+    for number, level in enumerate(found):
+        if not level:
+            found[number] = found[number - 1] if number else memory[0]
+    return found
+
+
+@dataclass(frozen=True)
+class Rest:
+    """Of a recorded step. costs: of the ops of its forward. backward: the most bytes that loss and backward
+    had in use besides what the forward made, and gradients that parameters have already. largest: bytes of
+    the largest value of the forward.
+    """
+
+    costs: Sequence[Cost]
+    backward: int
+    largest: int
+
+
+def rest_of(record: Record) -> Rest:
+    forward = [op for op in record.ops if op.phase == FORWARD]
+    costs = [Cost(op.duration, sum(record.values[v].bytes for v in op.made), op.workspace) for op in forward]
+    changes = [0] * (len(record.ops) + 2)
+    for value in record.values:
+        if value.made_by is not None and value.made_by >= len(forward):
+            end = max([value.made_by, *value.reads, *value.given_up])
+            if value.number in record.gradients:
+                end = value.made_by  # a parameter has it, where it is seen
+            changes[value.made_by] += value.bytes
+            changes[end + 1] -= value.bytes
+    alive = backward = 0
+    for op, change in zip(record.ops, changes, strict=False):
+        alive += change
+        if op.phase != FORWARD:
+            backward = max(backward, alive + op.workspace)
+    made = [record.values[value].bytes for op in forward for value in op.made]
+    return Rest(costs, backward, max(made, default=0))
+
+
+class Gradients:
+    """Of parameters: bytes of those that came since this was made."""
+
+    def __init__(self, parameters: Sequence[torch.nn.Parameter]) -> None:
+        self._without = [p for p in parameters if p.grad is None]
+
+    def bytes(self) -> int:
+        return sum(storage_bytes(p.grad) for p in self._without if p.grad is not None)
+
+
+def meter_from(device: torch.device, in_use: int, gradients: Gradients) -> Meter:
+    """From the moment on where a plan says that so many bytes are in use."""
+    runtime = runtime_of(device)
+    return Asked(runtime, in_use) if runtime.counts_memory else Counted(in_use, None, gradients.bytes)
+
+
+def evictor_from(
+    meter: Meter, limit: int, device: torch.device, over: Callable[[int], object], rest: Rest
+) -> Evictor:
+    """limit: of bytes in use, at any time."""
+
+    def differs(_: Any) -> None:
+        """It runs once in such a step, that is all."""
+
+    evictor = Evictor(meter, limit, device, over, differs)
+    evictor.go_on(rest.costs, rest.backward, rest.backward / rest.largest if rest.largest else 0.0)
+    return evictor
