@@ -11,8 +11,9 @@ from torch.utils._pytree import tree_map
 
 from ..base.devices import runtime_of
 from ..base.private import StorageWeakRef, storage_id
+from .keeping import Kept
 from .kinds import Kind, argument, tensors_in
-from .results import Handle, Kept, Result, Run, Shown, device_of
+from .results import Handle, Result, Run, Shown, device_of
 
 
 class Book:
@@ -96,7 +97,7 @@ class Book:
             if number in read:
                 continue
             result = run.add_result(place)
-            if number in before:
+            if number in before and not self._lasting:
                 before[number].become(result)
             # The reference keeps the number from being given to another storage.
             self._results[number] = StorageWeakRef(tensor.untyped_storage()), result

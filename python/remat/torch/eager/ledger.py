@@ -14,9 +14,10 @@ import torch
 from ..base.private import TorchDispatchMode, without_dispatch_modes
 from ..base.storages import digest
 from .book import Book
+from .keeping import Kept
 from .kinds import kind_of, results_in
 from .online import Evictor
-from .results import Kept, restore
+from .results import restore
 
 
 class Followed(Protocol):

@@ -20,10 +20,11 @@ from ..base.allocator import is_traced, most_bytes
 from ..base.nodes import storage_bytes
 from ..base.private import StorageWeakRef, storage_number, users_of_storage, without_dispatch_modes
 from .book import Book, number_of
+from .keeping import Kept
 from .kinds import Kind, argument, is_plain, results_in, tensors_in, trains
 from .meter import Meter
 from .proofs import Trial, expected_bytes, is_proved, known_cost, note_cost, signature_of
-from .results import Cost, Kept, Result, Run, restore
+from .results import Cost, Result, Run, restore
 
 # Evicted beside what has to be, as a share of the limit, so that it is not looked for before every op.
 _SPARE = 0.01
@@ -159,7 +160,7 @@ class Evictor:
                 made += storage.nbytes()
                 self._unseen = max(self._unseen, int(self._share * storage.nbytes()))
                 if begun.run is None:
-                    self._own[number] = StorageWeakRef(storage), storage.nbytes(), False
+                    self._note_loose(storage)
         duration = 0
         if begun.trial is not None:
             same, duration = begun.trial.run(results)
@@ -219,6 +220,7 @@ class Evictor:
                     blank = True
                 else:
                     self.book.forget(number_of(tensor))
+                    self._note_loose(tensor.untyped_storage())
         return blank
 
     def _note_writes(self, kind: Kind, args: Any, kwargs: Any) -> dict[int, Result]:
@@ -247,6 +249,10 @@ class Evictor:
         storage = tensor.untyped_storage()
         self._meter.note_new(storage)
         self._own[storage_number(storage)] = StorageWeakRef(storage), storage.nbytes(), True
+
+    def _note_loose(self, storage: torch.UntypedStorage) -> None:
+        """It cannot be made again, so it may be there for runs alone some time."""
+        self._own[storage_number(storage)] = StorageWeakRef(storage), storage.nbytes(), False
 
     def pack(self, tensor: torch.Tensor) -> Any:
         """What autograd is to hold for a tensor."""

@@ -13,8 +13,9 @@ from torch.utils._pytree import tree_map
 from ..base.devices import runtime_of
 from ..base.private import _DisableAutocast, without_dispatch_modes
 from ..base.storages import same_bits
+from .keeping import copy_of
 from .kinds import Kind, argument, results_in, tensors_in
-from .results import Cost, called_with_state, copy_of, device_of
+from .results import Cost, called_with_state, device_of
 
 Signature = tuple[Any, ...]
 

@@ -23,10 +23,11 @@ from ..base.private import (
     storage_number,
     users_of_storage,
 )
+from .keeping import Kept
 from .kinds import Kind, argument, is_plain, kind_of, results_in, tensors_in, trains
 from .modules import Modules
 from .online import Evictor
-from .results import Handle, Kept
+from .results import Handle
 
 FORWARD, LOSS, BACKWARD = "forward", "loss", "backward"
 

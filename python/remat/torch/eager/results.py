@@ -25,11 +25,10 @@ from ..base.private import (
     conjugated_view,
     negated_view,
     view_base,
-    with_autograd_in_dispatch,
     without_dispatch_modes,
-    write_count,
 )
-from .kinds import Kind, argument, changed_in_place, detached, results_in, tensors_in
+from .keeping import Kept, copy_of
+from .kinds import Kind, argument, detached, results_in, tensors_in
 
 # A run may be asked for by several threads of autograd.
 _turn = threading.RLock()
@@ -128,8 +127,8 @@ class Result:
         for handle in self.waiting_handles():
             handle.evict()
 
-    def become(self, result: Result) -> None:
-        """A run wrote over it, and this came of it."""
+    def become(self, result: Result | None) -> None:
+        """A run wrote over it, and this came of it, which is there in its place after that has run again."""
         self.after = result
 
 
@@ -153,54 +152,6 @@ class Shown:
         made.set_(memory, self.offset, self.shape, self.strides)  # type: ignore[call-overload]
         made = conjugated_view(made) if self.conj else made
         return negated_view(made) if self.neg else made
-
-
-class Kept:
-    """A tensor that a run reads, or autograd saves, and that stays; with its count of writes.
-
-    version: None where it may be written to.
-    """
-
-    __slots__ = ("__weakref__", "tensor", "version")
-
-    def __init__(self, tensor: torch.Tensor, checked: bool = True) -> None:
-        self.tensor = tensor
-        self.version = write_count(tensor) if checked else None
-
-    @classmethod
-    def read(cls, tensor: torch.Tensor, checked: bool, apart: bool = False) -> Kept:
-        """By an op, as its dispatch mode sees it: there a detached tensor would count writes by itself.
-        apart: from the tensor as Python has it, too.
-        """
-        if apart or tensor.grad_fn is not None:
-            with with_autograd_in_dispatch():
-                tensor = tensor.detach()
-        return cls(tensor, checked)
-
-    @classmethod
-    def saved(cls, tensor: torch.Tensor) -> Kept:
-        """By autograd, whose node an output would hold."""
-        return cls(tensor if tensor.grad_fn is None else detached(tensor))
-
-    def checked(self) -> torch.Tensor:
-        """Raises RuntimeError where it was written to."""
-        if self.version is not None and self.is_changed():
-            raise RuntimeError(changed_in_place(self.tensor, self.version))
-        return self.tensor
-
-    @classmethod
-    def apart(cls, tensor: torch.Tensor) -> Kept:
-        """From the tensor as Python has it."""
-        return cls(detached(tensor))
-
-    def is_changed(self) -> bool:
-        return self.version is not None and write_count(self.tensor) != self.version
-
-    def copy_first(self) -> None:
-        """It is about to be written to."""
-        with torch.no_grad(), without_dispatch_modes():
-            self.tensor = copy_of(self.tensor)
-        self.version = None
 
 
 class Handle:
@@ -281,6 +232,8 @@ class Run:
     def last(self, cost: Cost) -> None:
         """It may run again as often as it is asked for."""
         self.lasts, self.cost = True, cost
+        for result in self.alive_results():
+            result.become(None)
 
     def alive_results(self) -> list[Result]:
         return [result for reference in self.results if (result := reference()) is not None]
@@ -411,12 +364,3 @@ def _given(item: Any) -> Any:
     if isinstance(item, Shown):
         return item.tensor()
     return item.checked() if isinstance(item, Kept) else item
-
-
-def copy_of(tensor: torch.Tensor) -> torch.Tensor:
-    """A copy that lies in memory as the tensor does."""
-    own = torch.empty(0, dtype=tensor.dtype, device=tensor.device)
-    memory = tensor.untyped_storage().clone()
-    own.set_(memory, tensor.storage_offset(), tensor.shape, tensor.stride())  # type: ignore[call-overload]
-    own = conjugated_view(own) if tensor.is_conj() else own
-    return negated_view(own) if tensor.is_neg() else own

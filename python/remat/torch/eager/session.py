@@ -196,8 +196,8 @@ class EagerSession:
         more = len(shape.recorded) < _MOST_SEQUENCES
         self._say(
             "other ops" if more else "too many ops",
-            f"op {at} of a call is not the one that was recorded ({expected}): what comes after it stays within "
-            "the budget without a plan; "
+            f"op {at} of a call is not the one that was recorded ({expected}): what comes after it stays "
+            "within the budget without a plan; "
             + ("such calls are planned for from the next one on" if more else "no more plans are made"),
         )
         if more:

@@ -1,0 +1,71 @@
+"""Tensors that stay, with their counts of writes."""
+
+from __future__ import annotations
+
+import torch
+
+from ..base.private import (
+    conjugated_view,
+    negated_view,
+    with_autograd_in_dispatch,
+    without_dispatch_modes,
+    write_count,
+)
+from .kinds import changed_in_place, detached
+
+
+class Kept:
+    """A tensor that a run reads, or autograd saves, and that stays; with its count of writes.
+
+    version: None where it may be written to.
+    """
+
+    __slots__ = ("__weakref__", "tensor", "version")
+
+    def __init__(self, tensor: torch.Tensor, checked: bool = True) -> None:
+        self.tensor = tensor
+        self.version = write_count(tensor) if checked else None
+
+    @classmethod
+    def read(cls, tensor: torch.Tensor, checked: bool, apart: bool = False) -> Kept:
+        """By an op, as its dispatch mode sees it: there a detached tensor would count writes by itself.
+        apart: from the tensor as Python has it, too.
+        """
+        if apart or tensor.grad_fn is not None:
+            with with_autograd_in_dispatch():
+                tensor = tensor.detach()
+        return cls(tensor, checked)
+
+    @classmethod
+    def saved(cls, tensor: torch.Tensor) -> Kept:
+        """By autograd, whose node an output would hold."""
+        return cls(tensor if tensor.grad_fn is None else detached(tensor))
+
+    def checked(self) -> torch.Tensor:
+        """Raises RuntimeError where it was written to."""
+        if self.version is not None and self.is_changed():
+            raise RuntimeError(changed_in_place(self.tensor, self.version))
+        return self.tensor
+
+    @classmethod
+    def apart(cls, tensor: torch.Tensor) -> Kept:
+        """From the tensor as Python has it."""
+        return cls(detached(tensor))
+
+    def is_changed(self) -> bool:
+        return self.version is not None and write_count(self.tensor) != self.version
+
+    def copy_first(self) -> None:
+        """It is about to be written to."""
+        with torch.no_grad(), without_dispatch_modes():
+            self.tensor = copy_of(self.tensor)
+        self.version = None
+
+
+def copy_of(tensor: torch.Tensor) -> torch.Tensor:
+    """A copy that lies in memory as the tensor does."""
+    own = torch.empty(0, dtype=tensor.dtype, device=tensor.device)
+    memory = tensor.untyped_storage().clone()
+    own.set_(memory, tensor.storage_offset(), tensor.shape, tensor.stride())  # type: ignore[call-overload]
+    own = conjugated_view(own) if tensor.is_conj() else own
+    return negated_view(own) if tensor.is_neg() else own

@@ -1,0 +1,231 @@
+"""The budget from the first step on: recorded steps, and steps that leave the record, evict saved tensors."""
+
+from __future__ import annotations
+
+import copy
+import gc
+import logging
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import remat
+import remat.torch
+import torch
+import torch.nn.functional as F
+from remat.torch.base.storages import tensor_storages
+from remat.torch.eager.prepare import Preparation
+from remat.torch.eager.recorded import Around, StepGraph
+from remat.torch.eager.results import Run
+from remat.torch.plan.options import Options
+from torch import nn
+from torch.utils.checkpoint import checkpoint
+
+NARROW, WIDTH, BATCH = 3, 32, 512
+Tail = Callable[[torch.Tensor], torch.Tensor]
+
+
+class Stack(nn.Module):
+    """Layers, and something else after the second one where `other` is set."""
+
+    def __init__(self, act: Tail, other: Tail = torch.tanh) -> None:
+        super().__init__()
+        self.layers = nn.ModuleList(nn.Linear(WIDTH if i else NARROW, WIDTH) for i in range(12))
+        self.norm = nn.BatchNorm1d(WIDTH)
+        self.act, self.special, self.other = act, other, False
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        for i, layer in enumerate(self.layers):
+            x = self.act(layer(x))
+            if i == 1 and self.other:
+                x = self.special(x)
+        return self.norm(x).square().mean()
+
+
+def written(x: torch.Tensor) -> torch.Tensor:
+    """In place, in parts that were split, into memory without content, and where it was read before."""
+    a, b = torch.chunk(x * 1.5, 2, 1)
+    y = torch.cat([(a + 1).mul_(2).sigmoid_(), b.tanh()], 1)
+    y = F.hardswish(y, inplace=True)
+    return torch.empty_like(y).copy_(y.exp()).sub(1).relu_()
+
+
+def noisy(x: torch.Tensor) -> torch.Tensor:
+    return F.dropout(x, 0.2).relu_() + torch.rand_like(x).sin() * 0.01
+
+
+def inner(x: torch.Tensor) -> torch.Tensor:
+    """A gradient of a gradient, inside."""
+    (first,) = torch.autograd.grad(x.sin().square().sum(), x, create_graph=True)
+    return x + 0.1 * first
+
+
+def checkpointed(x: torch.Tensor) -> torch.Tensor:
+    made: torch.Tensor = checkpoint(lambda t: F.dropout(t.sin(), 0.1).cos(), x, use_reentrant=False)
+    return made
+
+
+def mixed(x: torch.Tensor) -> torch.Tensor:
+    with torch.autocast("cpu", torch.bfloat16):
+        return (x * x.sigmoid()).float() * 0.01 + x
+
+
+def past_the_dispatcher(x: torch.Tensor) -> torch.Tensor:
+    """What numpy writes cannot be made again."""
+    factor = torch.empty(x.shape)
+    factor.numpy()[:] = 0.5
+    return torch.exp(x * (factor * 1.5))
+
+
+TAILS = {
+    "in place": written,
+    "random": noisy,
+    "gradients inside": inner,
+    "checkpoint": checkpointed,
+    "autocast": mixed,
+    "past the dispatcher": past_the_dispatcher,
+}
+
+
+def inputs() -> torch.Tensor:
+    torch.manual_seed(1)
+    return torch.randn(BATCH, NARROW)
+
+
+def step(model: nn.Module, x: torch.Tensor) -> list[torch.Tensor]:
+    """Loss, gradients, buffers and the generator after a step."""
+    torch.manual_seed(7)
+    model.zero_grad()
+    loss = model(x)
+    loss.backward()
+    found = [loss.detach(), *(p.grad for p in model.parameters() if p.grad is not None), *model.buffers()]
+    return [t.clone() for t in [*found, torch.get_rng_state()]]
+
+
+def peak(run: Callable[[], Any], *resident: Any) -> int:
+    return remat.torch.measure_peak(run, resident=resident)
+
+
+def eager_peak(model: nn.Module, x: torch.Tensor) -> int:
+    other = copy.deepcopy(model)
+    other(x).backward()  # what is allocated once
+    other.zero_grad()
+    return peak(lambda: other(x).backward(), other, x)
+
+
+def fitted(model: nn.Module, x: torch.Tensor, budget: int, **options: Any) -> Any:
+    return remat.torch.fit(
+        model, x, budget, executor="eager", accumulate=False, work_limit=5_000, time_limit=None, **options
+    )
+
+
+def recorded(model: nn.Module, x: torch.Tensor, budget: int | str) -> remat.Graph:
+    options = Options.from_mapping({"budget": budget, "executor": "eager"})
+    preparation = Preparation(model, options, None, lambda about, text: None)
+    record = preparation.recorded(((x,), {})).record
+    resident = sum(tensor_storages([model, x]).values())
+    return StepGraph(record, Around({"resident": resident})).graph
+
+
+def kinds(graph: remat.Graph) -> list[str]:
+    return [op["kind"] for op in graph.to_dict()["ops"]]
+
+
+def equal(a: list[torch.Tensor], b: list[torch.Tensor]) -> bool:
+    return len(a) == len(b) and all(torch.equal(p, q) for p, q in zip(a, b, strict=True))
+
+
+@pytest.mark.parametrize("name", TAILS)
+def test_recording_and_steps_that_leave_the_record_stay_within_the_budget(
+    name: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    torch.manual_seed(0)
+    model, x = Stack(torch.tanh, TAILS[name]), inputs()
+    plain = copy.deepcopy(model)
+    budget = int(0.8 * eager_peak(model, x))
+    made: list[Any] = []
+    with caplog.at_level(logging.WARNING, "remat.torch"):
+        assert peak(lambda: made.append(fitted(model, x, budget)), model, x) <= 1.02 * budget
+        assert not caplog.records
+        model.other = plain.other = made[0].other = True
+        assert peak(lambda: made.append(step(made[0], x)), made[0], x) <= 1.02 * budget
+    assert equal(made[1], step(plain, x))
+    assert [r.message for r in caplog.records if "without a plan" in r.message]
+    assert not [r.message for r in caplog.records if "although all is evicted" in r.message]
+    # The next one has a plan.
+    assert equal(step(made[0], x), step(plain, x))
+
+
+@pytest.mark.parametrize("name", TAILS)
+def test_recording_sees_the_same_step_whatever_is_evicted(name: str) -> None:
+    torch.manual_seed(0)
+    model, x = Stack(TAILS[name]), inputs()
+    whole = eager_peak(model, x)
+    graphs = [recorded(model, x, budget) for budget in ("100%", int(0.5 * whole))]
+    for graph in graphs:
+        assert graph.keep_all_peak == whole
+        assert kinds(graph) == kinds(graphs[0])
+
+
+def test_what_cannot_stay_within_the_budget_is_said_or_an_error_before_it_happens(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    model, x = Stack(torch.tanh), inputs()
+    whole = eager_peak(model, x)
+    budget = whole // 4
+
+    def refused(**options: Any) -> None:
+        with pytest.raises(remat.RematError, match="budget of"):
+            fitted(model, x, budget, **options)
+
+    assert peak(lambda: refused(strict=True), model, x) <= 1.05 * budget
+    with caplog.at_level(logging.WARNING, "remat.torch"):
+        refused()
+    assert len([r for r in caplog.records if "although all is evicted that can be" in r.message]) == 1
+
+
+def test_a_result_that_is_written_to_before_the_backward_is_an_error_as_in_eager_mode() -> None:
+    class Shown(Stack):
+        def forward(self, x: torch.Tensor) -> Any:
+            first = self.layers[0](x).tanh()
+            y = first.exp() if self.other else first.sin()
+            return y, super().forward(y[:, :NARROW])
+
+    model, x = Shown(torch.tanh), inputs()
+    found = fitted(model, x, int(0.8 * eager_peak(Stack(torch.tanh), x)) + 8 * WIDTH * BATCH)
+    found.other = True
+    shown, loss = found(x)
+    shown.mul_(2)
+    with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+        loss.backward()
+
+
+@pytest.mark.parametrize("backward", [False, True])
+def test_nothing_is_left_of_a_step_that_left_the_record(backward: bool) -> None:
+    model, x = Stack(torch.tanh, noisy), inputs()
+    found = fitted(model, x, int(0.75 * eager_peak(model, x)))
+    gc.collect()
+    gc.disable()
+    try:
+        found.other = True
+        loss = found(x)
+        assert [item for item in gc.get_objects() if type(item) is Run]
+        if backward:
+            loss.backward()
+        del loss
+        assert not [item for item in gc.get_objects() if type(item) is Run]
+    finally:
+        gc.enable()
+
+
+def test_parameters_that_a_forward_writes_to_are_afterwards_what_they_were() -> None:
+    class Moving(Stack):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            with torch.no_grad():
+                self.norm.weight.mul_(0.9)
+            return super().forward(x)
+
+    model, x = Moving(torch.tanh), inputs()
+    before = model.norm.weight.detach().clone()
+    fitted(model, x, int(0.8 * eager_peak(model, x)))
+    assert torch.equal(model.norm.weight, before)
