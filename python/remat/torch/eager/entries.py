@@ -14,12 +14,13 @@ from ..base.allocator import trace_allocations
 from ..base.origins import OUTSIDE
 from ..base.storages import same_bits, tensor_storages
 from .ledger import Ledger
+from .keeping import Kept
 from .marks import Mark, find_levels, new_mark, set_memory
 from .modules import Modules, named_storages
 from .planning import EagerPlan
 from .recorded import Around, Record, StepGraph
 from .recorder import Recorder
-from .results import Handle, Kept
+from .results import Handle
 
 Token = tuple[Any, Any]
 
