@@ -13,8 +13,8 @@ import torch
 from ..base.allocator import trace_allocations
 from ..base.origins import OUTSIDE
 from ..base.storages import same_bits, tensor_storages
-from .ledger import Ledger
 from .keeping import Kept
+from .ledger import Ledger
 from .marks import Mark, find_levels, new_mark, set_memory
 from .modules import Modules, named_storages
 from .planning import EagerPlan
