@@ -103,7 +103,7 @@ class EagerSession:
             except remat.NoPlanError as error:
                 missed.append(error)
         if missed:
-            raise _no_plans(missed, [recorded.plans[kind] for kind in kinds if kind in recorded.plans])
+            raise no_plans(missed, [recorded.plans[kind] for kind in kinds if kind in recorded.plans])
         shape.recorded.insert(0, recorded)
         while len(self._shapes) > self.options.max_shapes:
             self._forget(next(iter(self._shapes)))
@@ -230,7 +230,7 @@ class EagerSession:
             log.warning("%s", text)
 
 
-def _no_plans(missed: Sequence[remat.NoPlanError], found: Sequence[EagerPlan]) -> remat.NoPlanError:
+def no_plans(missed: Sequence[remat.NoPlanError], found: Sequence[EagerPlan]) -> remat.NoPlanError:
     """One error for the kinds of steps that have no plan, with a budget that works for all."""
     known = max([*(error.smallest_known for error in missed), *(p.report.predicted_peak for p in found)])
     worst = max(missed, key=lambda error: error.smallest_known)

@@ -29,6 +29,7 @@ from .entries import Comparing, Entry, Following, Recording, Token
 from .planning import EagerPlan, Missed, least_plan, plan_record
 from .prepare import routed_once
 from .recorded import Around, Record
+from .session import no_plans
 from .together_active import entered, is_active
 
 log = logging.getLogger("remat.torch")
@@ -145,10 +146,19 @@ class PlannedSteps:
         steps, self._steps = self._steps, None
         self._stack.close()
         if error is None and steps is not None:
-            for place in self._places.values():
-                for sequence in place.sequences:
-                    if sequence.plan is None:
-                        self._plan(sequence)
+            self._plan_what_was_recorded()
+
+    def _plan_what_was_recorded(self) -> None:
+        missed: list[remat.NoPlanError] = []
+        sequences = [each for place in self._places.values() for each in place.sequences]
+        for sequence in sequences:
+            if sequence.plan is None:
+                try:
+                    self._plan(sequence)
+                except remat.NoPlanError as error:
+                    missed.append(error)
+        if missed:
+            raise no_plans(missed, [each.plan for each in sequences if each.plan is not None])
 
     def entry(self, number: int) -> tuple[_Place, Entry]:
         """For the step of this number in the context."""
