@@ -229,3 +229,19 @@ def test_parameters_that_a_forward_writes_to_are_afterwards_what_they_were() -> 
     before = model.norm.weight.detach().clone()
     fitted(model, x, int(0.8 * eager_peak(model, x)))
     assert torch.equal(model.norm.weight, before)
+
+
+def test_more_shapes_than_plans_are_kept_for_stay_within_the_budget(caplog: pytest.LogCaptureFixture) -> None:
+    torch.manual_seed(0)
+    model, x = Stack(torch.tanh), inputs()
+    plain, longer = copy.deepcopy(model), torch.cat([x, x[:64]])
+    budget = int(0.8 * eager_peak(model, x))
+    found = fitted(model, x, budget, max_shapes=1)
+    made: list[Any] = []
+    with caplog.at_level(logging.WARNING, "remat.torch"):
+        assert peak(lambda: made.append(step(found, longer)), found, longer) <= budget
+    assert equal(made[0], step(plain, longer))
+    assert equal(step(found, x), step(plain, x))
+    (line,) = [r.message for r in caplog.records]
+    assert "max_shapes" in line
+    assert len(found.remat.parts) == 1

@@ -7,12 +7,11 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, TypeVar
 
 import torch
-from torch.utils._pytree import tree_map
 
 from ..base.devices import runtime_of
 from ..base.private import StorageWeakRef, storage_id
 from .keeping import Kept
-from .kinds import Kind, argument, tensors_in
+from .kinds import Kind, argument, mapped, tensors_in
 from .results import Handle, Result, Run, Shown, device_of
 
 
@@ -57,7 +56,8 @@ class Book:
             return kept
 
         state = runtime_of(device_of(args, kwargs)).generator_state() if kind.random else None
-        return Run(number, func, kind, tree_map(noted, tuple(args)), tree_map(noted, dict(kwargs)), state)
+        named = {name: mapped(each, noted) for name, each in kwargs.items()}
+        return Run(number, func, kind, mapped(tuple(args), noted), named, state)
 
     def note_writes(
         self, kind: Kind, args: Any, kwargs: Any, copied: Callable[[torch.Tensor], object] | None = None

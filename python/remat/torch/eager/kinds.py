@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -93,6 +93,18 @@ def tensors_in(items: Any) -> Iterator[torch.Tensor]:
             yield item
         elif isinstance(item, (list, tuple)):
             yield from tensors_in(item)
+
+
+def targets_of(kind: Kind, args: Any, kwargs: Any) -> list[torch.Tensor]:
+    """What an op writes to, running statistics too."""
+    return list(tensors_in(argument(at, args, kwargs) for at in kind.written))
+
+
+def mapped(item: Any, change: Callable[[Any], Any]) -> Any:
+    """An argument, or several, with each tensor and number replaced."""
+    if isinstance(item, (list, tuple)):
+        return type(item)([mapped(each, change) for each in item])
+    return change(item)
 
 
 def results_in(result: Any) -> list[torch.Tensor]:

@@ -34,13 +34,13 @@ def levels(step: StepGraph, memory: Sequence[int]) -> list[int]:
 @dataclass(frozen=True)
 class Rest:
     """Of a recorded step. costs: of the ops of its forward. backward: the most bytes that loss and backward
-    had in use besides what the forward made, and gradients that parameters have already. largest: bytes of
-    the largest value of the forward.
+    had in use besides what the forward made, and gradients that parameters have already. share: that, in
+    proportion to the largest value of the forward.
     """
 
     costs: Sequence[Cost]
     backward: int
-    largest: int
+    share: float
 
 
 def rest_of(record: Record) -> Rest:
@@ -60,7 +60,12 @@ def rest_of(record: Record) -> Rest:
         if op.phase != FORWARD:
             backward = max(backward, alive + op.workspace)
     made = [record.values[value].bytes for op in forward for value in op.made]
-    return Rest(costs, backward, max(made, default=0))
+    return Rest(costs, backward, backward / max(1, *made))
+
+
+def rest_of_others(rests: Sequence[Rest]) -> Rest:
+    """For a step of other sizes: in proportion to its largest value, what took the most took."""
+    return Rest((), 0, max(rest.share for rest in rests))
 
 
 class Gradients:
@@ -88,5 +93,5 @@ def evictor_from(
         """It runs once in such a step, that is all."""
 
     evictor = Evictor(meter, limit, device, over, differs)
-    evictor.go_on(rest.costs, rest.backward, rest.backward / rest.largest if rest.largest else 0.0)
+    evictor.go_on(rest.costs, rest.backward, rest.share)
     return evictor

@@ -21,7 +21,7 @@ from ..base.nodes import storage_bytes
 from ..base.private import StorageWeakRef, storage_number, users_of_storage, without_dispatch_modes
 from .book import Book, number_of
 from .keeping import Kept
-from .kinds import Kind, argument, is_plain, results_in, tensors_in, trains
+from .kinds import Kind, argument, is_plain, results_in, targets_of, tensors_in, trains
 from .meter import Meter
 from .proofs import Trial, expected_bytes, is_proved, known_cost, note_cost, signature_of
 from .results import Cost, Result, Run, restore
@@ -86,7 +86,7 @@ class Evictor:
         self._away: dict[int, weakref.ref[Result]] = {}
         # Storages that are there for runs alone; False: they may be.
         self._own: dict[int, tuple[StorageWeakRef, int, bool]] = {}
-        self._looks = True
+        self._looks = self._watches = True
 
     def adopt(self, book: Book) -> None:
         """Go on from what was written down."""
@@ -99,9 +99,10 @@ class Evictor:
 
     def go_on(self, costs: Sequence[Cost], unseen: int, share: float) -> None:
         """From ops with these costs. unseen: bytes that are left for what is not seen; such a share of the
-        largest result if that is more.
+        largest result if that is more. It is a step of the user's, where the allocator is let alone.
         """
         self._costs, self._unseen, self._share = costs, unseen, share
+        self._watches = False
 
     def before(
         self, number: int, func: Any, kind: Kind, args: Sequence[Any], kwargs: Mapping[str, Any], saves: bool
@@ -114,14 +115,14 @@ class Evictor:
             if number_of(tensor):
                 self._meter.note_old(tensor.untyped_storage())
         cost = known_cost(signature)
-        watched = cost is None and not kind.view
+        watched = self._watches and not kind.view and (cost is None or not cost.measured)
         if cost is None:
             cost = Cost(0, 0 if kind.view else expected_bytes(func, args, kwargs), 0)
-            if watched:
-                # It may need as much again as what it reads or makes.
-                largest = max((storage_bytes(t) for t in given if number_of(t)), default=0)
-                watched = max(cost.bytes, largest) > _WORTH * self._limit
-                self._has_room(cost.bytes + max(cost.bytes, largest))
+        if watched:
+            # It may need as much again as what it reads or makes.
+            largest = max((storage_bytes(t) for t in given if number_of(t)), default=0)
+            watched = max(cost.bytes, largest) > _WORTH * self._limit
+            self._has_room(cost.bytes + max(cost.bytes, largest))
         proof, run, trial = signature, None, None
         if saves and not kind.view and self._may_repeat(kind, given, args, kwargs):
             if self._writes_to_blank(kind, args, kwargs):
@@ -139,7 +140,7 @@ class Evictor:
     def run(self, begun: Begun) -> Any:
         """Runs it. The allocator is watched where it is not known what it takes besides its results."""
         if not begun.watched or is_traced():
-            if not begun.watched:
+            if not begun.watched and self._watches:
                 begun.note_workspace(0)
             return begun.func(*begun.args, **begun.kwargs)
         result, most = most_bytes(lambda: begun.func(*begun.args, **begun.kwargs), self._device)
@@ -175,14 +176,12 @@ class Evictor:
         self._follow_writes(begun.written, begun.args, begun.kwargs)
 
     def _cost(self, begun: Begun, made: int, duration: int) -> Cost:
-        """Of an op that ran; it is remembered where it is known what it takes besides."""
-        old = known_cost(begun.signature)
-        if old is not None:
-            cost = Cost(duration, old.bytes, old.workspace) if duration else old
-        else:
-            cost = Cost(duration, made, begun.workspace or 0)
-        if old is not None or begun.workspace is not None:
-            note_cost(begun.signature, cost)
+        """Of an op that ran. What is known already is not forgotten."""
+        old = known_cost(begun.signature) or Cost(0, made, 0, measured=False)
+        measured = old.measured or begun.workspace is not None
+        workspace = max(old.workspace, begun.workspace or 0)
+        cost = Cost(duration or old.duration, old.bytes, workspace, measured)
+        note_cost(begun.signature, cost)
         return cost
 
     def _may_repeat(self, kind: Kind, given: list[torch.Tensor], args: Any, kwargs: Any) -> bool:
@@ -204,14 +203,14 @@ class Evictor:
         proved = is_proved(proof)
         if proved is not None or kind.empty:
             return proved is not False
-        copied = sum(t.untyped_storage().nbytes() for t in _targets(kind, args, kwargs))
+        copied = sum(t.untyped_storage().nbytes() for t in targets_of(kind, args, kwargs))
         return self._has_room(2 * cost.bytes + copied + cost.workspace)
 
     def _writes_to_blank(self, kind: Kind, args: Any, kwargs: Any) -> bool:
         """Does it write to memory without content? Who reads such memory reads what was written past
         PyTorch's dispatcher, which cannot be made again.
         """
-        targets = {number_of(t) for t in _targets(kind, args, kwargs)}
+        targets = {number_of(t) for t in targets_of(kind, args, kwargs)}
         blank = False
         for tensor in tensors_in((*args, *kwargs.values())):
             result = self.book.result_of(tensor)
@@ -396,8 +395,3 @@ def _is_held_by_handles_alone(result: Result) -> bool:
     return users_of_storage(storage_number(result.memory)) <= len(kept) and not any(
         each.is_changed() for each in kept
     )
-
-
-def _targets(kind: Kind, args: Any, kwargs: Any) -> list[torch.Tensor]:
-    """What an op writes to, running statistics too."""
-    return list(tensors_in(argument(at, args, kwargs) for at in kind.written))

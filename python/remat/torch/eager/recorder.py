@@ -24,7 +24,7 @@ from ..base.private import (
     users_of_storage,
 )
 from .keeping import Kept
-from .kinds import Kind, argument, is_plain, kind_of, results_in, tensors_in, trains
+from .kinds import Kind, argument, is_plain, kind_of, results_in, targets_of, tensors_in, trains
 from .modules import Modules
 from .online import Evictor
 from .results import Handle
@@ -177,7 +177,7 @@ class Recorder(TorchDispatchMode):
         reads = tuple(dict.fromkeys(each.number for t in given if (each := self._value_of(t)) is not None))
         evictor, number = self._evictor, len(self.ops)
         if kind.written and self._before_write is not None:
-            for tensor in tensors_in(argument(at, args, kwargs) for at in kind.written):
+            for tensor in targets_of(kind, args, kwargs):
                 self._before_write(tensor)
         if evictor is not None:
             self._pause()

@@ -17,7 +17,6 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
-from torch.utils._pytree import tree_map
 
 from ..base.devices import runtime_of
 from ..base.private import (
@@ -28,7 +27,7 @@ from ..base.private import (
     without_dispatch_modes,
 )
 from .keeping import Kept, copy_of
-from .kinds import Kind, argument, detached, results_in, tensors_in
+from .kinds import Kind, argument, detached, mapped, results_in, tensors_in
 
 # A run may be asked for by several threads of autograd.
 _turn = threading.RLock()
@@ -36,11 +35,14 @@ _turn = threading.RLock()
 
 @dataclass(frozen=True)
 class Cost:
-    """Of a run. duration in ns; bytes: of what it makes; workspace: bytes that it takes besides."""
+    """Of a run. duration in ns; bytes: of what it makes; workspace: bytes that it takes besides, where that
+    was measured.
+    """
 
     duration: int
     bytes: int
     workspace: int
+    measured: bool = True
 
 
 class Result:
@@ -243,8 +245,8 @@ class Run:
 
     def repeat(self) -> None:
         """Run again, from what is there."""
-        args = tree_map(_given, self.args, is_leaf=_is_leaf)
-        kwargs = tree_map(_given, self.kwargs, is_leaf=_is_leaf)
+        args = mapped(self.args, _given)
+        kwargs = {name: mapped(each, _given) for name, each in self.kwargs.items()}
         for source in self.sources():
             source.was_read()
         args, kwargs, used_up = self._with_own(args, kwargs)
@@ -354,10 +356,6 @@ def _shown_in(items: Any) -> Iterator[Shown]:
             yield item
         elif isinstance(item, (list, tuple)):
             yield from _shown_in(item)
-
-
-def _is_leaf(item: Any) -> bool:
-    return isinstance(item, (Shown, Kept))
 
 
 def _given(item: Any) -> Any:

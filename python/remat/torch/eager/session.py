@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import logging
 import weakref
-from collections.abc import Hashable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
@@ -21,12 +21,13 @@ from ..base.errors import errors_stand_alone
 from ..base.held import tensors_held
 from ..base.nodes import SMALL, storage_bytes
 from ..base.private import COMPILED_CALL, eager_call
+from ..base.storages import tensor_storages
 from ..base.units import exact_bytes
 from ..plan.options import Options
 from ..plan.report import ModelReport, PlanReport
 from ..session.fitted import call_with
 from ..session.watch import note_eager_step
-from .leaving import Gradients, evictor_from, meter_from, rest_of
+from .leaving import Gradients, evictor_from, meter_from, rest_of, rest_of_others
 from .ledger import Ledger
 from .online import Evictor
 from .planning import EagerPlan
@@ -75,6 +76,13 @@ class _Shape:
         return gone
 
 
+class _Nothing:
+    """That a ledger follows: it leaves at once."""
+
+    functions: Sequence[Any] = ()
+    again: frozenset[int] = frozenset()
+
+
 class EagerSession:
     """Plans and calls of one model. loss: from its outputs to what is differentiated, if it is outside."""
 
@@ -105,8 +113,6 @@ class EagerSession:
         if missed:
             raise no_plans(missed, [recorded.plans[kind] for kind in kinds if kind in recorded.plans])
         shape.recorded.insert(0, recorded)
-        while len(self._shapes) > self.options.max_shapes:
-            self._forget(next(iter(self._shapes)))
 
     def _adds(self) -> tuple[bool, ...]:
         accumulate = self.options.accumulate
@@ -119,11 +125,6 @@ class EagerSession:
         self.report.add(plan.report)
         return plan
 
-    def _forget(self, key: Hashable) -> None:
-        for recorded in self._shapes.pop(key).recorded:
-            for plan in recorded.plans.values():
-                self.report.forget(plan.report)
-
     def _key(self, call: Call) -> Hashable:
         autocast = [torch.is_autocast_enabled(kind) for kind in ("cpu", default_device().type)]
         return shapes_of(call), tree_structure(call), self.model.training, tuple(autocast)
@@ -132,6 +133,8 @@ class EagerSession:
         if not torch.is_grad_enabled() or torch.compiler.is_compiling() or is_active():
             return self._call(*args, **kwargs)
         call = args, kwargs
+        if len(self._shapes) >= self.options.max_shapes and self._key(call) not in self._shapes:
+            return self._without_plan(call)
         shape = self._shape_of(call)
         adds = any(p.grad is not None for p in self.model.parameters())
         plans = self._plans(shape, adds, call)
@@ -169,20 +172,49 @@ class EagerSession:
         found = [each.plans.get(kind) or next(iter(each.plans.values())) for each in shape.recorded]
         return found
 
+    def _without_plan(self, call: Call) -> Any:
+        """A call of one combination of shapes too many: within the largest budget of the others."""
+        known = [each for shape in self._shapes.values() for each in shape.recorded]
+        plans = [plan for each in known for plan in each.plans.values()]
+        limit = max(plan.report.budget - plan.report.reserve for plan in plans)
+        self._say(
+            "too many shapes",
+            f"calls have more than {self.options.max_shapes} combinations of shapes (max_shapes): others "
+            "stay within the budget without a plan",
+        )
+
+        def start(*_: Any) -> Evictor:
+            device = self._preparation.device()
+            in_use = sum(tensor_storages([self.model, call], device.type).values())
+            meter = meter_from(device, in_use, Gradients(self._parameters()))
+            rests = [rest_of(each.record) for each in known[-_MOST_SEQUENCES:]]
+            return evictor_from(meter, limit, device, self._over("has no plan", limit), rest_of_others(rests))
+
+        ledger = Ledger([_Nothing()], leave=start)
+        with ledger, saved_tensors_hooks(ledger.pack, ledger.unpack):
+            outputs = self._call(*call[0], **call[1])
+        ledger.end()
+        return outputs
+
+    def _over(self, what: str, limit: int) -> Callable[[int], None]:
+        """Says that a call goes beyond its budget, before it does."""
+
+        def over(needed: int) -> None:
+            self._say(
+                "over",
+                f"a call that {what} does not stay within the budget of {exact_bytes(limit)}: it needs "
+                f"{exact_bytes(needed)} although all is evicted that can be",
+            )
+
+        return over
+
     def _leave(self, shape: _Shape, plan: EagerPlan, position: int) -> Evictor:
         """What goes on from an op that is in no plan, within the budget of the one that was followed."""
         record = next(each.record for each in shape.recorded if plan in each.plans.values())
         device = self._preparation.device()
         limit = plan.report.budget - plan.report.reserve
 
-        def over(needed: int) -> None:
-            self._say(
-                "over",
-                f"a call that leaves what was recorded at op {position} does not stay within the budget of "
-                f"{exact_bytes(plan.report.budget)}: it needs {exact_bytes(needed + plan.report.reserve)} "
-                "although all is evicted that can be",
-            )
-
+        over = self._over(f"leaves what was recorded at op {position}", limit)
         meter = meter_from(device, plan.levels[max(0, position - 1)], Gradients(self._parameters()))
         return evictor_from(meter, limit, device, over, rest_of(record))
 
