@@ -50,7 +50,11 @@ def called(arguments: Sequence[str], limit: float) -> tuple[Any, str]:
     environment = {**os.environ, "OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1"}
     try:
         done = subprocess.run(
-            [sys.executable, str(WORKER), *arguments], capture_output=True, text=True, timeout=limit, env=environment
+            [sys.executable, str(WORKER), *arguments],
+            capture_output=True,
+            text=True,
+            timeout=limit,
+            env=environment,
         )
     except subprocess.TimeoutExpired:
         return None, f"more than {limit:.0f} s"
@@ -128,7 +132,9 @@ def line(row: Row) -> str:
 
 def table(rows: list[Row]) -> str:
     """A line for each package, and one for each model that is not equal."""
-    lines = ["| package | models | at 60 % | at least known | " + " | ".join(OUTCOMES[1:]) + " | fit s, median |"]
+    lines = [
+        "| package | models | at 60 % | at least known | " + " | ".join(OUTCOMES[1:]) + " | fit s, median |"
+    ]
     lines.append("|---" * (len(OUTCOMES) + 4) + "|")
     names = list(dict.fromkeys(row["package"] for row in rows))
     for name in [*names, "all"]:
@@ -143,7 +149,9 @@ def table(rows: list[Row]) -> str:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--to", required=True, help="a folder for what was drawn and for rows")
     parser.add_argument("--only", default="", help="PACKAGE or PACKAGE/MODEL, or the beginning of it")
     parser.add_argument("--jobs", type=int, default=1, help="processes at once")

@@ -7,7 +7,7 @@ import importlib
 import importlib.util
 import random
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from types import ModuleType
 from typing import Any
@@ -112,7 +112,7 @@ class Package:
     """A package: names of its models in an order that a seed draws, a builder, and how many to take."""
 
     module: str
-    names: Callable[[random.Random], Sequence[str]]
+    names: Callable[[random.Random], Iterable[str]]
     build: Callable[[str], Subject]
     take: int
 
@@ -131,20 +131,19 @@ def _of_transformers(name: str) -> Subject:
     return Subject(model, inputs, scalar)
 
 
-def _timm(rng: random.Random) -> list[str]:
+def _timm(rng: random.Random) -> Iterator[str]:
     """One model of each file of timm."""
     timm = importlib.import_module("timm")
     registry = importlib.import_module("timm.models._registry")
     names = list(timm.list_models())
     rng.shuffle(names)
-    files: dict[str, str] = {}
+    files: dict[str, list[str]] = {}
     for name in names:
-        where = registry._model_to_module[name]
-        if where not in files and _count(lambda name=name: timm.create_model(name)) <= LARGEST:
-            files[where] = name
+        files.setdefault(registry._model_to_module[name], []).append(name)
     order = list(files.values())
     rng.shuffle(order)
-    return order
+    sizes = ((name, _count(lambda name=name: timm.create_model(name))) for few in order for name in few[:1])
+    return (name for name, size in sizes if size <= LARGEST)
 
 
 def _count(build: Callable[[], nn.Module]) -> int:
@@ -165,7 +164,11 @@ def _of_timm(name: str) -> Subject:
     except Exception:
         torch.manual_seed(SEED)
         model = timm.create_model(name, num_classes=10)
-        side = 96 if "fixed_input_size" not in model.default_cfg or not model.default_cfg["fixed_input_size"] else 0
+        side = (
+            96
+            if "fixed_input_size" not in model.default_cfg or not model.default_cfg["fixed_input_size"]
+            else 0
+        )
     side = side or model.default_cfg["input_size"][-1]
     channels = model.default_cfg["input_size"][0]
     return Subject(model.train(), (torch.randn(2, channels, side, side),), scalar)
@@ -195,7 +198,11 @@ def _of_torchvision(name: str) -> Subject:
         model = models.get_model(name, weights=None)
     if ".detection" in kind:
         boxes = torch.tensor([[4.0, 4.0, 40.0, 40.0], [10.0, 20.0, 60.0, 50.0]])
-        target = {"boxes": boxes, "labels": torch.tensor([1, 2]), "masks": torch.ones(2, 96, 96, dtype=torch.uint8)}
+        target = {
+            "boxes": boxes,
+            "labels": torch.tensor([1, 2]),
+            "masks": torch.ones(2, 96, 96, dtype=torch.uint8),
+        }
         target["keypoints"] = torch.tensor([[[8.0, 8.0, 1.0]] * 17, [[15.0, 25.0, 1.0]] * 17])
         target["labels"] = torch.tensor([1, 1])
         return Subject(model.train(), ([torch.rand(3, 96, 96)] * 2, [target] * 2), scalar)

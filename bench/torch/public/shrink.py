@@ -228,7 +228,9 @@ def _labels(
     if name.endswith("ObjectDetection"):
         box = torch.tensor([[0.5, 0.5, 0.3, 0.4], [0.3, 0.4, 0.2, 0.2]])
         return {"labels": [{"class_labels": torch.tensor([0, 1]), "boxes": box} for _ in range(rows)]}
-    if name.endswith(("ForSequenceClassification", "ForImageClassification", "VideoClassification", "XVector")):
+    if name.endswith(
+        ("ForSequenceClassification", "ForImageClassification", "VideoClassification", "XVector")
+    ):
         return {"labels": torch.randint(0, kinds, (rows,), generator=draw)}
     if name.endswith("ForMultipleChoice"):
         return {"labels": torch.randint(0, 2, (rows,), generator=draw)}
@@ -239,7 +241,9 @@ def _labels(
         return {"labels": torch.randint(0, kinds, (rows, *side), generator=draw)}
     if name.endswith("ForCTC"):
         return {"labels": torch.randint(3, min(_words(text), 30), (rows, 6), generator=draw)}
-    if name.endswith(("ForMaskedLM", "ForCausalLM", "LMHeadModel", "ForConditionalGeneration", "ForPreTraining")):
+    if name.endswith(
+        ("ForMaskedLM", "ForCausalLM", "LMHeadModel", "ForConditionalGeneration", "ForPreTraining")
+    ):
         if "input_ids" in inputs and "decoder_input_ids" not in taken:
             return {"labels": inputs["input_ids"].clone()}
         return {"labels": torch.randint(10, _words(text), (rows, 16), generator=draw)}

@@ -18,7 +18,9 @@ def _call(path: str, *args: Any, **options: Any) -> Any:
     return getattr(import_module(module), name)(*args, **options)
 
 
-def _of(path: str, inputs: tuple[Any, ...] | dict[str, Any], *args: Any, **options: Any) -> Callable[[], Made]:
+def _of(
+    path: str, inputs: tuple[Any, ...] | dict[str, Any], *args: Any, **options: Any
+) -> Callable[[], Made]:
     """A class that is called as it is; of inputs, shapes (lists) become random tensors."""
 
     def make() -> Made:
@@ -285,13 +287,22 @@ MONAI: Table = {
 }
 _SMP = "segmentation_models_pytorch."
 SEGMENTATION: Table = {
-    "Unet": _of(_SMP + "Unet", ([2, 3, 64, 64],), "resnet18", encoder_weights=None, decoder_attention_type="scse"),
+    "Unet": _of(
+        _SMP + "Unet", ([2, 3, 64, 64],), "resnet18", encoder_weights=None, decoder_attention_type="scse"
+    ),
     "FPN": _of(_SMP + "FPN", ([2, 3, 64, 64],), "mobilenet_v2", encoder_weights=None),
     "MAnet": _of(_SMP + "MAnet", ([2, 3, 64, 64],), "timm-regnetx_002", encoder_weights=None),
     "DeepLabV3Plus": _of(_SMP + "DeepLabV3Plus", ([2, 3, 64, 64],), "efficientnet-b0", encoder_weights=None),
     "Segformer": _of(_SMP + "Segformer", ([2, 3, 64, 64],), "mit_b0", encoder_weights=None),
 }
-_VIT: dict[str, Any] = {"image_size": 64, "num_classes": 10, "dim": 64, "heads": 4, "mlp_dim": 128, "depth": 3}
+_VIT: dict[str, Any] = {
+    "image_size": 64,
+    "num_classes": 10,
+    "dim": 64,
+    "heads": 4,
+    "mlp_dim": 128,
+    "depth": 3,
+}
 VIT_PYTORCH: Table = {
     "SimpleViT": _of("vit_pytorch.simple_vit.SimpleViT", ([2, 3, 64, 64],), patch_size=8, **_VIT),
     "CaiT": _of(
@@ -332,7 +343,9 @@ DENOISING: Table = {
 
 # ------------------------------------------------------------------ operators, flows, equations
 NEURALOP: Table = {
-    "FNO": _of("neuralop.models.FNO", ([2, 3, 32, 32],), (8, 8), in_channels=3, out_channels=1, hidden_channels=32),
+    "FNO": _of(
+        "neuralop.models.FNO", ([2, 3, 32, 32],), (8, 8), in_channels=3, out_channels=1, hidden_channels=32
+    ),
     "TFNO": _of(
         "neuralop.models.TFNO",
         ([2, 3, 32, 32],),
@@ -387,7 +400,10 @@ def _real_nvp() -> Made:
     flows = []
     for _ in range(4):
         net = _call("normflows.nets.MLP", [2, 64, 64, 4], init_zeros=True)
-        flows += [_call("normflows.flows.AffineCouplingBlock", net), _call("normflows.flows.Permute", 4, mode="swap")]
+        flows += [
+            _call("normflows.flows.AffineCouplingBlock", net),
+            _call("normflows.flows.Permute", 4, mode="swap"),
+        ]
         flows.append(_call("normflows.flows.ActNorm", 4))
     model = _call("normflows.NormalizingFlow", _call("normflows.distributions.DiagGaussian", 4), flows)
     return LossInside(model, lambda m, x: m.forward_kld(x)), (torch.randn(512, 4),)
@@ -457,7 +473,9 @@ def _cde() -> Made:
 
     def run(model: nn.Module, x: torch.Tensor) -> torch.Tensor:
         path = _call("torchcde.CubicSpline", _call("torchcde.natural_cubic_coeffs", x))
-        z = _call("torchcde.cdeint", path, model, torch.ones(len(x), 8), path.interval, adjoint=False, method="rk4")
+        z = _call(
+            "torchcde.cdeint", path, model, torch.ones(len(x), 8), path.interval, adjoint=False, method="rk4"
+        )
         out: torch.Tensor = z.square().mean()
         return out
 
@@ -494,7 +512,11 @@ FLOWS: dict[str, Table] = {
         "spline flow": _nflow("spline", "swap", "lu", "spline"),
     },
     "normflows": {"RealNVP": _real_nvp, "Residual": _residual_flow},
-    "zuko": {"NSF": _zuko("zuko.flows.NSF", transforms=2), "CNF": _zuko("zuko.flows.CNF"), "NAF": _zuko("zuko.flows.NAF", transforms=1)},
+    "zuko": {
+        "NSF": _zuko("zuko.flows.NSF", transforms=2),
+        "CNF": _zuko("zuko.flows.CNF"),
+        "NAF": _zuko("zuko.flows.NAF", transforms=1),
+    },
     "torchdiffeq": {
         "dopri5": _ode("dopri5"),
         "rk4": _ode("rk4"),
@@ -534,11 +556,18 @@ TORCHAUDIO: Table = {
         msk_num_layers=3,
         msk_num_stacks=2,
     ),
-    "Emformer": _of("torchaudio.models.Emformer", ([2, 44, 32], _LENGTHS), 32, 4, 64, 2, 8, right_context_length=4),
+    "Emformer": _of(
+        "torchaudio.models.Emformer", ([2, 44, 32], _LENGTHS), 32, 4, 64, 2, 8, right_context_length=4
+    ),
     "Wav2Letter": _of("torchaudio.models.Wav2Letter", ([2, 1, 4000],), num_classes=20),
     "Tacotron2": lambda: (
         _call("torchaudio.models.Tacotron2", encoder_embedding_dim=64, symbol_embedding_dim=64, n_symbol=40),
-        (torch.randint(0, 40, (2, 20)), torch.tensor([20, 15]), torch.randn(2, 80, 24), torch.tensor([24, 20])),
+        (
+            torch.randint(0, 40, (2, 20)),
+            torch.tensor([20, 15]),
+            torch.randn(2, 80, 24),
+            torch.tensor([24, 20]),
+        ),
     ),
     "DeepSpeech": _of("torchaudio.models.DeepSpeech", ([2, 40, 32],), 32, n_hidden=64, n_class=20),
 }

@@ -1,7 +1,7 @@
 """One model of a public package: the default `fit` beside eager mode, in a process of its own.
 
-    python worker.py PACKAGE NAME ACCUMULATES(0|1)    prints a row as JSON
-    python worker.py --draw PACKAGE SEED              prints names as JSON
+python worker.py PACKAGE NAME ACCUMULATES(0|1)    prints a row as JSON
+python worker.py --draw PACKAGE SEED              prints names as JSON
 """
 
 from __future__ import annotations

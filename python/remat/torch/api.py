@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
-from contextlib import suppress
 from typing import TYPE_CHECKING, Any, cast
 
 import torch
@@ -146,25 +145,10 @@ def _chosen(model: torch.nn.Module, asked: Options, sample_inputs: Any, loss: Lo
         why = error.with_traceback(None)
     try:
         fitted = eager_fitted(model, asked, sample_inputs, loss)
-        log.warning("the step runs in eager mode, with saved tensors that are made again: %s", why)
-        return fitted
-    except (remat.NoPlanError, UnsupportedModelError) as error:
-        failed = error.with_traceback(None)
-    if not isinstance(why, NotOneGraphError):
-        raise why
-    return _in_parts(model, asked, sample_inputs, loss, failed)
-
-
-def _in_parts(
-    model: torch.nn.Module, asked: Options, sample_inputs: Any, loss: Loss | None, why: remat.RematError
-) -> torch.nn.Module:
-    """As several graphs, each planned by itself, where eager mode cannot keep the budget.
-
-    why: it cannot; raised where this cannot either.
-    """
-    with suppress(remat.RematError):
-        return _traced(model, asked, sample_inputs, loss)
-    raise why
+    except UnsupportedModelError as error:
+        raise error if isinstance(why, NotOneGraphError) else why from None
+    log.warning("the step runs in eager mode, with saved tensors that are made again: %s", why)
+    return fitted
 
 
 def _traced(

@@ -52,11 +52,19 @@ class Kind:
 
 @dataclass
 class Recorded:
-    """A sequence of ops that was recorded, with the plans for it. once: ops that must not run again."""
+    """A sequence of ops that was recorded, with the plans for it.
+
+    once: ops that must not run again. compared: ops whose second run made the bits of the first. around: what
+    steps meet, by whether they add to gradients. above: bytes that they were measured to need above what was
+    predicted.
+    """
 
     record: Record
     plans: dict[Kind, EagerPlan] = field(default_factory=dict)
     once: set[int] = field(default_factory=set)
+    compared: set[int] = field(default_factory=set)
+    around: dict[bool, Around] = field(default_factory=dict)
+    above: dict[bool, int] = field(default_factory=dict)
 
     def all_outputs(self) -> frozenset[int]:
         return frozenset(range(len(self.record.outputs)))
@@ -146,6 +154,25 @@ class Preparation:
         log.info("%s", plan.report.summary())
         return plan
 
+    def planned_again(self, sequence: Recorded, kind: Kind) -> EagerPlan | None:
+        """A plan for such steps from what is known of others; no step runs. None: there is none.
+
+        Only ops that were compared run again, and what was measured above a prediction counts.
+        """
+        if kind.adds not in sequence.around:
+            return None
+        options, around = self._settled or self._options, sequence.around[kind.adds]
+        never = sequence.once | (set(range(len(sequence.record.ops))) - sequence.compared)
+        with phase("plan"):
+            plan = plan_record(
+                sequence.record,
+                replace(around, dropped=kind.dropped),
+                options,
+                never,
+                sequence.above.get(kind.adds, 0),
+            )
+        return None if isinstance(plan, Missed) else plan
+
     def around(self, sequence: Recorded, kind: Kind, call: Call) -> Around:
         """What such a step meets."""
         return self._around(self._step(call), sequence.record, kind)
@@ -169,7 +196,7 @@ class Preparation:
     ) -> EagerPlan:
         options = self._options_on(step.device)
         with step.without_traces(restore):
-            around = self._around(step, sequence.record, kind)
+            around = sequence.around[kind.adds] = self._around(step, sequence.record, kind)
         less = 0
         for _ in range(_TRIES):
             plan = plan_record(sequence.record, around, options, sequence.once, less)
@@ -179,7 +206,7 @@ class Preparation:
                 continue
             if not plan.again:
                 return plan
-            peak = self._measured(step, plan, kind, restore) + plan.report.reserve
+            peak = self._measured(step, sequence, plan, kind, restore)
             if peak <= plan.report.budget:
                 return plan
             # Chance moves peaks a little from run to run.
@@ -201,7 +228,7 @@ class Preparation:
         plan = self._least_right(step, sequence, around, restore)
         asked = plan_record(sequence.record, around, options, sequence.once)
         budget = asked.budget if isinstance(asked, Missed) else asked.report.budget
-        needs = self._measured(step, plan, kind, restore) + plan.report.reserve
+        needs = self._measured(step, sequence, plan, kind, restore)
         needs = max(needs, plan.report.predicted_peak)
         if needs <= budget:
             return replace(plan, report=replace(plan.report, budget=budget))
@@ -229,6 +256,7 @@ class Preparation:
     ) -> bool:
         """Does the second run of an op make other bits than the first? Then it runs once from now on."""
         differing = self._compared(step, plan, restore)
+        sequence.compared.update(() if differing else plan.again)
         if differing:
             self._say_differing(sequence.record, differing)
             sequence.once.update(differing)
@@ -251,17 +279,24 @@ class Preparation:
         return differing
 
     def _measured(
-        self, step: TrainingStep, plan: EagerPlan, kind: Kind, restore: Callable[[], object]
+        self,
+        step: TrainingStep,
+        sequence: Recorded,
+        plan: EagerPlan,
+        kind: Kind,
+        restore: Callable[[], object],
     ) -> int:
-        """The peak of a planned step in bytes."""
+        """The peak of a planned step in bytes, with what is reserved."""
         with step.without_traces(restore):
             if kind.adds:
                 step.run_planned(Ledger([plan]))
-            return measure_peak(
+            peak = plan.report.reserve + measure_peak(
                 lambda: step.run_planned(Ledger([plan]), kind.dropped),
                 device=step.device,
                 resident=step.resident,
             )
+        sequence.above[kind.adds] = max(0, peak - plan.report.predicted_peak)
+        return peak
 
     def _step(self, call: Call) -> TrainingStep:
         args, kwargs = apart(call)

@@ -66,14 +66,7 @@ class _Shape:
         """These go before the backward, it is known now. Returns what was planned for other steps."""
         changed = outputs != (self.dropped or frozenset())
         self.dropped, self.dropped_bytes = outputs, size
-        gone: list[PlanReport] = []
-        if changed:
-            for recorded in self.recorded:
-                gone += [plan.report for plan in recorded.plans.values()]
-            # Others are recorded anew when they come.
-            del self.recorded[1:]
-            self.recorded[0].plans.clear()
-        return gone
+        return [plan.report for each in self.recorded for plan in each.plans.values()] if changed else []
 
 
 class _Nothing:
@@ -167,10 +160,21 @@ class EagerSession:
     def _plans(self, shape: _Shape, adds: bool, call: Call) -> list[EagerPlan]:
         """For the sequences of ops that are known, the likeliest first."""
         kind = Kind(adds if adds in self._adds() else self._adds()[0], shape.dropped or frozenset())
-        if kind not in shape.recorded[0].plans:
-            self._plan(shape.recorded[0], kind, call)
-        found = [each.plans.get(kind) or next(iter(each.plans.values())) for each in shape.recorded]
-        return found
+        return [self._known_plan(each, kind, call) for each in shape.recorded]
+
+    def _known_plan(self, recorded: Recorded, kind: Kind, call: Call) -> EagerPlan:
+        """No step runs for it where outputs go that were planned to stay: in the middle of training there is
+        no memory for that.
+        """
+        plan = recorded.plans.get(kind)
+        if plan is None:
+            plan = self._preparation.planned_again(recorded, kind) or recorded.plans.get(Kind(kind.adds))
+        if plan is None:
+            return self._plan(recorded, kind, call)
+        recorded.plans[kind] = plan
+        if all(part is not plan.report for part in self.report.parts):
+            self.report.add(plan.report)
+        return plan
 
     def _without_plan(self, call: Call) -> Any:
         """A call of one combination of shapes too many: within the largest budget of the others."""
