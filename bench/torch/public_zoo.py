@@ -1,23 +1,24 @@
 #!/usr/bin/env python3
-"""Models of public packages, drawn by a seed: the default `fit` at 60 % of eager mode's peak beside eager mode.
+"""Models of public packages, drawn by a seed: the default `fit` beside eager mode.
 
     python bench/torch/public_zoo.py --to DIR [--only timm/] [--jobs 2] [--seed 40] [--limit 300]
 
-Where 60 % is too little, the least budget that the error names is given back as it is. Three training steps are
-compared: the second and third add to the gradients (every other model) or make them anew, and parameters move
-before the third. Loss, all gradients, buffers, inputs and states of generators have to be equal bit for bit, and
-measured peaks within the budget.
+The budget is 60 % of eager mode's peak; where that is too little, the least budget that the error names is given
+back as it is. Three training steps are compared: the second and third add to the gradients (every other model) or
+make them anew, and parameters move before the third. Loss, all gradients, buffers, inputs and states of
+generators have to be equal bit for bit, and measured peaks within the budget.
 
 Packages that are not installed are left out, with a line. They are no part of the project's environment:
 
-    pip install --no-deps --target ZOO timm torchvision diffusers torch_geometric monai neuraloperator tensorly
-        tensorly-torch scipy opt_einsum x-transformers einops einx loguru frozendict torch-einops-utils nflows
-        normflows zuko torchdiffeq torchsde trampoline torchcde e3nn opt-einsum-fx vit-pytorch accelerate
-        denoising-diffusion-pytorch ema-pytorch segmentation-models-pytorch torchaudio pytorch-tabnet
+    pip install --no-deps --target ZOO timm torchvision diffusers torch_geometric monai neuraloperator \\
+        tensorly tensorly-torch scipy opt_einsum x-transformers einops einx loguru frozendict \\
+        torch-einops-utils nflows normflows zuko torchdiffeq torchsde trampoline torchcde e3nn \\
+        opt-einsum-fx vit-pytorch accelerate denoising-diffusion-pytorch ema-pytorch \\
+        segmentation-models-pytorch torchaudio pytorch-tabnet
     PYTHONPATH=ZOO python bench/torch/public_zoo.py --to DIR
 
-Each model runs in a process of its own with one thread. DIR keeps what was drawn and a row for each model: what is
-there is not run again. Prints a table of the packages and what went wrong, and exits with 1 if anything did.
+Each model runs in a process of its own with one thread. DIR keeps what was drawn and a row for each model, and
+what is there is not run again. Prints a table of the packages and what went wrong; exits with 1 if anything did.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Models of public packages: which there are, drawn by a seed, and how each is built with inputs and a loss."""
+"""Models of public packages: which there are, drawn by a seed, and how each is built."""
 
 from __future__ import annotations
 

@@ -483,7 +483,7 @@ def _cde() -> Made:
 
 
 def _forces() -> Made:
-    """An equivariant network: energies by irreducible representations, forces by a gradient in the forward."""
+    """An equivariant network whose forces are a gradient in the forward."""
     o3 = import_module("e3nn.o3")
 
     class Potential(nn.Module):

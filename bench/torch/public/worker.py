@@ -131,7 +131,7 @@ def compared(package: packages.Package, name: str, adds: bool) -> Row:
 
 
 def _tried(package: packages.Package, name: str, eager: Side, peak: int) -> Row:
-    """At the share of eager mode's peak; where that is too small, at the least budget that the error names."""
+    """At the share of eager mode's peak, or the least budget that the error names."""
     import remat
 
     row: Row = {"budget": int(SHARE * peak), "least": False, "fit_s": 0.0}

@@ -208,6 +208,25 @@ def test_outputs_in_objects_are_held_or_dropped(budget: str, holds: str) -> None
     assert part.predicted_peak <= part.budget
 
 
+def test_a_plan_for_outputs_that_go_takes_no_memory_in_the_middle_of_training() -> None:
+    torch.manual_seed(0)
+    model, x = Answers(), inputs(256)
+    options: Any = {"executor": "eager", "work_limit": 5_000, "time_limit": None, "accumulate": False}
+    with pytest.raises(remat.NoPlanError) as caught:
+        remat.torch.fit(model, x, 1200, **options)
+    budget = caught.value.smallest_known
+    fitted = remat.torch.fit(model, x, budget, **options)
+    plans, peaks = [], []
+    for _ in range(3):
+        fitted.zero_grad()
+        # Nobody holds the outputs, which the second call knows.
+        peaks.append(remat.torch.measure_peak(lambda: fitted(x).loss.backward(), resident=[fitted, x]))
+        plans.append(fitted.remat.parts[-1:])
+    assert max(peaks) <= budget
+    assert plans[0] != plans[2], "nothing was planned anew"
+    assert fitted.remat.overhead < 1
+
+
 class Sparse(nn.Module):
     def __init__(self) -> None:
         super().__init__()

@@ -166,7 +166,7 @@ class Preparation:
         with phase("plan"):
             plan = plan_record(
                 sequence.record,
-                replace(around, dropped=kind.dropped),
+                replace(around, dropped=sequence.record.dropped(kind.dropped)),
                 options,
                 never,
                 sequence.above.get(kind.adds, 0),
