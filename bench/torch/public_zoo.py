@@ -3,8 +3,8 @@
 
     python bench/torch/public_zoo.py --to DIR [--only timm/] [--jobs 2] [--seed 40] [--limit 300]
 
-The budget is 60 % of eager mode's peak; where that is too little, the least budget that the error names is given
-back as it is. Three training steps are compared: the second and third add to the gradients (every other model) or
+The budget is 60 % of eager mode's peak; where that is too little, the least budget that the error names is
+given back as it is. Three steps are compared: the second and third add to the gradients (every other model) or
 make them anew, and parameters move before the third. Loss, all gradients, buffers, inputs and states of
 generators have to be equal bit for bit, and measured peaks within the budget.
 
@@ -17,8 +17,8 @@ Packages that are not installed are left out, with a line. They are no part of t
         segmentation-models-pytorch torchaudio pytorch-tabnet
     PYTHONPATH=ZOO python bench/torch/public_zoo.py --to DIR
 
-Each model runs in a process of its own with one thread. DIR keeps what was drawn and a row for each model, and
-what is there is not run again. Prints a table of the packages and what went wrong; exits with 1 if anything did.
+Each model runs in a process of its own with one thread. DIR keeps what was drawn and a row for each model;
+what is there is not run again. Prints a table and what went wrong, and exits with 1 if anything did.
 """
 
 from __future__ import annotations
