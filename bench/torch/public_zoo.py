@@ -4,8 +4,8 @@
     python bench/torch/public_zoo.py --to DIR [--only timm/] [--jobs 2] [--seed 40] [--limit 300]
 
 The budget is 60 % of eager mode's peak; where that is too little, the least budget that the error names is
-given back as it is. Three steps are compared: the second and third add to the gradients (every other model) or
-make them anew, and parameters move before the third. Loss, all gradients, buffers, inputs and states of
+given back as it is. Three steps are compared: the second and third add to the gradients (every other model)
+or make them anew, and parameters move before the third. Loss, all gradients, buffers, inputs and states of
 generators have to be equal bit for bit, and measured peaks within the budget.
 
 Packages that are not installed are left out, with a line. They are no part of the project's environment:
