@@ -398,3 +398,30 @@ def test_a_copy_runs_without_a_plan_on_its_own_weights() -> None:
             p.zero_()
     assert copied(x).item() == 0.0
     assert fitted(x).item() != 0.0
+
+
+def test_memory_that_is_filled_after_it_was_saved_is_kept() -> None:
+    """`rrelu` saves its noise before it draws it, and autograd does not count that as a write."""
+
+    class Noisy(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.layers = nn.ModuleList(nn.Linear(16, 16) for _ in range(4))
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            for layer in self.layers:
+                x = nn.functional.rrelu(layer(x).tanh(), training=True).sin()
+            return x.square().mean()
+
+    torch.manual_seed(0)
+    model, x = Noisy(), torch.randn(512, 16)
+    fitted = remat.torch.fit(model, x, "75%", executor="eager")
+    assert fitted.remat.parts[0].recomputed_steps
+    found = []
+    for each in (copy.deepcopy(model), fitted):
+        each.zero_grad()
+        torch.manual_seed(1)
+        loss = each(x)
+        loss.backward()
+        found.append([loss, *(p.grad for p in each.parameters())])
+    assert all(a.equal(b) for a, b in zip(*found, strict=True))

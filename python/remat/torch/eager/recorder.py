@@ -71,6 +71,10 @@ class Ran:
     workspace: int = 0
     top: int = 0
 
+    def runs_once(self) -> None:
+        """A second run would not make what its readers ask for."""
+        self.may_repeat = False
+
     def add_cost(self, workspace: int, top: int) -> None:
         """What it took in memory."""
         self.workspace, self.top = workspace, top
@@ -321,6 +325,9 @@ class Recorder(TorchDispatchMode):
         held = Kept.saved(tensor) if self._evictor is None else self._evictor.pack(tensor)
         if storage is None or storage.external:
             return _Cell(self, held, None, None)
+        made_by = storage.value.made_by
+        if made_by is not None and kind_of(self.ops[made_by].func).empty:
+            self.ops[made_by].runs_once()  # what saves it fills it, and does not count that as a write
         if isinstance(held, Handle):
             return _Cell(self, held, storage.value, None)
         storage.cells += 1
