@@ -14,6 +14,7 @@ import remat
 import remat.torch
 import torch
 import torch.nn.functional as F
+from remat.torch.eager.recorder import Recorder
 from torch import nn
 from torch.utils.checkpoint import checkpoint
 
@@ -425,3 +426,11 @@ def test_memory_that_is_filled_after_it_was_saved_is_kept() -> None:
         loss.backward()
         found.append([loss, *(p.grad for p in each.parameters())])
     assert all(a.equal(b) for a, b in zip(*found, strict=True))
+
+
+def test_ops_that_write_to_lists_run_once() -> None:
+    with Recorder() as recorder:
+        a = torch.ones(4) * 2
+        a.mul_(2.0)
+        torch._foreach_mul_([a], 2.0)
+    assert [op.may_repeat for op in recorder.ops[-2:]] == [True, False]

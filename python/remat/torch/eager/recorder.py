@@ -222,6 +222,8 @@ class Recorder(TorchDispatchMode):
         # Running statistics are left out of a second run; what else was there before must not be written to.
         external = [old for old, _ in wrote if self.values[old].made_by is None]
         may = may and not external and (not statistics or bool(trains(kind, args, kwargs)))
+        # Of lists that are written to no copies are made.
+        may = may and not any(isinstance(argument(at, args, kwargs), (list, tuple)) for at in kind.written)
         self.ops.append(
             Ran(
                 number,
