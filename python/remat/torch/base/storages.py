@@ -61,6 +61,8 @@ def digest(tensor: torch.Tensor) -> bytes:
 def dense_parts(tensor: torch.Tensor) -> list[torch.Tensor]:
     """What a sparse or nested tensor consists of; a dense tensor is its only part."""
     if tensor.is_nested:
+        if tensor.layout is torch.jagged:
+            return [tensor.detach().values(), tensor.offsets()]
         return list(tensor.detach().unbind())
     if tensor.layout is torch.sparse_coo:
         return entries_of_sparse(tensor.detach())

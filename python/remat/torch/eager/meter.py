@@ -60,7 +60,11 @@ class Counted:
         number = storage_number(storage)
         if number in self._alive or number in self._old:
             return
-        if self._resident is not None and storage.data_ptr() in self._resident:
+        try:
+            address = storage.data_ptr()
+        except RuntimeError:  # of a tensor that wraps others
+            return
+        if self._resident is not None and address in self._resident:
             self._old[number] = StorageWeakRef(storage)
         else:
             self._watch(storage, counted=self._resident is None)
