@@ -66,6 +66,9 @@ class Recorded:
     around: dict[bool, Around] = field(default_factory=dict)
     above: dict[bool, int] = field(default_factory=dict)
 
+    def keep(self, kind: Kind, plan: EagerPlan) -> None:
+        self.plans[kind] = plan
+
     def all_outputs(self) -> frozenset[int]:
         return frozenset(range(len(self.record.outputs)))
 
@@ -150,7 +153,7 @@ class Preparation:
         step, snapshot = self._step(call), self._snapshot(call)
         with phase("plan"), torch.enable_grad():
             plan = self._plan(step, sequence, kind, snapshot.restore)
-        sequence.plans[kind] = plan
+        sequence.keep(kind, plan)
         log.info("%s", plan.report.summary())
         return plan
 

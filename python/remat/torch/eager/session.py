@@ -171,7 +171,7 @@ class EagerSession:
             plan = self._preparation.planned_again(recorded, kind) or recorded.plans.get(Kind(kind.adds))
         if plan is None:
             return self._plan(recorded, kind, call)
-        recorded.plans[kind] = plan
+        recorded.keep(kind, plan)
         if all(part is not plan.report for part in self.report.parts):
             self.report.add(plan.report)
         return plan
