@@ -78,8 +78,11 @@ def _add_storage(found: dict[int, int], tensor: torch.Tensor, device_type: str |
         return
     # A tensor that is split between ranks: this rank's part of it.
     local = local_part(tensor)
-    parts = dense_parts(local)
-    if parts[0] is not local:
+    try:
+        parts = dense_parts(local)
+    except (RuntimeError, NotImplementedError):  # its parts are only descriptions
+        return
+    if parts and parts[0] is not local:
         for part in parts:
             _add_storage(found, part, device_type)
     if tensor.is_leaf and tensor.grad is not None:
