@@ -18,8 +18,12 @@ NEEDS = {
 }
 
 
-@pytest.mark.parametrize("options", [[], ["--bf16"]], ids=["float32", "bf16"])
-@pytest.mark.parametrize("name", NEEDS)
+# Each takes most of a minute: one type for each.
+@pytest.mark.parametrize(
+    ("name", "options"),
+    [("trainer", ["--bf16"]), ("sft", []), ("accelerate_loop", ["--bf16"]), ("lightning_loop", [])],
+    ids=lambda x: x if isinstance(x, str) else "bf16" if x else "float32",
+)
 def test_loops_train_a_fitted_model_as_they_do_the_model_itself(
     name: str, options: list[str], tmp_path
 ) -> None:
