@@ -1,4 +1,4 @@
-"""Where people train: the examples of training loops, in both precisions."""
+"""Where people train: the examples of training loops, each in one precision."""
 
 from __future__ import annotations
 
