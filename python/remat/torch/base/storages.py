@@ -47,7 +47,7 @@ def same_bits(a: torch.Tensor, b: torch.Tensor) -> bool:
     if a.layout != b.layout or a.dtype != b.dtype:
         return False
     mine, theirs = dense_parts(a), dense_parts(b)
-    if len(mine) > 1 or mine[0] is not a:
+    if not (len(mine) == 1 and mine[0] is a):
         return len(mine) == len(theirs) and all(map(same_bits, mine, theirs))
     return a.shape == b.shape and bool(torch.equal(bytes_of(a), bytes_of(b)))
 

@@ -18,7 +18,7 @@ from .ledger import Ledger
 from .marks import Mark, find_levels, new_mark, set_memory
 from .modules import Modules, named_storages
 from .planning import EagerPlan
-from .recorded import Around, Record, StepGraph
+from .recorded import Around, Record, count_hidden
 from .recorder import Recorder
 from .results import Handle
 
@@ -108,8 +108,7 @@ class Recording(Entry):
         beside = sum(size for address, size in recorder.external.items() if address not in known)
         names = {v: known[a][0] for v, a in recorder.addresses.items() if a in known}
         record = Record(recorder.ops, recorder.values, self._state_bytes, beside, (), (), names, 0)
-        for number, size in StepGraph(record, Around({})).hidden().items():
-            record.ops[number].add_hidden(size)
+        count_hidden(record)
         later = {value.made_by for value in recorder.still_saved() if not value.unpacked}
         recorder.end()
         resident = {OUTSIDE: beside}

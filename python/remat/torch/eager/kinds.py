@@ -86,6 +86,16 @@ def argument(at: tuple[int, str], args: Sequence[Any], kwargs: Mapping[str, Any]
     return args[position] if position < len(args) else kwargs.get(name)
 
 
+def with_argument(
+    at: tuple[int, str], args: Sequence[Any], kwargs: Mapping[str, Any], given: Any
+) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """The arguments of a call with another one at that place."""
+    position, name = at
+    if position < len(args):
+        return (*args[:position], given, *args[position + 1 :]), dict(kwargs)
+    return tuple(args), {**kwargs, name: given}
+
+
 def tensors_in(items: Any) -> Iterator[torch.Tensor]:
     """Of arguments or results: tensors, and those of lists and tuples of them."""
     for item in items:

@@ -8,9 +8,8 @@ from typing import Any
 
 import torch
 
-from ..base.devices import runtime_of
 from ..base.nodes import storage_bytes
-from .meter import Asked, Counted, Meter
+from .meter import Meter
 from .online import Evictor
 from .recorded import Record, StepGraph
 from .recorder import FORWARD
@@ -76,12 +75,6 @@ class Gradients:
 
     def bytes(self) -> int:
         return sum(storage_bytes(p.grad) for p in self._without if p.grad is not None)
-
-
-def meter_from(device: torch.device, in_use: int, gradients: Gradients) -> Meter:
-    """From the moment on where a plan says that so many bytes are in use."""
-    runtime = runtime_of(device)
-    return Asked(runtime, in_use) if runtime.counts_memory else Counted(in_use, None, gradients.bytes)
 
 
 def evictor_from(

@@ -10,6 +10,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any, Protocol
 
 import torch
+from torch.autograd.graph import saved_tensors_hooks
 
 from ..base.private import TorchDispatchMode, without_dispatch_modes
 from ..base.storages import digest
@@ -139,6 +140,13 @@ class Ledger(TorchDispatchMode):
         if held.expected is not None and digest(tensor) != held.expected and self._told is not None:
             self._told(run.number)
         return tensor
+
+    def through(self, call: Callable[[], Any]) -> Any:
+        """A forward, to its end."""
+        with self, saved_tensors_hooks(self.pack, self.unpack):
+            outputs = call()
+        self.end()
+        return outputs
 
     def end(self) -> None:
         """The forward is over: nothing is looked up any longer."""

@@ -100,7 +100,9 @@ class Asked:
         pass
 
 
-def meter_of(device: torch.device, start: int, resident: Collection[int] | None) -> Meter:
-    """start: bytes that are in use now, as budgets count. resident: see `Counted`."""
+def meter_of(
+    device: torch.device, start: int, resident: Collection[int] | None, beside: Callable[[], int] = lambda: 0
+) -> Meter:
+    """start: bytes that are in use now, as budgets count. resident, beside: see `Counted`."""
     runtime = runtime_of(device)
-    return Asked(runtime, start) if runtime.counts_memory else Counted(start, resident)
+    return Asked(runtime, start) if runtime.counts_memory else Counted(start, resident, beside)

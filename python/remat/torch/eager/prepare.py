@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -29,7 +29,7 @@ from .ledger import Ledger
 from .meter import meter_of
 from .online import Evictor
 from .planning import EagerPlan, Missed, least_plan, plan_record
-from .recorded import Around, Record, StepGraph
+from .recorded import Around, Record, count_hidden
 from .step import TrainingStep
 
 log = logging.getLogger("remat.torch")
@@ -110,8 +110,7 @@ class Preparation:
             if record.functions == timed.functions and len(record.ops) == len(timed.ops):
                 for op, other in zip(record.ops, timed.ops, strict=True):
                     op.timed_again(other.duration)
-            for number, size in StepGraph(record, Around({})).hidden().items():
-                record.ops[number].add_hidden(size)
+            count_hidden(record)
         return Recorded(record, once=routed_once(record) if self._options.routing == "once" else set())
 
     def device(self) -> torch.device:
@@ -140,7 +139,7 @@ class Preparation:
             )
 
         def differs(func: Any) -> None:
-            self._say("differing", f"{func}: a second run makes other bits than the first, so it runs once")
+            self._say("differing", runs_once(str(func)))
 
         meter = meter_of(step.device, start, step.resident_bytes())
         return Evictor(meter, limit, step.device, over, differs)
@@ -235,7 +234,7 @@ class Preparation:
         needs = max(needs, plan.report.predicted_peak)
         if needs <= budget:
             return replace(plan, report=replace(plan.report, budget=budget))
-        known = needs + int(needs * _SPARE)
+        known = with_spare(needs)
         if isinstance(asked, Missed):
             raise asked.error(known)
         raise remat.NoPlanError(
@@ -331,10 +330,7 @@ class Preparation:
         """With the budget in bytes where it was "auto", and all that is reserved in `reserve`."""
         if self._settled is None:
             options, budget = self._options, self._options.budget
-            # When the caller's loss is computed is not known.
-            reserve = options.size("reserve") + options.size("loss_workspace")
-            if options.optimizer is not None:
-                reserve += optimizer_state_bytes(options.optimizer, device)
+            reserve = reserved(options, device)
             if budget == "auto":
                 resident = sum(TrainingStep(list, list, [], self.model, device).resident_bytes().values())
                 budget = auto_budget(device, resident, reserve, options.margin)
@@ -342,10 +338,30 @@ class Preparation:
         return self._settled
 
     def _say_differing(self, record: Record, differing: set[int]) -> None:
-        named = sorted({str(record.ops[number].func) for number in differing})
-        self._say(
-            "differing", f"{', '.join(named)}: a second run makes other bits than the first, so it runs once"
-        )
+        self._say("differing", runs_once(named_ops(record, differing)))
+
+
+def reserved(options: Options, device: torch.device) -> int:
+    """Bytes of the budget that are not for the step."""
+    # When the caller's loss is computed is not known.
+    reserve = options.size("reserve") + options.size("loss_workspace")
+    if options.optimizer is not None:
+        reserve += optimizer_state_bytes(options.optimizer, device)
+    return reserve
+
+
+def with_spare(needs: int) -> int:
+    """A budget to name where a step was seen to need so many bytes."""
+    return needs + int(needs * _SPARE)
+
+
+def runs_once(ops: str) -> str:
+    """What is said of ops whose second run differs."""
+    return f"{ops}: a second run makes other bits than the first, so it runs once"
+
+
+def named_ops(record: Record, numbers: Collection[int]) -> str:
+    return ", ".join(sorted({str(record.ops[number].func) for number in numbers}))
 
 
 def routed_once(record: Record) -> set[int]:

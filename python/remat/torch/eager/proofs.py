@@ -14,7 +14,7 @@ from ..base.devices import runtime_of
 from ..base.private import _DisableAutocast, without_dispatch_modes
 from ..base.storages import same_bits
 from .keeping import copy_of
-from .kinds import Kind, argument, results_in, tensors_in
+from .kinds import Kind, argument, results_in, tensors_in, with_argument
 from .results import Cost, called_with_state, device_of
 
 Signature = tuple[Any, ...]
@@ -103,7 +103,6 @@ class Trial:
         cls, signature: Signature, func: Any, kind: Kind, args: Any, kwargs: Any, blank: bool, state: Any
     ) -> Trial:
         written, copies = [], []
-        args, kwargs = list(args), dict(kwargs)
         with torch.no_grad(), without_dispatch_modes():
             for at in kind.written:
                 given = argument(at, args, kwargs)
@@ -115,11 +114,8 @@ class Trial:
                     copies.append(copy)
                     if blank:
                         copy.untyped_storage().fill_(_PATTERN)
-                if at[0] < len(args):
-                    args[at[0]] = copy
-                else:
-                    kwargs[at[1]] = copy
-        return cls(signature, func, kind, tuple(args), kwargs, written, copies, state)
+                args, kwargs = with_argument(at, args, kwargs, copy)
+        return cls(signature, func, kind, args, kwargs, written, copies, state)
 
     def run(self, results: Sequence[torch.Tensor]) -> tuple[bool, int]:
         """Does it make the same? And how long it took, in ns."""

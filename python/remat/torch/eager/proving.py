@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Any
 
 import torch
-from torch.autograd.graph import saved_tensors_hooks
 
 from ..base.errors import VerificationError
 from ..base.generators import generator_states
@@ -25,11 +24,7 @@ def prove(model: torch.nn.Module, plan: EagerPlan, call: Any) -> None:
         return run(*own[0], **own[1])
 
     def planned(own: Any) -> Any:
-        ledger = Ledger([plan])
-        with ledger, saved_tensors_hooks(ledger.pack, ledger.unpack):
-            outputs = eager(own)
-        ledger.end()
-        return outputs
+        return Ledger([plan]).through(lambda: eager(own))
 
     step = Step(
         name=type(model).__name__,

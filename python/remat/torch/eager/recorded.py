@@ -51,6 +51,12 @@ class Record:
         return [op.func for op in self.ops if op.phase == FORWARD]
 
 
+def count_hidden(record: Record) -> None:
+    """What its ops had in memory that no value is."""
+    for number, size in StepGraph(record, Around({})).hidden().items():
+        record.ops[number].add_hidden(size)
+
+
 @dataclass(frozen=True)
 class Around:
     """What a step meets. Amounts are bytes.

@@ -27,7 +27,7 @@ from ..base.private import (
     without_dispatch_modes,
 )
 from .keeping import Kept, copy_of
-from .kinds import Kind, argument, detached, mapped, results_in, tensors_in
+from .kinds import Kind, argument, detached, mapped, results_in, tensors_in, with_argument
 
 # A run may be asked for by several threads of autograd.
 _turn = threading.RLock()
@@ -272,10 +272,8 @@ class Run:
                 continue
             if isinstance(recorded, Shown) and not (recorded.result.readers or self._is_held(recorded)):
                 used_up.append(recorded.result.newest())
-            elif at[0] < len(args):
-                args = (*args[: at[0]], copy_of(given), *args[at[0] + 1 :])
             else:
-                kwargs = {**kwargs, at[1]: copy_of(given)}
+                args, kwargs = with_argument(at, args, kwargs, copy_of(given))
         return args, kwargs, used_up
 
     def _is_held(self, shown: Shown) -> bool:

@@ -11,7 +11,6 @@ from functools import partial
 from typing import Any
 
 import torch
-from torch.autograd.graph import saved_tensors_hooks
 from torch.utils._pytree import tree_structure
 
 import remat
@@ -27,8 +26,9 @@ from ..plan.options import Options
 from ..plan.report import ModelReport, PlanReport
 from ..session.fitted import call_with
 from ..session.watch import note_eager_step
-from .leaving import Gradients, evictor_from, meter_from, rest_of, rest_of_others
+from .leaving import Gradients, evictor_from, rest_of, rest_of_others
 from .ledger import Ledger
+from .meter import meter_of
 from .online import Evictor
 from .planning import EagerPlan
 from .prepare import Call, Kind, Loss, Preparation, Recorded, apart, shapes_of
@@ -37,8 +37,8 @@ from .together_active import is_active
 
 log = logging.getLogger("remat.torch")
 
-# Of sequences of ops at one combination of shapes.
-_MOST_SEQUENCES = 8
+# Of sequences of ops at one combination of shapes, or at one place of a context.
+MOST_SEQUENCES = 8
 # What the outputs have to be of the peak, so that another plan is worth it where nobody holds them.
 _WORTH = 0.001
 
@@ -137,9 +137,7 @@ class EagerSession:
         if not runs_again and not looks:
             return self._call(*args, **kwargs)
         ledger = Ledger(plans, leave=partial(self._leave, shape))
-        with ledger, saved_tensors_hooks(ledger.pack, ledger.unpack):
-            outputs = self._call(*args, **kwargs)
-        ledger.end()
+        outputs = ledger.through(lambda: self._call(*args, **kwargs))
         if ledger.left_at is not None:
             self._note_other_ops(shape, ledger, call)
         elif looks:
@@ -190,15 +188,12 @@ class EagerSession:
         def start(*_: Any) -> Evictor:
             device = self._preparation.device()
             in_use = sum(tensor_storages([self.model, call], device.type).values())
-            meter = meter_from(device, in_use, Gradients(self._parameters()))
-            rests = [rest_of(each.record) for each in known[-_MOST_SEQUENCES:]]
+            meter = meter_of(device, in_use, None, Gradients(self._parameters()).bytes)
+            rests = [rest_of(each.record) for each in known[-MOST_SEQUENCES:]]
             return evictor_from(meter, limit, device, self._over("has no plan", limit), rest_of_others(rests))
 
-        ledger = Ledger([_Nothing()], leave=start)
-        with ledger, saved_tensors_hooks(ledger.pack, ledger.unpack):
-            outputs = self._call(*call[0], **call[1])
-        ledger.end()
-        return outputs
+        args, kwargs = call
+        return Ledger([_Nothing()], leave=start).through(lambda: self._call(*args, **kwargs))
 
     def _over(self, what: str, limit: int) -> Callable[[int], None]:
         """Says that a call goes beyond its budget, before it does."""
@@ -219,7 +214,8 @@ class EagerSession:
         limit = plan.report.budget - plan.report.reserve
 
         over = self._over(f"leaves what was recorded at op {position}", limit)
-        meter = meter_from(device, plan.levels[max(0, position - 1)], Gradients(self._parameters()))
+        in_use = plan.levels[max(0, position - 1)]
+        meter = meter_of(device, in_use, None, Gradients(self._parameters()).bytes)
         return evictor_from(meter, limit, device, over, rest_of(record))
 
     def _parameters(self) -> list[torch.nn.Parameter]:
@@ -229,7 +225,7 @@ class EagerSession:
         """A step had other ops than were planned for: they are recorded before the next one."""
         functions, at = ledger.plan.functions, ledger.left_at or 0
         expected = functions[at] if at < len(functions) else "the end"
-        more = len(shape.recorded) < _MOST_SEQUENCES
+        more = len(shape.recorded) < MOST_SEQUENCES
         self._say(
             "other ops" if more else "too many ops",
             f"op {at} of a call is not the one that was recorded ({expected}): what comes after it stays "

@@ -44,9 +44,7 @@ class TrainingStep:
 
     def run_planned(self, ledger: Ledger, dropped: Collection[int] = ()) -> None:
         """dropped: these outputs before the backward."""
-        with ledger, saved_tensors_hooks(ledger.pack, ledger.unpack):
-            outputs = self.forward()
-        ledger.end()
+        outputs = ledger.through(self.forward)
         losses = self.loss(outputs)
         held = [each for i, each in enumerate(tensors_held(outputs)) if i not in dropped]
         del outputs

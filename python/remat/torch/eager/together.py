@@ -22,26 +22,21 @@ import remat
 from ..base.devices import runtime_of
 from ..base.private import TorchDispatchMode, graph_task, without_dispatch_modes
 from ..base.units import exact_bytes
-from ..plan.budget import optimizer_state_bytes
 from ..plan.options import Options
 from ..plan.report import ModelReport
 from .entries import Comparing, Entry, Following, Recording, Token
 from .planning import EagerPlan, Missed, least_plan, plan_record
-from .prepare import routed_once
+from .prepare import named_ops, reserved, routed_once, runs_once, with_spare
 from .recorded import Around, Record
-from .session import no_plans
+from .session import MOST_SEQUENCES, no_plans
 from .together_active import entered, is_active
 
 log = logging.getLogger("remat.torch")
 
-# Of sequences of ops at one place of a context.
-_MOST_SEQUENCES = 8
 # Of plans for one sequence whose steps are measured, until one is within the budget.
 _TRIES = 4
 # Of steps after a recorded one, in which its like is waited for to be compared and measured.
 _PATIENCE = 8
-# What a budget that is named has to spare, as a share: peaks move a little from run to run.
-_SPARE = 0.005
 
 
 @dataclass
@@ -164,7 +159,7 @@ class PlannedSteps:
         """For the step of this number in the context."""
         key = number, self._adds(), tuple(model.training for model in self._models)
         place = self._places.setdefault(key, _Place())
-        if place.unknown and len(place.sequences) < _MOST_SEQUENCES:
+        if place.unknown and len(place.sequences) < MOST_SEQUENCES:
             self._say("recorded", "planned: the first steps run as in eager mode, with its memory")
             return place, Recording(self._models, self._state_bytes())
         looks = place.look()
@@ -199,10 +194,7 @@ class PlannedSteps:
 
     def _note_compared(self, sequence: _Sequence, entry: Comparing) -> None:
         if entry.differing:
-            named = sorted({str(sequence.record.ops[number].func) for number in entry.differing})
-            self._say(
-                "differing", f"{', '.join(named)}: a second run makes other bits than the first: it runs once"
-            )
+            self._say("differing", runs_once(named_ops(sequence.record, entry.differing)))
         self._forget(sequence)
         sequence.compare(entry)
 
@@ -215,7 +207,7 @@ class PlannedSteps:
             self._say("over", f"a planned step needs {exact_bytes(needs)}, above {exact_bytes(budget)}")
 
     def _note_other_ops(self, place: _Place) -> None:
-        more = len(place.sequences) < _MOST_SEQUENCES
+        more = len(place.sequences) < MOST_SEQUENCES
         self._say(
             "other ops" if more else "too many ops",
             "a step has other ops or sizes than those that were recorded: what comes after the first such op "
@@ -230,8 +222,7 @@ class PlannedSteps:
         if isinstance(found, Missed):
             least = least_plan(record, around, options, sequence.once)
             if least.report.predicted_peak > found.budget:
-                needs = least.report.predicted_peak
-                raise found.error(needs + int(needs * _SPARE))
+                raise found.error(with_spare(least.report.predicted_peak))
             found = replace(least, report=replace(least.report, budget=found.budget))
         sequence.follow(found)
         self.remat.add(found.report)
@@ -249,11 +240,8 @@ class PlannedSteps:
 
     def _options_with_reserve(self) -> Options:
         if self._settled is None:
-            options = self._options
-            reserve = options.size("reserve") + options.size("loss_workspace")
-            if options.optimizer is not None:
-                reserve += optimizer_state_bytes(options.optimizer, torch.device("cpu"))
-            self._settled = replace(options, reserve=reserve)
+            reserve = reserved(self._options, torch.device("cpu"))
+            self._settled = replace(self._options, reserve=reserve)
         return self._settled
 
     def _say(self, about: str, text: str) -> None:
