@@ -297,7 +297,8 @@ class Preparation:
                 device=step.device,
                 resident=step.resident,
             )
-        sequence.above[kind.adds] = max(0, peak - plan.report.predicted_peak)
+        known = sequence.above.get(kind.adds, 0)
+        sequence.above[kind.adds] = max(known, peak - plan.report.predicted_peak)
         return peak
 
     def _step(self, call: Call) -> TrainingStep:

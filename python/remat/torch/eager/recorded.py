@@ -247,13 +247,15 @@ class StepGraph:
             if value.made_by is None:
                 continue
             last = max(value.reads, default=value.made_by)
-            ends = set(value.given_up)
+            ends = {end for end in value.given_up if end - 1 > last}
             released = self._released(value)
             if released is not None and value.destroyed is None:
-                ends.add(released)
-            for end in sorted(ends):
-                if end - 1 > last:
-                    found[end].append(value.number)
+                # What reads it in the backward has it from autograd, or from a second run.
+                before = max((at for at in value.reads if at < released), default=value.made_by)
+                if released - 1 > before:
+                    ends.add(released)
+            for end in ends:
+                found[end].append(value.number)
         return found
 
     def _released(self, value: Value) -> int | None:
