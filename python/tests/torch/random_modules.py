@@ -24,20 +24,20 @@ EACH, HANGS_S = 25, 900
 STARTS = "  module "
 
 
-def run_here(numbers: Iterable[int]) -> None:
+def run_here(numbers: Iterable[int], executor: str) -> None:
     """One line before and one after each module, for the process that waits for them."""
     torch.set_num_threads(1)
     for number in numbers:
         print(f"{STARTS}{number}", flush=True)
         faulthandler.dump_traceback_later(HANGS_S, exit=True)
-        outcome = check(number)
+        outcome = check(number, executor)
         print(json.dumps([number, outcome.kind, outcome.line]), flush=True)
 
 
-def run_apart(numbers: list[int]) -> Iterator[tuple[int, Outcome]]:
+def run_apart(numbers: list[int], executor: str) -> Iterator[tuple[int, Outcome]]:
     """In processes of their own: where one dies the next goes on behind the module that it died of."""
     while numbers:
-        command = [sys.executable, __file__, "--numbers", *map(str, numbers)]
+        command = [sys.executable, __file__, "--executor", executor, "--numbers", *map(str, numbers)]
         done, begun = [], numbers[0]
         with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True) as child:
             assert child.stdout is not None
@@ -61,7 +61,7 @@ def known(path: Path | None) -> dict[int, Outcome]:
     return {number: Outcome(kind, said) for number, kind, said in lines}
 
 
-def run(numbers: list[int], jobs: int, to: Path | None) -> Counter[str]:
+def run(numbers: list[int], jobs: int, to: Path | None, executor: str) -> Counter[str]:
     """Shows what is wrong as it is found; returns how many came to what."""
     found = known(to)
     counted = Counter(found[number].kind for number in numbers if number in found)
@@ -69,7 +69,7 @@ def run(numbers: list[int], jobs: int, to: Path | None) -> Counter[str]:
     parts = [left[i : i + EACH] for i in range(0, len(left), EACH)]
 
     def run_part(part: list[int]) -> None:
-        for number, outcome in run_apart(part):
+        for number, outcome in run_apart(part, executor):
             counted[outcome.kind] += 1
             if to is not None:
                 with to.open("a") as file:
@@ -89,11 +89,14 @@ def main() -> int:
     parser.add_argument("--jobs", type=int, default=1)
     parser.add_argument("--to", type=Path, help="a file of lines that a later run goes on from")
     parser.add_argument("--numbers", type=int, nargs="*", help="these modules, in this process")
+    parser.add_argument(
+        "--executor", choices=("auto", "eager"), default="auto", help="that fit is told to take"
+    )
     asked = parser.parse_args()
     if asked.numbers:
-        run_here(asked.numbers)
+        run_here(asked.numbers, asked.executor)
         return 0
-    counted = run(list(range(asked.first, asked.first + asked.modules)), asked.jobs, asked.to)
+    counted = run(list(range(asked.first, asked.first + asked.modules)), asked.jobs, asked.to, asked.executor)
     print(f"{asked.modules} modules: " + ", ".join(f"{counted[kind]} {kind}" for kind in OUTCOMES))
     return int(counted["wrong"] > 0)
 

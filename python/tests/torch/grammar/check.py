@@ -38,9 +38,11 @@ class Case:
     """A random module, and how it is tried.
 
     way: "fit", "compile" or "policies"; limit: bytes that a step may take, once it is planned, where known.
+    executor: that `fit` is told to take.
     """
 
     number: int
+    executor: str = "auto"
     model: RandomModule = field(init=False)
     inputs: tuple[Any, ...] = field(init=False)
     limit: Callable[[], int] | None = None
@@ -60,6 +62,8 @@ class Case:
         self.model.outside = draw.random() < 0.3
         self.loss = Loss.of(self.model)
         self.once = self.model.once
+        if self.executor == "eager":
+            self.way, self.costs, self.outputs, self.once = "fit", "measured", "held", True
         # What hooks hold is not copied.
         self.copied = draw.random() < 0.1 and not any(isinstance(m, Installs) for m in self.model.layers)
 
@@ -87,7 +91,8 @@ class Case:
             return policies.apply()
         options: Any = {"costs": self.costs, "work_limit": 20000, "time_limit": 5.0, "outputs": self.outputs}
         if self.way == "fit":
-            fitted = remat.torch.fit(model, fresh(self.inputs), self.budget, loss=self.loss, **options)
+            options |= {"loss": self.loss, "executor": self.executor}
+            fitted = remat.torch.fit(model, fresh(self.inputs), self.budget, **options)
             self.limit = lambda: least_promise(fitted)
             return fitted
         return torch.compile(model, backend="remat", options={"budget": self.budget, **options})
@@ -122,10 +127,12 @@ def warnings_of_strides() -> Iterator[list[str]]:
         log.handlers, log.propagate = before
 
 
-def check(number: int) -> Outcome:
-    """What comes of a random module; a budget for which no plan is found is nothing wrong, but of 100 %."""
+def check(number: int, executor: str = "auto") -> Outcome:
+    """What comes of a random module; a budget for which no plan is found is nothing wrong, but of 100 %.
+    executor: that `fit` is told to take; with "eager" no module goes another way.
+    """
     torch._dynamo.reset()
-    case = Case(number)
+    case = Case(number, executor)
     model = case.model
     eager = copy.deepcopy(model)
     pristine = copy.deepcopy(eager)
@@ -188,6 +195,8 @@ def by_tracing(
     case: Case, pristine: RandomModule, expected: dict[str, Any], found: list[str], text: str
 ) -> Outcome:
     """Wrong, unless PyTorch's tracing is: it differs in the same, or raises too."""
+    if case.executor == "eager":
+        return Outcome("wrong", f"{case}: {text}")
     torch._dynamo.reset()
     traced = copy.deepcopy(pristine)
     try:
