@@ -245,3 +245,69 @@ def test_more_shapes_than_plans_are_kept_for_stay_within_the_budget(caplog: pyte
     (line,) = [r.message for r in caplog.records]
     assert "max_shapes" in line
     assert len(found.remat.parts) == 1
+
+
+class Growing(nn.Module):
+    """Data decide over a branch, or how many rows there are, in steps that fit as they are."""
+
+    def __init__(self, by_rows: bool) -> None:
+        super().__init__()
+        self.layers, self.by_rows = nn.ModuleList(nn.Linear(WIDTH, WIDTH) for _ in range(4)), by_rows
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        many = bool(x[0, 0] > 0)
+        if self.by_rows:
+            x = x[x[:, 1] > 0]
+        for layer in self.layers:
+            x = torch.tanh(layer(x))
+            if many and not self.by_rows:
+                x = x.sin().exp().cos().tanh()
+        return x.square().mean()
+
+
+def rows(positive: float) -> torch.Tensor:
+    """Such a share of them is chosen."""
+    x = torch.randn(16_384, WIDTH, generator=torch.Generator().manual_seed(3)) * 0.1
+    x[:, 1] = -1
+    x[: int(positive * len(x)), 1] = 1
+    x[0, 0] = positive - 0.5
+    return x
+
+
+@pytest.mark.parametrize("by_rows", [False, True], ids=["branch", "rows"])
+def test_a_call_that_keeps_more_than_the_budget_is_noticed_where_nothing_runs_again(
+    by_rows: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    torch.manual_seed(0)
+    model, few, many = Growing(by_rows), rows(0.4), rows(1.0)
+    plain = copy.deepcopy(model)
+    found = fitted(model, few, int(1.3 * eager_peak(model, few)))
+    assert found.remat.overhead == 0
+    with caplog.at_level(logging.WARNING, "remat.torch"):
+        for _ in range(3):
+            assert equal(step(found, few), step(plain, few))
+        assert not caplog.records
+        assert equal(step(found, many), step(plain, many))
+        (line,) = [r.message for r in caplog.records]
+        assert "above the budget of" in line
+        caplog.clear()
+        assert equal(step(found, many), step(plain, many))
+    (line,) = [r.message for r in caplog.records]
+    assert ("sizes depend on data" if by_rows else "without a plan") in line
+    if not by_rows:  # the next one is planned for
+        assert equal(step(found, many), step(plain, many))
+        made: list[Any] = []
+        assert peak(lambda: made.append(step(found, many)), found, many) <= found.remat.budget
+        assert equal(made[0], step(plain, many))
+
+
+def test_steps_are_followed_op_by_op_where_nobody_counts_what_is_in_use(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr("remat.torch.eager.session.in_use_on", lambda device: None)
+    model, few, many = Growing(False), rows(0.4), rows(1.0)
+    found = remat.torch.fit(model, few, "100%", executor="eager", accumulate=False)
+    step(found, few)
+    with caplog.at_level(logging.WARNING, "remat.torch"):
+        step(found, many)
+    assert any("without a plan" in r.message for r in caplog.records)

@@ -32,6 +32,10 @@ class EagerPlan:
     report: PlanReport
     levels: Sequence[int]
 
+    def after_forward(self) -> int:
+        """Bytes that are in use then."""
+        return self.levels[-1] if self.levels else 0
+
 
 @dataclass(frozen=True)
 class Missed:

@@ -56,7 +56,7 @@ class Recorded:
 
     once: ops that must not run again. compared: ops whose second run made the bits of the first. around: what
     steps meet, by whether they add to gradients. above: bytes that they were measured to need above what was
-    predicted.
+    predicted. beyond: what the allocator says that a forward leaves, less what its plan says is in use then.
     """
 
     record: Record
@@ -65,6 +65,12 @@ class Recorded:
     compared: set[int] = field(default_factory=set)
     around: dict[bool, Around] = field(default_factory=dict)
     above: dict[bool, int] = field(default_factory=dict)
+    beyond: dict[bool, int] = field(default_factory=dict)
+
+    def grows(self, kind: Kind, plan: EagerPlan) -> int | None:
+        """By how many bytes, as the allocator says, a forward with this plan does."""
+        beyond = self.beyond.get(kind.adds)
+        return None if beyond is None else plan.after_forward() + beyond
 
     def keep(self, kind: Kind, plan: EagerPlan) -> None:
         self.plans[kind] = plan
@@ -152,6 +158,10 @@ class Preparation:
         step, snapshot = self._step(call), self._snapshot(call)
         with phase("plan"), torch.enable_grad():
             plan = self._plan(step, sequence, kind, snapshot.restore)
+            with step.without_traces(snapshot.restore):
+                grown = step.grown(Ledger([plan]) if plan.again else None)
+        if grown is not None:
+            sequence.beyond[kind.adds] = grown - plan.after_forward()
         sequence.keep(kind, plan)
         log.info("%s", plan.report.summary())
         return plan

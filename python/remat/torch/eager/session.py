@@ -18,6 +18,7 @@ import remat
 from ..base.devices import default_device
 from ..base.errors import errors_stand_alone
 from ..base.held import tensors_held
+from ..base.in_use import in_use_on
 from ..base.nodes import SMALL, storage_bytes
 from ..base.private import COMPILED_CALL, eager_call
 from ..base.storages import tensor_storages
@@ -41,6 +42,8 @@ log = logging.getLogger("remat.torch")
 MOST_SEQUENCES = 8
 # What the outputs have to be of the peak, so that another plan is worth it where nobody holds them.
 _WORTH = 0.001
+# What the allocator may give more or less for the same call, in bytes: Python's own, and for each op.
+_UNSEEN, _UNSEEN_BY_OP = 1 << 20, 1 << 12
 
 
 @dataclass
@@ -48,13 +51,26 @@ class _Shape:
     """What is known of one combination of shapes.
 
     recorded: the sequences of ops, those that came last first. pending: the arguments of a call that had
-    other ops. dropped: places of outputs that nobody ever held in a backward. None: not known.
+    other ops. dropped: places of outputs that nobody ever held in a backward. None: not known. followed: is
+    each op of its calls looked at, even if none runs again?
     """
 
     recorded: list[Recorded] = field(default_factory=list)
     pending: Call | None = None
     dropped: frozenset[int] | None = None
     dropped_bytes: int = 0
+    followed: bool = False
+
+    def follow_calls(self) -> None:
+        self.followed = True
+
+    def needed(self, plan: EagerPlan, grown: int) -> int:
+        """The peak of a step with this plan whose forward grew by so many bytes, as the allocator says."""
+        kind, recorded = next((k, each) for each in self.recorded for k, p in each.plans.items() if p is plan)
+        expected = recorded.grows(kind, plan)
+        more = 0 if expected is None else grown - expected
+        unseen = _UNSEEN + _UNSEEN_BY_OP * len(plan.functions)
+        return plan.report.predicted_peak + (more if more > unseen else 0)
 
     def looks(self, planned: PlanReport, runs_again: bool) -> bool:
         """Does it matter who holds outputs?"""
@@ -86,6 +102,7 @@ class EagerSession:
         self._shapes: dict[Hashable, _Shape] = {}
         self._call = eager_call(model)
         self._said: set[str] = set()
+        self._in_use: Callable[[], int] | None = None
 
     def prepare(self, call: Call) -> None:
         """Plan for calls with such arguments.
@@ -94,6 +111,7 @@ class EagerSession:
         """
         shape = self._shapes.setdefault(self._key(call), _Shape())
         recorded = self._preparation.recorded(call)
+        self._in_use = in_use_on(self._preparation.device())
         if self.options.outputs is not None:
             shape.dropped = recorded.all_outputs() if self.options.outputs == "dropped" else frozenset()
         kinds = [Kind(adds, shape.dropped or frozenset()) for adds in self._adds()]
@@ -134,15 +152,45 @@ class EagerSession:
         note_eager_step(plans[0].report)
         runs_again = any(plan.again for plan in plans)
         looks = self.options.outputs is None and shape.looks(plans[0].report, runs_again)
-        if not runs_again and not looks:
-            return self._call(*args, **kwargs)
+        in_use = self._in_use
+        before = in_use() if in_use is not None else 0
+        if not (runs_again or looks or shape.followed or self.options.strict or in_use is None):
+            outputs = self._call(*args, **kwargs)
+            self._compare_growth(shape, plans, in_use() - before, followed=False)
+            return outputs
         ledger = Ledger(plans, leave=partial(self._leave, shape))
         outputs = ledger.through(lambda: self._call(*args, **kwargs))
         if ledger.left_at is not None:
             self._note_other_ops(shape, ledger, call)
-        elif looks:
+            return outputs
+        known = next((plan for plan in plans if plan is ledger.plan), None)
+        if in_use is not None and known is not None:
+            self._compare_growth(shape, [known], in_use() - before, followed=True)
+        if looks:
             self._look_at_outputs(shape, ledger, outputs)
         return outputs
+
+    def _compare_growth(self, shape: _Shape, plans: Sequence[EagerPlan], grown: int, followed: bool) -> None:
+        """Say it where a call left more in use than its plan's, and the step may be above the budget by that.
+
+        grown: by how many bytes, as the allocator says. followed: its ops were those of the plan.
+        """
+        above, budget = min(
+            (shape.needed(plan, grown) - plan.report.budget, plan.report.budget) for plan in plans
+        )
+        if above <= 0:
+            return
+        shape.follow_calls()
+        self._warn(
+            "sizes" if followed else "growth",
+            f"a call left more in use than the one that was recorded: its step may need "
+            f"{exact_bytes(budget + above)}, above the budget of {exact_bytes(budget)}; "
+            + (
+                "its ops are those that were recorded: their sizes depend on data, or another thread took it"
+                if followed
+                else "each op of such calls is looked at from now on"
+            ),
+        )
 
     def _shape_of(self, call: Call) -> _Shape:
         """With a plan at least."""
@@ -257,6 +305,9 @@ class EagerSession:
         """A warning, once for each matter; with strict=True an error, every time."""
         if self.options.strict:
             raise remat.UsageError(f"strict=True: {text}")
+        self._warn(about, text)
+
+    def _warn(self, about: str, text: str) -> None:
         if about not in self._said:
             self._said.add(about)
             log.warning("%s", text)

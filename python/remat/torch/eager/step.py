@@ -17,6 +17,7 @@ from ..base.allocator import trace_allocations
 from ..base.devices import runtime_of
 from ..base.generators import generators_kept
 from ..base.held import tensors_held
+from ..base.in_use import in_use_on
 from ..base.private import without_accumulate_hooks
 from ..base.storages import tensor_storages
 from .ledger import Ledger
@@ -50,6 +51,17 @@ class TrainingStep:
         del outputs
         self._backward(losses)
         del held
+
+    def grown(self, ledger: Ledger | None) -> int | None:
+        """Bytes that a forward leaves in use, by the allocator. None: it does not say."""
+        in_use = in_use_on(self.device)
+        if in_use is None:
+            return None
+        before = in_use()
+        outputs = self.forward() if ledger is None else ledger.through(self.forward)
+        grown = in_use() - before
+        del outputs
+        return grown
 
     def record(
         self,

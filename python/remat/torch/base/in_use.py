@@ -1,0 +1,60 @@
+"""Bytes that are in use on a device, by one question to its allocator."""
+
+from __future__ import annotations
+
+import ctypes
+import sys
+from collections.abc import Callable
+from functools import cache
+
+import torch
+
+from .devices import runtime_of
+
+# Bytes of tensors that show whether the answer counts them: glibc maps the large one, at first.
+_PROBES = (1 << 18, 1 << 14)
+
+
+class _Mallinfo2(ctypes.Structure):
+    """As in malloc.h."""
+
+    _fields_ = [
+        (name, ctypes.c_size_t)
+        for name in (
+            *("arena", "ordblks", "smblks", "hblks", "hblkhd"),
+            *("usmblks", "fsmblks", "uordblks", "fordblks", "keepcost"),
+        )
+    ]
+
+
+def in_use_on(device: torch.device) -> Callable[[], int] | None:
+    """What says how many bytes are in use; on the CPU all of the process, whoever took them. None: nobody
+    says so.
+    """
+    runtime = runtime_of(device)
+    if runtime.counts_memory:
+        return runtime.allocated
+    return _of_the_process() if device.type == "cpu" else None
+
+
+@cache
+def _of_the_process() -> Callable[[], int] | None:
+    """Only where it is seen to count tensors: not with another allocator than the C library's."""
+    mallinfo2 = getattr(ctypes.CDLL(None), "mallinfo2", None) if sys.platform == "linux" else None
+    if mallinfo2 is None:
+        return None
+    mallinfo2.restype = _Mallinfo2
+
+    def in_use() -> int:
+        found = mallinfo2()
+        return int(found.uordblks) + int(found.hblkhd)
+
+    return in_use if all(_counts(in_use, size) for size in _PROBES) else None
+
+
+def _counts(in_use: Callable[[], int], size: int) -> bool:
+    before = in_use()
+    probe = torch.empty(size, dtype=torch.uint8)
+    grown = in_use() - before
+    del probe
+    return abs(grown - size) < size // 2
