@@ -14,6 +14,7 @@ import remat.torch
 import torch
 import torch.nn.functional as F
 from remat.torch.base.storages import tensor_storages
+from remat.torch.eager import proofs
 from remat.torch.eager.prepare import Preparation
 from remat.torch.eager.recorded import Around, StepGraph
 from remat.torch.eager.results import Run
@@ -311,3 +312,23 @@ def test_steps_are_followed_op_by_op_where_nobody_counts_what_is_in_use(
     with caplog.at_level(logging.WARNING, "remat.torch"):
         step(found, many)
     assert any("without a plan" in r.message for r in caplog.records)
+
+
+def test_numbers_that_change_in_each_step_do_not_fill_the_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    most = 24
+    monkeypatch.setattr(proofs, "_costs", proofs.Latest(most))
+    monkeypatch.setattr(proofs, "_proved", proofs.Latest(most))
+    model, x = Stack(lambda t: t * model.factor), inputs()
+    model.factor = 1.5
+    budget = int(0.8 * eager_peak(model, x))
+    for number in range(4):
+        model.factor = 1.0 + number / 8
+        recorded(model, x, budget)
+        assert 0 < len(proofs._costs) <= most
+        assert 0 < len(proofs._proved) <= most
+    assert len(proofs._costs) == most
+    first, last = (proofs.signature_of("op", [number], {}) for number in (1, 2))
+    few = proofs.Latest[bool](1)
+    few.note(first, True)
+    few.note(last, False)
+    assert (few.get(first), few.get(last)) == (None, False)

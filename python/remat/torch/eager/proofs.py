@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 import torch
 from torch.utils._pytree import tree_map
@@ -19,9 +19,36 @@ from .results import Cost, called_with_state, device_of
 
 Signature = tuple[Any, ...]
 
+_T = TypeVar("_T")
+# Of signatures, the most that are known: numbers that change from step to step make new ones in each.
+_MOST = 1 << 15
+
+
+class Latest(Generic[_T]):
+    """What was said of signatures; of more than so many, those that were used last."""
+
+    def __init__(self, most: int) -> None:
+        self._known: dict[Signature, _T] = {}
+        self._most = most
+
+    def __len__(self) -> int:
+        return len(self._known)
+
+    def get(self, signature: Signature) -> _T | None:
+        if signature not in self._known:
+            return None
+        found = self._known[signature] = self._known.pop(signature)
+        return found
+
+    def note(self, signature: Signature, item: _T) -> None:
+        self._known.pop(signature, None)
+        self._known[signature] = item
+        while len(self._known) > self._most:
+            del self._known[next(iter(self._known))]
+
+
 # By signature: of what was met in this process.
-_costs: dict[Signature, Cost] = {}
-_proved: dict[Signature, bool] = {}
+_costs, _proved = Latest[Cost](_MOST), Latest[bool](_MOST)
 # What fills memory without content, so that it is seen who reads it.
 _PATTERN = 0x5A
 
@@ -49,7 +76,7 @@ def known_cost(signature: Signature) -> Cost | None:
 
 
 def note_cost(signature: Signature, cost: Cost) -> None:
-    _costs[signature] = cost
+    _costs.note(signature, cost)
 
 
 def is_proved(signature: Signature) -> bool | None:
@@ -129,7 +156,7 @@ class Trial:
             duration = time.perf_counter_ns() - start
             same = len(results) == len(again) and all(map(same_bits, results, again))
             same = same and all(map(_same_memory, self.written, self.copies))
-        _proved[self.signature] = same
+        _proved.note(self.signature, same)
         return same, duration
 
 
