@@ -12,7 +12,8 @@ from torch.utils._pytree import tree_leaves
 import remat
 
 from .base.account import account
-from .base.errors import UnsupportedModelError, errors_stand_alone
+from .base.errors import NothingToPlanError, UnsupportedModelError, errors_stand_alone
+from .base.given import check_call, check_loss, check_memory, check_model
 from .base.progress import progress_line
 from .base.turns import one_at_a_time
 from .eager.session import eager_fitted
@@ -24,7 +25,6 @@ from .session.prepare import Preparation
 from .session.session import NotOneGraphError, Session
 from .session.sharding import Sharding
 from .steps import steps_of
-from .trace.fake import has_no_memory
 
 log = logging.getLogger("remat.torch")
 
@@ -116,10 +116,10 @@ def fit(
         HostMemoryError: the host has no room for what the plan copies out.
         VerificationError: `verify` is asked for, and something differs.
     """
-    if has_no_memory(model):
-        raise remat.UsageError(
-            "fit: the model's tensors have no memory (meta or fake): it can be captured or swept, not run"
-        )
+    check_model(model)
+    check_memory(model, sample_inputs)
+    check_call(model, sample_inputs)
+    check_loss(loss)
     asked = Options.from_mapping({"budget": budget, **options})
     with account() as spent, one_at_a_time(), progress_line() as progress:
         progress.tracing()
@@ -145,6 +145,8 @@ def _chosen(model: torch.nn.Module, asked: Options, sample_inputs: Any, loss: Lo
         why = error.with_traceback(None)
     try:
         fitted = eager_fitted(model, asked, sample_inputs, loss)
+    except NothingToPlanError:
+        raise
     except UnsupportedModelError as error:
         raise error if isinstance(why, NotOneGraphError) else why from None
     log.warning("the step runs in eager mode, with saved tensors that are made again: %s", why)

@@ -13,6 +13,7 @@ from remat import _core
 from remat.planning import Effort
 
 from .base.errors import errors_stand_alone
+from .base.given import check_call, check_loss, check_model
 from .base.progress import ProgressLine, progress_line
 from .base.units import format_bytes
 from .cost.cost import Cost
@@ -117,6 +118,8 @@ def sweep(
     Raises:
         UnsupportedModelError: as in :func:`capture`.
     """
+    if not isinstance(points, int) or isinstance(points, bool) or not 2 <= points <= _MOST_POINTS:
+        raise remat.UsageError(f"sweep: points must be from 2 to {_MOST_POINTS}, not {points!r}")
     with progress_line() as progress:
         steps = steps_of(model, sample_inputs, loss, options)
         seconds = steps[0].settled().time_limit or _SWEEP_S
@@ -147,8 +150,6 @@ def _swept(
 
 def _swept_recorded(recorded: RecordedStep, points: int, seconds: float) -> Sweep:
     """Of plans that eager mode can carry out."""
-    if not isinstance(points, int) or isinstance(points, bool) or not 2 <= points <= _MOST_POINTS:
-        raise remat.UsageError(f"sweep: points must be from 2 to {_MOST_POINTS}, not {points!r}")
     found, graph = recorded.swept(points, seconds), recorded.graph
     reserve = recorded.settled().size("reserve")
     rows = [
@@ -219,6 +220,7 @@ def report(
     Raises:
         UnsupportedModelError: as in :func:`capture`; with a budget also what :func:`fit` raises.
     """
+    check_model(model)
     fitted: ModelReport | None = model.__dict__.get("remat")
     if sample_inputs is None:
         if fitted is None:
@@ -267,6 +269,9 @@ def measure_costs(
         raise remat.UsageError(
             'measure_costs: executor="eager" records durations with the step; none are read'
         )
+    check_model(model)
+    check_call(model, sample_inputs)
+    check_loss(loss)
     forget_measured()
     known: dict[str, Cost] = {}
     # `fit` plans steps that add to gradients, too.

@@ -13,6 +13,7 @@ from remat import _core
 from remat.planning import Effort, limits_of
 
 from .base.errors import UnsupportedModelError, errors_stand_alone
+from .base.given import check_call, check_callable, check_loss, check_model
 from .base.origins import category_of_input
 from .base.progress import ProgressLine, progress_line
 from .base.turns import one_at_a_time
@@ -95,6 +96,8 @@ def largest_batch(
     for name, value in (("least", least), ("most", most), ("multiple", multiple)):
         if not isinstance(value, int | None) or isinstance(value, bool):
             raise remat.UsageError(f"largest_batch: {name} must be an integer, not {value!r}")
+    check_model(model)
+    check_callable("make_inputs", make_inputs)
     with one_at_a_time(), progress_line() as progress:
         sizes = _Sizes(model, make_inputs, budget, loss, options)
         last = _core.MOST_SIZE if most is None else most
@@ -111,6 +114,8 @@ def _largest(sizes: _Sizes, within: tuple[int, int], multiple: int, progress: Pr
     """By tracing where the step is one graph, else by recording."""
     asked, (least, most) = Options.from_mapping(sizes.options), within
     inputs = sizes.make_inputs(max(1, least, multiple))
+    check_call(sizes.model, inputs)
+    check_loss(sizes.loss)
     recorded = must_be_recorded(sizes.model, asked, inputs)
     if not recorded:
         may_record = may_be_recorded(sizes.model, asked, inputs)

@@ -9,6 +9,7 @@ import torch
 import remat
 
 from .base.errors import UnsupportedModelError, errors_stand_alone
+from .base.given import check_model
 from .eager.together import PlannedSteps
 from .plan.options import FitOptions, Options
 from .session.sharding import Sharding
@@ -55,6 +56,7 @@ def planned(*models: torch.nn.Module, budget: int | str, **options: Unpack[FitOp
     if budget == "auto":
         raise remat.BudgetError("planned: a budget is bytes or a share, not 'auto'")
     for model in models:
+        check_model(model)
         if Sharding.of(model) is not None:
             raise UnsupportedModelError("planned: parameters that FSDP2 shards are not known to it")
         if any(p.device.type != "cpu" for p in model.parameters()):

@@ -14,6 +14,7 @@ import torch
 import remat
 
 from .base.errors import UnsupportedModelError, errors_stand_alone
+from .base.given import check_callable
 from .base.storages import live_storages, tensor_storages
 from .base.units import format_bytes
 from .plan.report import PlanReport
@@ -110,6 +111,7 @@ def record(
         UnsupportedModelError: a model in several graphs, several calls before a backward, or an executor that
             does not run the plan's steps one by one.
     """
+    check_callable("step", step)
     where = device_to_measure(device)
     runtime = measurable("record", where)
     warm_up(step, warmup, where)

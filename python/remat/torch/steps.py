@@ -7,12 +7,11 @@ from collections.abc import Mapping
 from typing import Any
 
 import torch
-from torch.utils._pytree import tree_leaves
 
 import remat
 
-from .base.errors import UnsupportedModelError
-from .base.storages import has_data
+from .base.errors import NothingToPlanError, UnsupportedModelError
+from .base.given import check_call, check_loss, check_model, has_memory
 from .eager.captured import RecordedStep, recorded_steps
 from .plan.options import Options
 from .session.captured import CapturedStep, captured_steps
@@ -38,6 +37,9 @@ def steps_of(
 
     Raises UnsupportedModelError where it needs no gradient, or has to be traced and is not one graph.
     """
+    check_model(model)
+    check_call(model, sample_inputs)
+    check_loss(loss)
     asked = Options.from_mapping({"budget": "100%", **options})
     if must_be_recorded(model, asked, sample_inputs):
         return recorded_steps(model, sample_inputs, loss, options, both)
@@ -50,6 +52,8 @@ def steps_of(
         why = error.with_traceback(None)
     try:
         found = recorded_steps(model, sample_inputs, loss, options, both)
+    except NothingToPlanError:
+        raise
     except UnsupportedModelError:
         raise why from None
     say_recorded(why)
@@ -76,5 +80,4 @@ def say_recorded(why: UnsupportedModelError) -> None:
 
 
 def _has_memory(model: torch.nn.Module, sample_inputs: Any) -> bool:
-    inputs = [each for each in tree_leaves(sample_inputs) if isinstance(each, torch.Tensor)]
-    return not has_no_memory(model) and all(map(has_data, inputs))
+    return not has_no_memory(model) and has_memory(sample_inputs)

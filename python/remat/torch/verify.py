@@ -14,11 +14,12 @@ import remat
 from .api import fit
 from .base.errors import VerificationError, errors_stand_alone
 from .base.generators import generator_states, generators_kept
+from .base.given import check_call, check_loss, check_memory, check_model
 from .base.units import format_bytes
-from .plan.options import FitOptions
+from .plan.options import FitOptions, Options
 from .plan.report import ModelReport
 from .session.fitted import call_with, loss_in
-from .session.loss import Loss
+from .session.loss import Loss, value_of
 from .session.measure import measure_peak
 from .session.proof import copies, differences, tensors_in
 
@@ -112,20 +113,25 @@ def verify(
         InfeasibleError, NoPlanError, UnsupportedModelError: as :func:`fit` does.
         UsageError: the outputs hold no loss, or the number of steps is below 1.
     """
+    check_model(model)
+    check_memory(model, sample_inputs)
+    check_call(model, sample_inputs)
+    check_loss(loss)
+    Options.from_mapping({"budget": budget, **options})
     asked: FitOptions = {**options, "verify": True}
     if options.get("step") is not None:
         raise remat.UsageError(
             "verify: the optimizer does not know the copies that are trained: leave out step="
         )
-    if steps < 1:
-        raise remat.UsageError(f"verify: steps must be at least 1, not {steps}")
+    if not isinstance(steps, int) or steps < 1:
+        raise remat.UsageError(f"verify: steps must be a number, at least 1, not {steps!r}")
 
     def run(called: torch.nn.Module) -> tuple[dict[str, torch.Tensor], int]:
         inputs = copies(sample_inputs)
 
         def loss_of() -> torch.Tensor:
             outputs = call_with(called, inputs)
-            return loss(outputs) if loss is not None else loss_in(outputs, "verify")
+            return value_of(loss, outputs) if loss is not None else loss_in(outputs, "verify")
 
         results: dict[str, torch.Tensor] = {}
         with generators_kept():

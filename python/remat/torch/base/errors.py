@@ -19,6 +19,10 @@ class UnsupportedModelError(remat.RematError):
     """The step contains something that cannot be planned; the message names the operation."""
 
 
+class NothingToPlanError(UnsupportedModelError):
+    """Nothing of the step needs a gradient."""
+
+
 class UnplannableError(UnsupportedModelError):
     """One graph of a model holds it: that one can run as in eager mode, the others with their plans."""
 

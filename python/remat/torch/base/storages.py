@@ -7,6 +7,7 @@ import hashlib
 from typing import Any
 
 import torch
+from torch.nn.parameter import is_lazy
 from torch.utils._pytree import tree_leaves
 
 from .nodes import storage_bytes
@@ -74,7 +75,7 @@ def dense_parts(tensor: torch.Tensor) -> list[torch.Tensor]:
 
 
 def _add_storage(found: dict[int, int], tensor: torch.Tensor, device_type: str | None) -> None:
-    if not has_data(tensor):
+    if not has_data(tensor) or is_lazy(tensor):
         return
     # A tensor that is split between ranks: this rank's part of it.
     local = local_part(tensor)

@@ -13,6 +13,7 @@ import torch
 import remat
 
 from ..base.errors import UnsupportedModelError, errors_stand_alone
+from ..base.given import check_call, check_loss, check_memory, check_model
 from ..base.turns import one_at_a_time
 from ..base.units import exact_bytes
 from ..cost.source import Costs
@@ -20,6 +21,7 @@ from ..plan.budget import optimizer_state_bytes
 from ..plan.options import Options
 from ..session.captured import captured_step
 from ..session.fitted import call_with, loss_in
+from ..session.loss import value_of
 from ..session.measure import measure_peak
 from ..session.proof import copies
 from ..session.untouched import untouched
@@ -90,12 +92,17 @@ def checkpoint_policy(
         UnsupportedModelError: a block makes other ops when it runs again.
         UsageError: blocks that do not exist, or none.
     """
+    check_model(model)
+    check_memory(model, sample_inputs)
+    check_call(model, sample_inputs)
+    check_loss(loss)
     names = blocks_of(model, blocks)
     if any(isinstance(vars(module).get("forward"), Around) for module in model.modules()):
         raise remat.UsageError("checkpoint_policy: policies are around this model: remove() takes them away")
     if outputs not in ("held", "dropped"):
         raise remat.UsageError(f'checkpoint_policy: outputs must be "held" or "dropped", not {outputs!r}')
-    options = Options.from_mapping({"budget": "100%", "reserve": reserve, "routing": routing, "costs": costs})
+    asked = {"reserve": reserve, "optimizer": optimizer, "costs": costs, "time_limit": time_limit}
+    options = Options.from_mapping({"budget": budget, "routing": routing, **asked})
     beside = options.size("reserve")
     if optimizer is not None:
         beside += optimizer_state_bytes(optimizer, next(model.parameters()).device)
@@ -171,7 +178,7 @@ class _Trial:
 
     def _step(self, inputs: Any, backward_begins: Callable[[], None]) -> torch.Tensor:
         outputs = call_with(self.model, inputs)
-        loss = loss_in(outputs, "checkpoint_policy") if self.loss is None else self.loss(outputs)
+        loss = loss_in(outputs, "checkpoint_policy") if self.loss is None else value_of(self.loss, outputs)
         if not self.held:
             del outputs
         backward_begins()

@@ -118,6 +118,7 @@ def blocks_of(model: torch.nn.Module, asked: Sequence[str] | None) -> list[str]:
     Raises UsageError for names that the model does not have, for regions in regions, and where there is none.
     """
     modules = dict(model.named_modules())
+    asked = [asked] if isinstance(asked, str) else asked
     names = list(_listed(model, "")) if asked is None else list(asked)
     for name in names:
         if name not in modules:

@@ -10,6 +10,7 @@ import torch
 
 import remat
 
+from ..base.given import arguments_in
 from ..base.progress import progress_line
 from ..base.turns import one_at_a_time
 from ..plan.options import Options
@@ -17,7 +18,6 @@ from ..plan.report import PlanReport
 from .planning import EagerPlan, Missed, plan_record, within
 from .prepare import Kind, Loss, Preparation, Recorded
 from .recorded import StepGraph
-from .session import as_call
 
 
 @dataclass(frozen=True)
@@ -79,7 +79,7 @@ def recorded_steps(
     Raises UnsupportedModelError where nothing needs a gradient.
     """
     asked = Options.from_mapping({"budget": "100%", **options, "executor": "eager"})
-    call = as_call(sample_inputs)
+    call = arguments_in(sample_inputs)
     with one_at_a_time(), progress_line():
         preparation = Preparation(model, asked, loss, lambda *_: None)
         sequence = preparation.recorded(call)

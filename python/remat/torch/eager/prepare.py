@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
-from torch.utils._pytree import tree_leaves, tree_map
+from torch.utils._pytree import tree_leaves
 
 import remat
 
 from ..base.account import phase
-from ..base.errors import UnsupportedModelError
+from ..base.errors import NothingToPlanError, UnsupportedModelError
 from ..base.held import tensors_held
 from ..base.nodes import decides
 from ..base.origins import EXISTING_GRADIENTS, OUTSIDE
@@ -22,9 +22,11 @@ from ..base.storages import tensor_storages
 from ..base.units import exact_bytes
 from ..plan.budget import auto_budget, optimizer_state_bytes
 from ..plan.options import Options
+from ..session.loss import value_of
 from ..session.measure import measure_peak
 from ..session.pipeline import device_of
 from ..session.untouched import Snapshot
+from .calls import Call, apart
 from .ledger import Ledger
 from .meter import meter_of
 from .online import Evictor
@@ -34,7 +36,6 @@ from .step import TrainingStep
 
 log = logging.getLogger("remat.torch")
 
-Call = tuple[tuple[Any, ...], dict[str, Any]]
 Loss = Callable[[Any], torch.Tensor]
 # Of plans whose steps are compared and measured, until one is right and within the budget.
 _TRIES = 4
@@ -326,14 +327,18 @@ class Preparation:
 
     def _losses(self, outputs: Any) -> list[torch.Tensor]:
         if self._loss is not None:
-            return [self._loss(outputs)]
+            return [value_of(self._loss, outputs)]
         named = outputs.get("loss") if isinstance(outputs, Mapping) else getattr(outputs, "loss", None)
         items = [named] if isinstance(named, torch.Tensor) else tree_leaves(outputs)
         found = [t for t in items if isinstance(t, torch.Tensor) and t.requires_grad]
         found = found or [t for t in tensors_held(outputs) if t.requires_grad]
         if not found:
-            raise UnsupportedModelError(
+            raise NothingToPlanError(
                 "nothing that this model returns requires a gradient, so there is nothing to plan"
+            )
+        if any(t.layout is not torch.strided for t in found):
+            raise UnsupportedModelError(
+                "an output of this model is a sparse tensor, whose gradient is not known here: pass loss="
             )
         return found
 
@@ -378,23 +383,3 @@ def named_ops(record: Record, numbers: Collection[int]) -> str:
 def routed_once(record: Record) -> set[int]:
     """Ops that decide where, which or how many: they do not run again (`routing`)."""
     return {op.number for op in record.ops if decides(op.func)}
-
-
-def apart(call: Call) -> Call:
-    """The same arguments, with tensors that a recorded step can write to, and differentiate."""
-
-    def own(item: Any) -> Any:
-        if not isinstance(item, torch.Tensor) or isinstance(item, torch.nn.Parameter):
-            return item
-        return item.detach().clone().requires_grad_(item.requires_grad)
-
-    made: Call = tree_map(own, call)
-    return made
-
-
-def shapes_of(call: Call) -> Sequence[Any]:
-    """What tells calls apart before their ops are known."""
-    return tuple(
-        (each.shape, each.dtype, each.requires_grad) if isinstance(each, torch.Tensor) else type(each)
-        for each in tree_leaves(call)
-    )

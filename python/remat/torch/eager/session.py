@@ -17,6 +17,7 @@ import remat
 
 from ..base.devices import default_device
 from ..base.errors import errors_stand_alone
+from ..base.given import arguments_in
 from ..base.held import tensors_held
 from ..base.in_use import in_use_on
 from ..base.nodes import SMALL, storage_bytes
@@ -25,14 +26,14 @@ from ..base.storages import tensor_storages
 from ..base.units import exact_bytes
 from ..plan.options import Options
 from ..plan.report import ModelReport, PlanReport
-from ..session.fitted import call_with
 from ..session.watch import note_eager_step
+from .calls import Call, apart, shapes_of
 from .leaving import Gradients, evictor_from, rest_of, rest_of_others
 from .ledger import Ledger
 from .meter import meter_of
 from .online import Evictor
 from .planning import EagerPlan
-from .prepare import Call, Kind, Loss, Preparation, Recorded, apart, shapes_of
+from .prepare import Kind, Loss, Preparation, Recorded
 from .proving import prove
 from .together_active import is_active
 
@@ -325,23 +326,13 @@ def no_plans(missed: Sequence[remat.NoPlanError], found: Sequence[EagerPlan]) ->
     )
 
 
-def as_call(sample_inputs: Any) -> Call:
-    """Sample inputs as arguments."""
-
-    def noted(*args: Any, **kwargs: Any) -> Call:
-        return args, kwargs
-
-    found: Call = call_with(noted, sample_inputs)
-    return found
-
-
 def eager_fitted(
     model: torch.nn.Module, options: Options, sample_inputs: Any, loss: Loss | None
 ) -> torch.nn.Module:
     """A copy of the model whose calls run by a plan in eager mode."""
     fitted = copy.copy(model)
     session = EagerSession(fitted, options, loss)
-    session.prepare(as_call(sample_inputs))
+    session.prepare(arguments_in(sample_inputs))
     fitted.__dict__[COMPILED_CALL] = errors_stand_alone(session.__call__)
     fitted.__dict__["remat"] = session.report
     return fitted

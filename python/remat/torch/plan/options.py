@@ -16,6 +16,7 @@ from remat.planning import Effort
 
 from ..base.optimizers import is_of_pytorch
 from ..cost.source import Costs
+from .checked import check_group, check_plain
 from .store import Store
 
 Patterns = str | Sequence[str]
@@ -226,16 +227,9 @@ class Options:
             remat.parse_bytes(options.margin, keep_all_peak=1 << 40)
         for name in ("reserve", "loss_workspace"):
             options.size(name)
-        if not isinstance(options.calls, int) or options.calls < 1:
-            raise remat.UsageError(f"remat: calls must be 1 or more, not {options.calls!r}")
-        if not isinstance(options.max_shapes, int) or options.max_shapes < 1:
-            raise remat.UsageError(f"remat: max_shapes must be 1 or more, not {options.max_shapes!r}")
+        check_plain(vars(options))
         if options.gap is not None:
             parse_gap(options.gap)
-        if options.dynamic not in (None, False, True):
-            raise remat.UsageError(f"remat: dynamic must be True, False or None, not {options.dynamic!r}")
-        if not isinstance(options.strict, bool):
-            raise remat.UsageError(f"remat: strict must be True or False, not {options.strict!r}")
         options._check_kinds()
         options._check_budget_on()
         options._check_arena()
@@ -245,6 +239,8 @@ class Options:
             raise remat.UsageError(
                 f'remat: executor must be "auto", "boxed", "eager" or "inductor", not {options.executor!r}'
             )
+        if options.executor == "eager" and options.planner != "auto":
+            raise remat.UsageError('remat: planner= does not go with executor="eager", which has its own')
         if options.executor == "eager" and (needed := options.needs_a_trace()):
             raise remat.UsageError(f'remat: {needed} does not go with executor="eager"')
         if options.verify and options.executor == "inductor":
@@ -259,6 +255,7 @@ class Options:
             raise remat.UsageError(
                 f"remat: plan must be a Plan, a path or a list of ops, not {type(options.plan).__name__}"
             )
+        check_group(options.group)
         return options
 
     def _check_budget_on(self) -> None:
@@ -294,9 +291,6 @@ class Options:
             value = getattr(self, name)
             if not isinstance(value, kinds):
                 raise remat.UsageError(f"remat: {name} must be a path, not {type(value).__name__}")
-        for name in ("never_recompute", "always_keep"):
-            if not all(isinstance(pattern, str) and pattern for pattern in self.patterns(name)):
-                raise remat.UsageError(f"remat: {name} must be a pattern or a list of patterns")
         if self.device is not None and self.costs != "roofline":
             raise remat.UsageError('remat: device belongs to costs="roofline"')
         if self.device is not None:
@@ -394,4 +388,7 @@ class Options:
     def size(self, name: str) -> int:
         """`reserve` or `loss_workspace` in bytes."""
         value = getattr(self, name)
-        return 0 if value == 0 else remat.parse_bytes(value)
+        try:
+            return 0 if value == 0 else remat.parse_bytes(value)
+        except remat.BudgetError as error:
+            raise remat.BudgetError(f"remat: {name}: {str(error).removeprefix('budget').strip()}") from None

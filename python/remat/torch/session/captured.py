@@ -11,6 +11,7 @@ import torch
 import remat
 
 from ..base.errors import UnsupportedModelError
+from ..base.given import has_memory
 from ..base.progress import progress_line
 from ..base.step import StepGraph
 from ..base.turns import one_at_a_time
@@ -83,7 +84,7 @@ def _captured_steps(
     both: bool,
     one_graph: bool,
 ) -> list[CapturedStep]:
-    if has_no_memory(model):
+    if has_no_memory(model) or not has_memory(sample_inputs):
         model, sample_inputs = with_fake_tensors(model, sample_inputs)
     asked = Options.from_mapping({"budget": "100%", **options})
     session = Session(asked, model, only_capture=True, one_graph=one_graph)

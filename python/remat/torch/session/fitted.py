@@ -15,8 +15,10 @@ from ..base.account import phase
 from ..base.ends import when_gone
 from ..base.errors import errors_stand_alone
 from ..base.generators import generator_states
+from ..base.given import arguments_in
 from ..base.private import COMPILED_CALL, compiled_apart, eager_call, global_module_hooks
 from ..plan.report import PlanReport
+from .loss import is_real
 from .proof import Step, copies, traced_alone
 from .session import Session
 from .untouched import Snapshot
@@ -118,19 +120,16 @@ def _proved(traced: Callable[..., Any], model: torch.nn.Module, session: Session
 
 def call_with(model: Callable[..., Any], sample_inputs: Any) -> Any:
     """Call the model with a tensor, a tuple of positional or a mapping of keyword arguments."""
-    if isinstance(sample_inputs, Mapping):
-        return model(**sample_inputs)
-    if isinstance(sample_inputs, (tuple, list)):
-        return model(*sample_inputs)
-    return model(sample_inputs)
+    args, kwargs = arguments_in(sample_inputs)
+    return model(*args, **kwargs)
 
 
 def loss_in(outputs: Any, caller: str) -> torch.Tensor:
     """The loss that a model returns. Raises UsageError where its outputs hold none."""
     found = outputs.get("loss") if isinstance(outputs, Mapping) else getattr(outputs, "loss", outputs)
-    if not isinstance(found, torch.Tensor) or found.numel() != 1 or not found.requires_grad:
-        raise remat.UsageError(
-            f"{caller}: the model's outputs hold no loss (a tensor of one element that needs a gradient, or "
-            "an attribute or key `loss`); pass loss=, which computes it from them"
-        )
-    return found
+    if isinstance(found, torch.Tensor) and found.numel() == 1 and found.requires_grad and is_real(found):
+        return found
+    raise remat.UsageError(
+        f"{caller}: the model's outputs hold no loss (a dense tensor of one real number that needs a "
+        "gradient, or an attribute or key `loss`); pass loss=, which computes it from them"
+    )

@@ -8,6 +8,8 @@ from typing import Any
 import torch
 from torch.utils._pytree import tree_map
 
+import remat
+
 from ..base.allocator import trace_allocations
 from ..base.devices import runtime_of
 from ..base.nodes import dense_bytes, storage_bytes
@@ -16,6 +18,27 @@ from ..run.outputs import Gradient
 from ..trace.tangents import Strides, strides_to_trace
 
 Loss = Callable[[Any], torch.Tensor]
+
+
+def value_of(loss: Loss, outputs: Any) -> torch.Tensor:
+    """What the caller's loss makes of outputs. Raises UsageError where that is no loss."""
+    found: Any = loss(outputs)
+    if not isinstance(found, torch.Tensor):
+        what = f"a {type(found).__name__}"
+    elif found.numel() != 1 or not is_real(found):
+        what = f"a tensor of shape {list(found.shape)} and {found.dtype}"
+    elif torch.is_grad_enabled() and not found.requires_grad:
+        what = "a tensor that needs no gradient"
+    else:
+        return found
+    raise remat.UsageError(
+        f"loss= returned {what}: it has to return a dense tensor of one real number that needs a gradient"
+    )
+
+
+def is_real(tensor: torch.Tensor) -> bool:
+    """May a backward begin with it alone?"""
+    return tensor.layout is torch.strided and not tensor.is_complex()
 
 
 def measured_loss(loss: Loss, outputs: Any, inputs: Any) -> tuple[int, int, dict[int, Gradient]]:
@@ -48,7 +71,7 @@ def measured_loss(loss: Loss, outputs: Any, inputs: Any) -> tuple[int, int, dict
     values: list[torch.Tensor] = []
 
     def run() -> None:
-        value: Any = loss(leaves_only)
+        value = value_of(loss, leaves_only)
         value.backward()
         values.append(value.detach())
 

@@ -12,6 +12,7 @@ import remat
 
 from ..base.allocator import trace_allocations
 from ..base.devices import DeviceRuntime, default_device, runtime_of, with_index
+from ..base.given import check_callable
 from ..base.storages import live_storages, tensor_storages
 from .watch import compare_all, recorded_steps
 
@@ -80,6 +81,7 @@ def measure_peak(
 
     Raises UsageError for a device whose memory can be neither counted nor traced.
     """
+    check_callable("fn", fn)
     where = device_to_measure(device)
     runtime = measurable("measure_peak", where)
     warm_up(fn, warmup, where)

@@ -14,12 +14,12 @@ import remat
 
 from ..base.account import phase
 from ..base.devices import runtime_of
-from ..base.errors import UnsupportedModelError, log
+from ..base.errors import NothingToPlanError, UnsupportedModelError, log
 from ..base.nodes import dense_bytes
 from ..base.storages import tensor_storages
 from ..base.units import exact_bytes
 from .fitted import call_with, loss_in
-from .loss import Loss, measured_loss, rise_of
+from .loss import Loss, measured_loss, rise_of, value_of
 from .pipeline import device_of
 from .proof import takes_gradient, tangents_of, tensors_in
 from .session import Session
@@ -61,7 +61,7 @@ class Preparation:
         """
         try:
             call()
-        except RuntimeError:
+        except (RuntimeError, remat.UsageError):
             with self.session.shared.keeping():
                 call()
 
@@ -223,7 +223,7 @@ class Preparation:
     def _results(self, outputs: Any) -> list[torch.Tensor]:
         """What gets gradients: the loss, if it is known."""
         if self.loss is not None:
-            return [self.loss(outputs)]
+            return [value_of(self.loss, outputs)]
         try:
             return [loss_in(outputs, "fit")]
         except remat.UsageError:
@@ -329,4 +329,4 @@ def raise_nothing_planned(model: torch.nn.Module, where: str) -> NoReturn:
             f"Dynamo compiled nothing of this model that needs a gradient ({where}); "
             "it would run without a plan"
         )
-    raise UnsupportedModelError("nothing in this model requires a gradient, so there is nothing to plan")
+    raise NothingToPlanError("nothing in this model requires a gradient, so there is nothing to plan")

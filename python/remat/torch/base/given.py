@@ -1,0 +1,100 @@
+"""What people give: is it a model, and can it be called so?"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+from torch.nn.parameter import is_lazy
+from torch.utils._pytree import tree_leaves
+
+import remat
+
+from .storages import has_data
+
+
+def check_model(model: Any) -> None:
+    """Raises UsageError for what is no model, cannot be called, or has parameters without shapes."""
+    if not isinstance(model, torch.nn.Module):
+        kind = f"the class {model.__name__}" if isinstance(model, type) else f"of type {type(model).__name__}"
+        raise remat.UsageError(f"the model is {kind}: it has to be a torch.nn.Module")
+    forward = inspect.getattr_static(type(model), "forward", None)
+    if forward is torch.nn.Module.forward and "forward" not in vars(model):
+        raise remat.UsageError(f"the model, a {type(model).__name__}, has no forward")
+    lazy = next((name for name, each in model.named_parameters() if is_lazy(each)), None)
+    if lazy is not None:
+        raise remat.UsageError(
+            f"the model's parameter {lazy} has no shape yet: call the model once before (torch.nn.LazyLinear "
+            "and its like learn theirs from the first inputs)"
+        )
+
+
+def arguments_in(sample_inputs: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """Of a call: a tuple or list is positional ones, a mapping named ones, all else a single one."""
+    if isinstance(sample_inputs, Mapping):
+        return (), dict(sample_inputs)
+    if isinstance(sample_inputs, (tuple, list)):
+        return tuple(sample_inputs), {}
+    return (sample_inputs,), {}
+
+
+def check_call(model: torch.nn.Module, sample_inputs: Any) -> None:
+    """Raises UsageError where the model cannot be called with such arguments: another number, or names."""
+    if any(t.is_quantized for t in tree_leaves(sample_inputs) if isinstance(t, torch.Tensor)):
+        raise remat.UsageError("a sample input is a quantized tensor, which no training step takes")
+    if model._forward_pre_hooks or type(model).__call__ is not torch.nn.Module.__call__:
+        return  # they may become others
+    try:
+        signature = inspect.signature(model.forward)
+    except (TypeError, ValueError):  # of what is not written in Python
+        return
+    args, kwargs = arguments_in(sample_inputs)
+    try:
+        signature.bind(*args, **kwargs)
+    except TypeError as error:
+        raise remat.UsageError(
+            f"the sample inputs do not go with {type(model).__name__}.forward: {error} (a tuple or list is "
+            "positional arguments, a mapping named ones, all else one argument)"
+        ) from None
+
+
+def check_callable(name: str, given: Any) -> None:
+    if not callable(given):
+        raise remat.UsageError(f"{name} is of type {type(given).__name__}: it has to be a function")
+
+
+def check_loss(loss: Any) -> None:
+    """Raises UsageError for what cannot be called with the model's outputs alone."""
+    if loss is None:
+        return
+    check_callable("loss=", loss)
+    called = loss.forward if isinstance(loss, torch.nn.Module) and not loss._forward_pre_hooks else loss
+    try:
+        signature = inspect.signature(called)
+    except (TypeError, ValueError):
+        return
+    try:
+        signature.bind(None)
+    except TypeError as error:
+        raise remat.UsageError(
+            f"loss= is called with the model's outputs alone: {error}; targets and the like go into it by a "
+            "lambda, or functools.partial"
+        ) from None
+
+
+def check_memory(model: torch.nn.Module, sample_inputs: Any) -> None:
+    """Raises UsageError where something that has to run is only a description."""
+    what = "" if all(map(has_data, (*model.parameters(), *model.buffers()))) else "model's tensors"
+    if not has_memory(sample_inputs):
+        what = what or "sample inputs"
+    if what:
+        raise remat.UsageError(
+            f"the {what} have no memory (meta or fake): such a step can be captured or swept, not run"
+        )
+
+
+def has_memory(sample_inputs: Any) -> bool:
+    """Is no input only a description?"""
+    return all(has_data(each) for each in tree_leaves(sample_inputs) if isinstance(each, torch.Tensor))
