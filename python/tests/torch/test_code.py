@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import gc
 import weakref
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -12,6 +13,7 @@ import remat.torch
 import torch
 from models import MLP
 from remat.torch.run.codegen import boxed
+from remat.torch.trace import dropout
 from remat.torch.trace.kernels import kernel_of
 from torch import fx, nn
 from training import fit, step_peak, train
@@ -76,6 +78,56 @@ def test_dropout_draws_and_rounds_as_in_eager_mode(dtype: torch.dtype, p: float)
     assert torch.equal(result.nan_to_num(7), expected.nan_to_num(7))
     assert torch.equal(result.signbit(), expected.signbit())
     assert torch.equal(back, x.grad)
+
+
+LAYOUTS: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
+    "dense": lambda x: x,
+    "turned": lambda x: x.transpose(1, 2),
+    "channels last": lambda x: x.contiguous(memory_format=torch.channels_last),
+    "a part": lambda x: x[:, 1:, ::2],
+    "repeated": lambda x: x[:, :1].expand(-1, 4, -1, -1),
+}
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16, torch.float16], ids=str)
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_dropout_is_that_of_eager_mode_however_tensors_lie(dtype: torch.dtype, layout: str) -> None:
+    x = LAYOUTS[layout](torch.randn(2, 4, 12, 10).to(dtype))
+    for gradient in (torch.randn(x.shape).to(dtype), LAYOUTS["turned"](torch.randn(x.shape).to(dtype))):
+        if gradient.shape != x.shape:
+            continue
+        leaf = x.detach().requires_grad_()
+        torch.manual_seed(5)
+        expected = nn.functional.dropout(leaf, 0.3)
+        (expected_back,) = torch.autograd.grad(expected, leaf, gradient)
+        torch.manual_seed(5)
+        result, mask = kernel_of(aten.native_dropout.default)(x, 0.3, True)
+        back = kernel_of(aten.native_dropout_backward.default)(gradient, mask, 1 / 0.7)
+        for mine, own in ((result, expected), (back, expected_back)):
+            assert torch.equal(mine, own)
+            assert mine.stride() == own.stride()
+
+
+@pytest.mark.parametrize("other", ["_forward", "_backward"])
+def test_dropout_that_is_not_eager_modes_gives_way_to_pytorchs(
+    other: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    make = getattr(dropout, other)
+
+    def slightly_other(x: torch.Tensor, *rest: Any) -> Any:
+        found = make(x, *rest)
+        (found if isinstance(found, torch.Tensor) else found[0]).mul_(1 + 1e-6)
+        return found
+
+    monkeypatch.setattr(dropout, other, slightly_other)
+    monkeypatch.setattr(dropout, "_seen", {})
+    x, state = torch.randn(8, 16), torch.get_rng_state()
+    found, mask = dropout.dropout(x, 0.25, True)
+    back = dropout.dropout_backward(x, mask, 1 / 0.75)
+    torch.set_rng_state(state)
+    expected, _ = aten.native_dropout.default(x, 0.25, True)
+    assert torch.equal(found, expected)
+    assert torch.equal(back, aten.native_dropout_backward.default(x, mask, 1 / 0.75))
 
 
 class Assigner(nn.Module):

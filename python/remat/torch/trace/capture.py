@@ -15,6 +15,7 @@ from ..base.origins import EXISTING_GRADIENTS, OUTSIDE
 from ..base.step import OutputUse, StepGraph
 from .choices import apply_choices
 from .contract import contract
+from .dropout import show_dropout
 from .gradients import End, take_gradients
 from .inplace import list_pairs
 from .kernels import correct_sizes
@@ -67,6 +68,7 @@ def capture_step(
     _require_dense(joint)
     if not given.for_compiler:
         tidy(joint)
+        show_dropout(joint)
     correct_sizes(joint, run)
     take_gradients(joint, num_forward_outputs, given.ends)
     step = contract(joint, num_forward_outputs, given.name, given.use)

@@ -7,7 +7,7 @@ are made smaller so that vectors, what is left at their ends, and work that is s
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum
 from typing import Any
 
@@ -45,6 +45,10 @@ class Layout:
         offset = val.storage_offset() % _VECTOR
         device = "cpu" if val.device.type == "meta" else str(val.device)
         return cls(tuple(val.shape), tuple(val.stride()), int(offset), val.dtype, device)
+
+    def of_type(self, dtype: torch.dtype) -> Layout:
+        """Laid out alike, of another type."""
+        return replace(self, dtype=dtype)
 
     def sized(self, sizes: Sequence[int]) -> Layout:
         """With these sizes, where it is not repeated."""
@@ -121,11 +125,7 @@ def _smaller(args: list[Any], index: int, kind: Kind) -> list[Any] | None:
     if kind is Kind.SOME:
         return args if torch.Size(sizes).numel() <= _MOST else None
     dim = None if kind is Kind.EACH else (args[2] if len(args) > 2 else 0) % max(1, len(sizes))
-    while torch.Size(sizes).numel() > 2 * (_ELEMENTS if dim is None else _COPIED):
-        largest = max((i for i in range(len(sizes)) if i != dim), key=sizes.__getitem__, default=None)
-        if largest is None or sizes[largest] <= 2:
-            break
-        sizes[largest] = _about_half(sizes[largest])
+    sizes = fewer_elements(sizes, dim)
 
     def sized(arg: Any) -> Any:
         if not isinstance(arg, Layout):
@@ -136,6 +136,17 @@ def _smaller(args: list[Any], index: int, kind: Kind) -> list[Any] | None:
         return arg.sized([arg.shape[i] if i == dim else size for i, size in enumerate(mine)])
 
     return [sized(arg) for arg in args]
+
+
+def fewer_elements(shape: Sequence[int], dim: int | None = None) -> list[int]:
+    """As many as are worth comparing, where there are more. dim: this one stays; elements are only copied."""
+    sizes = list(shape)
+    while torch.Size(sizes).numel() > 2 * (_ELEMENTS if dim is None else _COPIED):
+        largest = max((i for i in range(len(sizes)) if i != dim), key=sizes.__getitem__, default=None)
+        if largest is None or sizes[largest] <= 2:
+            break
+        sizes[largest] = _about_half(sizes[largest])
+    return sizes
 
 
 def _about_half(size: int) -> int:

@@ -23,6 +23,7 @@ from ..base.private import (
     storage_id,
     suggest_memory_format,
 )
+from .dropout import DROPOUT, DROPOUT_BACKWARD, dropout, dropout_backward
 
 _LSTM: Any = torch.ops.aten.mkldnn_rnn_layer.default
 _LSTM_BACKWARD: Any = torch.ops.aten.mkldnn_rnn_layer_backward.default
@@ -36,8 +37,6 @@ _NORMS: dict[Any, int | None] = {
     **dict.fromkeys(TRACED_BATCH_NORMS, 0),
     _aten.native_layer_norm_backward.default: None,
 }
-_DROPOUT: Any = torch.ops.aten.native_dropout.default
-_DROPOUT_BACKWARD: Any = torch.ops.aten.native_dropout_backward.default
 _RECURRENT = {"lstm", "gru", "rnn_tanh", "rnn_relu"}
 # Traced as a batch of products where a transposed tensor has more than two dimensions, of which eager mode
 # makes one matrix if it can; and in other arithmetic.
@@ -126,29 +125,7 @@ def _lstm_that_saves(*args: Any) -> Any:
         return _LSTM(*args)
 
 
-def _scaled(mask: torch.Tensor, keep: float, dtype: torch.dtype) -> torch.Tensor:
-    """What eager mode multiplies with: 1 / keep where the mask is true, 0 elsewhere."""
-    # Booleans are converted far more slowly than the bytes that they are.
-    return mask.view(torch.uint8).to(dtype).div_(keep)
-
-
-def _dropout(x: torch.Tensor, p: float, train: bool | None) -> Any:
-    """`native_dropout` on the CPU, in fewer passes and with the roundings of eager mode in every type."""
-    if not train or not 0 < p < 1 or not x.is_floating_point() or x.device.type != "cpu":
-        return _DROPOUT(x, p, train)
-    mask = torch.empty_like(x, dtype=torch.bool).bernoulli_(1 - p)
-    return _scaled(mask, 1 - p, x.dtype).mul_(x), mask
-
-
-def _dropout_backward(gradient: torch.Tensor, mask: torch.Tensor, scale: float) -> torch.Tensor:
-    if scale <= 0 or not gradient.is_floating_point() or gradient.device.type != "cpu":
-        return _DROPOUT_BACKWARD(gradient, mask, scale)
-    factors = _scaled(mask, 1 / scale, gradient.dtype)
-    # The product is laid out as the gradient is, not as what dropout read.
-    return factors.mul_(gradient) if factors.stride() == gradient.stride() else gradient * factors
-
-
-_KERNELS = {_LSTM: _lstm_that_saves, _DROPOUT: _dropout, _DROPOUT_BACKWARD: _dropout_backward}
+_KERNELS = {_LSTM: _lstm_that_saves, DROPOUT: dropout, DROPOUT_BACKWARD: dropout_backward}
 
 
 def is_own(target: Any) -> bool:
