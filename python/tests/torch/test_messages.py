@@ -46,7 +46,7 @@ def test_every_plan_is_one_line_with_peaks_overhead_and_seconds(caplog) -> None:
     assert line.startswith(
         f"step_0: {report.ops} ops, peak {remat.format_bytes(report.keep_all_peak)} -> "
         f"{remat.format_bytes(report.predicted_peak)} (budget {remat.format_bytes(report.budget)}), "
-        f"overhead {100 * report.overhead:.1f} %"
+        f"overhead {100 * report.overhead:.1f} % of the traced step's ops, "
     )
     assert line.endswith(" s")
 

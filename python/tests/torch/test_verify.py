@@ -35,6 +35,8 @@ def test_planned_steps_are_those_of_eager_mode_and_keep_the_budget(name: str) ->
     trained = sum(p.requires_grad for p in model.parameters())
     assert found.compared == 3 * (5 + trained + len([*model.parameters(), *model.buffers()]))
     assert re.search(r"equal bit for bit(.|\n)*budget .*, kept", str(found))
+    assert found.eager_seconds > 0
+    assert f"{1e3 * found.planned_seconds:.4g} ms planned" in str(found)
     assert all(value.equal(before[key]) for key, value in model.state_dict().items())
     assert all(p.grad is None for p in model.parameters())
 

@@ -10,7 +10,7 @@ import remat
 
 from ..base.units import exact_bytes
 from ..plan.options import Options
-from ..plan.report import PlanReport
+from ..plan.report import EAGER_PLANNER, PlanReport
 from .leaving import levels
 from .recorded import Around, Record, StepGraph
 
@@ -18,7 +18,6 @@ from .recorded import Around, Record, StepGraph
 _TRIES = 6
 # Of a search for the least peak, for messages: rounds, work in each, and as near to it as is enough.
 _HALVINGS, _WORK_FOR_EACH_OP, _NEAR = 7, 80, 0.005
-_PLANNER = "eager"
 
 
 @dataclass(frozen=True, eq=False)
@@ -150,7 +149,7 @@ def _report(
         graph=graph,
         plan=plan,
         status=result.status if result is not None and same else "feasible",
-        planner=_PLANNER,
+        planner=EAGER_PLANNER,
         budget=peak,
         reserve=reserve,
         predicted_peak=peak,

@@ -15,6 +15,8 @@ from ..base.errors import log
 from ..base.units import format_bytes
 from .arena import Arena
 
+# `planner` of what runs in eager mode.
+EAGER_PLANNER = "eager"
 # Of a search for the least budget, for messages.
 _LEAST_WORK = 10_000_000
 
@@ -60,7 +62,9 @@ class PlanReport:
     Attributes:
         predicted_peak: of the whole step, resident tensors and `reserve` included; comparable with `budget`.
         keep_all_peak: the same without recomputation.
-        overhead: extra time by the measured durations, as a fraction.
+        overhead: extra time by the measured durations of ops, as a fraction of those of the traced step (what
+            tracing itself changes is not in it), or of eager mode's ops with executor="eager". `verify` times
+            both steps as a whole.
         unmeasured_ops: how many could not be measured; their durations are estimates, and memory that they
             need beside their results is not counted.
         fixed: the part of the reserve that is not for other calls in flight.
@@ -115,6 +119,11 @@ class PlanReport:
     traffic: Traffic = field(default_factory=Traffic, compare=False)
     memory: list[int] = field(default_factory=list, repr=False, compare=False)
     seconds: dict[str, float] = field(default_factory=dict)
+
+    @property
+    def compared_with(self) -> str:
+        """Whose time the overhead is a fraction of."""
+        return "eager mode's ops" if self.planner == EAGER_PLANNER else "the traced step's ops"
 
     def save(self, path: str | os.PathLike[str], **options: Any) -> None:
         """Write :func:`remat.report` of the graph and its plan: a page for the browser, unless `format` says
@@ -178,7 +187,7 @@ class PlanReport:
         return (
             f"{self.name}: {self.ops} ops, peak {format_bytes(self.keep_all_peak)} -> "
             f"{format_bytes(self.predicted_peak)} (budget {format_bytes(self.budget)}), "
-            f"overhead {100 * self.overhead:.1f} %, "
+            f"overhead {100 * self.overhead:.1f} % of {self.compared_with}, "
             f"{self.recomputed_steps} steps recomputed, {self._reserved()}{self._copied()}"
             f"{sum(self.seconds.values()):.1f} s{', stored plan' if self.stored else ''}"
         )
@@ -223,7 +232,7 @@ class PlanReport:
             f"keep_all_peak = {format_bytes(self.keep_all_peak)}",
             *self._reserved_lines(),
             *([] if self.arena is None else [f"arena = {self.arena}"]),
-            f"overhead = {self.overhead:.2%}",
+            f"overhead = {self.overhead:.2%} of {self.compared_with}",
             f"recomputed_steps = {self.recomputed_steps}",
             *([f"unmeasured_ops = {self.unmeasured_ops}"] if self.unmeasured_ops else []),
             *self._copy_lines(),
@@ -310,7 +319,7 @@ class ModelReport:
 
     @property
     def overhead(self) -> float:
-        """Its extra time as a fraction."""
+        """Its extra time as a fraction; `parts[i].compared_with` says of what."""
         return self.largest().overhead
 
     @property
