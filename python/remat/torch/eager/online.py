@@ -21,7 +21,7 @@ from ..base.nodes import storage_bytes
 from ..base.private import StorageWeakRef, storage_number, users_of_storage, without_dispatch_modes
 from .book import Book, number_of
 from .keeping import Kept
-from .kinds import Kind, argument, is_plain, results_in, targets_of, tensors_in, trains
+from .kinds import Kind, argument, detached, is_plain, results_in, targets_of, tensors_in, trains
 from .meter import Meter
 from .proofs import Trial, expected_bytes, is_proved, known_cost, note_cost, signature_of
 from .results import Cost, Result, Run, restore
@@ -277,7 +277,8 @@ class Evictor:
         shown = held.shown
         shown.result.use(self._now)
         if held.kept is not None:
-            tensor: torch.Tensor = held.kept.checked()
+            # A tensor of its own, by which it is seen that the backward has it.
+            tensor: torch.Tensor = detached(held.kept.checked())
             self._make_room(0)
             return tensor
         held.check()

@@ -105,6 +105,7 @@ class StepGraph:
         self._at: dict[int, int] = {}  # of the record -> of the graph
         self._first_backward = next((op.number for op in record.ops if op.phase == BACKWARD), len(record.ops))
         self._sizes = [value.bytes for value in record.values]
+        self._after = dict(pair for op in record.ops for pair in op.wrote)
         self._build()
         self.graph = remat.Graph.from_dict(self._to_dict())
         self.ops_of = [op.members for op in self._ops]
@@ -247,16 +248,24 @@ class StepGraph:
             if value.made_by is None:
                 continue
             last = max(value.reads, default=value.made_by)
-            ends = {end for end in value.given_up if end - 1 > last}
+            for end in dict.fromkeys(value.given_up):
+                if end - 1 > last:
+                    found[end].append(self._there_at(value.number, end))
             released = self._released(value)
             if released is not None and value.destroyed is None:
                 # What reads it in the backward has it from autograd, or from a second run.
                 before = max((at for at in value.reads if at < released), default=value.made_by)
                 if released - 1 > before:
-                    ends.add(released)
-            for end in ends:
-                found[end].append(value.number)
+                    found[released].append(value.number)
         return found
+
+    def _there_at(self, value: int, number: int) -> int:
+        """What its memory holds when so many ops have run: of one storage autograd may save several parts
+        that are written in turn.
+        """
+        while (end := self.record.values[value].destroyed) is not None and end < number:
+            value = self._after[value]
+        return value
 
     def _released(self, value: Value) -> int | None:
         """How many ops have run when Python lets go of it."""
@@ -271,7 +280,7 @@ class StepGraph:
         for value in self.record.values:
             for at in dict.fromkeys(value.unpacked):
                 if value.made_by is not None and self._first_backward <= at < len(self.record.ops):
-                    found[at].append(value.number)
+                    found[at].append(self._there_at(value.number, at))
         return found
 
     def _to_dict(self) -> dict[str, Any]:
