@@ -102,3 +102,14 @@ def test_a_value_holds_where_the_plan_recomputes() -> None:
     step(fitted, x, VALUES[1])
     assert any(part.recomputed_steps for part in fitted.remat.parts)
     assert_equal(step(fitted, x, 0.71), step(eager, x, 0.71))
+
+
+def test_the_least_budget_does_for_other_values_too() -> None:
+    model, x = made("a mixture")
+    options: Any = {"accumulate": False, "outputs": "dropped", "time_limit": None, "work_limit": 20_000}
+    with pytest.raises(remat.NoPlanError) as caught:
+        remat.torch.fit(model, (x, VALUES[0]), 2000, **options)
+    fitted = remat.torch.fit(model, (x, VALUES[0]), caught.value.smallest_known, **options)
+    for weight in VALUES[:3]:
+        fitted.zero_grad()
+        step(fitted, x, weight)

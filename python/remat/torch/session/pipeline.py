@@ -54,7 +54,7 @@ class Call:
 
     number: which graph of the model it is. use: what is taken for granted of its outputs.
     existing: gradients that the step will add to.
-    varies: is it traced with symbols for sizes?
+    floats: how many Python floats it gets as tensors. varies: is it traced with symbols for sizes?
     """
 
     number: int
@@ -62,6 +62,7 @@ class Call:
     args: Sequence[Any]
     use: OutputUse
     existing: Existing
+    floats: int = 0
     varies: bool = False
 
     @property
@@ -204,7 +205,7 @@ class Pipeline:
             loss_bytes=around.loss_bytes,
             existing_gradients=call.existing.bytes,
             ends=around.ends(call.args, call.existing),
-            outside=around.outside(call.args, call.device),
+            outside=around.outside(call.args, call.device) + around.floats_to_come(call.floats, call.device),
             routing=options.routing,
             never_recompute=options.patterns("never_recompute"),
             always_keep=options.patterns("always_keep"),

@@ -70,7 +70,11 @@ class Preparation:
 
         Raises UnsupportedModelError where nothing of the model needs a gradient.
         """
-        with self.session.shared.preparing():
+        shared = self.session.shared
+        if shared.options.executor == "boxed":
+            floats = [each for each in tree_leaves(self.sample_inputs) if isinstance(each, float)]
+            shared.surroundings.count_floats(len(floats))
+        with shared.preparing():
             self._look_at_loss()
             try:
                 self._plan()

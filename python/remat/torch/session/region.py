@@ -492,7 +492,7 @@ class Region:
         if floats.positions and not key.training:
             self.variants[key] = variant.compiled(plain)
             return variant
-        calls = [Call(self.number, variant.gm, args, use, key.existing)]
+        calls = [Call(self.number, variant.gm, args, use, key.existing, len(floats.positions))]
         device, num_args = calls[0].device, len(args)
 
         # PyTorch up to 2.12 keeps this function, which must hold no arguments: it runs once, and takes them.

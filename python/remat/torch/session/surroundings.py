@@ -25,6 +25,9 @@ from .stepping import Stepping
 
 log = logging.getLogger("remat.torch")
 
+# Bytes of the tensor in which Dynamo passes a float.
+_FLOAT = 8
+
 
 def _is_trained(arg: torch.Tensor) -> bool:
     return arg.requires_grad and arg.is_leaf
@@ -59,6 +62,7 @@ class Surroundings:
 
     model: if known, its tensors that a graph does not read are resident all the same.
     sharding: the model's parameters are split between ranks.
+    floats: how many the model is called with.
     unplanned: what eager code between the graphs leaves in memory for the backward.
     state_to_come: of optimizers, once the budget is settled: what their first step will make.
     loss_workspace, loss_bytes: of a loss outside the model while it is computed, and to the end.
@@ -66,13 +70,24 @@ class Surroundings:
 
     def __init__(self, options: Options, model: torch.nn.Module | None, sharding: Sharding | None) -> None:
         self.options, self.model, self.sharding = options, model, sharding
-        self.unplanned = self.state_to_come = 0
+        self.unplanned = self.state_to_come = self.floats = 0
         self.loss_workspace, self.loss_bytes = options.size("loss_workspace"), 0
         self._seen: dict[int, int] = {}
         self._auto_budget: int | None = None
         self._reserve: int | None = None
         self._accumulates = options.accumulate
         self.stepping = Stepping(options.optimizer if options.step is not None else None)
+
+    def count_floats(self, count: int) -> None:
+        """The model is called with so many Python floats."""
+        self.floats = count
+
+    def floats_to_come(self, traced: int, device: torch.device) -> int:
+        """Bytes of floats that are constants so far: Dynamo passes one in a tensor once it has changed.
+
+        traced: how many a graph gets in that way now.
+        """
+        return _FLOAT * max(0, self.floats - traced) if device.type == "cpu" else 0
 
     def count_loss(self, workspace: int, held: int) -> None:
         self.loss_workspace, self.loss_bytes = workspace, held
