@@ -20,6 +20,7 @@ from typing import Any
 os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")
 
 import packages
+import remat.torch
 import torch
 
 Row = dict[str, Any]
@@ -46,8 +47,6 @@ class Side:
 
     def steps(self) -> None:
         """Measured; parameters move after the second."""
-        import remat.torch
-
         for number in range(STEPS):
             seed(number)
             if not self.adds:
@@ -62,6 +61,12 @@ class Side:
                     for parameter in self.subject.model.parameters():
                         if parameter.grad is not None and not parameter.grad.is_sparse:
                             parameter -= 1e-3 * parameter.grad.nan_to_num()
+
+    def adding_peak(self) -> int:
+        """Of a step that adds to the gradients that are there: `fit` plans for such steps too."""
+        resident = [self.subject.model, packages.tensors(self.subject.inputs)]
+        seed(STEPS)
+        return remat.torch.measure_peak(self.step, resident=resident)
 
     def state(self, loss: torch.Tensor) -> dict[str, torch.Tensor]:
         from remat.torch.base.generators import generator_states
@@ -120,7 +125,7 @@ def compared(package: packages.Package, name: str, adds: bool) -> Row:
     if eager.differs(again):
         return row | {"outcome": "eager mode fails", "why": f"not deterministic: {eager.differs(again)}"}
     del again
-    row["eager_peak"] = eager.peaks[1]
+    row["eager_peak"], row["eager_adding_peak"] = eager.peaks[1], eager.adding_peak()
     words = Words()
     logging.getLogger("remat.torch").addHandler(words)
     try:
@@ -132,8 +137,6 @@ def compared(package: packages.Package, name: str, adds: bool) -> Row:
 
 def _tried(package: packages.Package, name: str, eager: Side, peak: int) -> Row:
     """At the share of eager mode's peak, or the least budget that the error names."""
-    import remat
-
     row: Row = {"budget": int(SHARE * peak), "least": False, "fit_s": 0.0}
     for _ in range(3):
         try:
@@ -156,8 +159,6 @@ def _kind(error: Exception) -> str:
 
 
 def _trained(package: packages.Package, name: str, eager: Side, row: Row) -> Row:
-    import remat.torch
-
     subject = package.build(name)
     before = copy.deepcopy([t.detach() for t in (*subject.model.parameters(), *subject.model.buffers())])
     seed(99)

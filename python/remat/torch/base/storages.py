@@ -40,7 +40,9 @@ def has_data(tensor: torch.Tensor) -> bool:
 
 def bytes_of(tensor: torch.Tensor) -> torch.Tensor:
     """What the tensor holds, whatever its strides."""
-    return tensor.detach().resolve_conj().resolve_neg().contiguous().view(-1).view(torch.uint8)
+    dense = tensor.detach().resolve_conj().resolve_neg().contiguous()
+    # One element has any stride, also where it counts as contiguous.
+    return dense.as_strided((dense.numel(),), (1,)).view(torch.uint8)
 
 
 def same_bits(a: torch.Tensor, b: torch.Tensor) -> bool:

@@ -70,7 +70,7 @@ class Recorded:
 
     def grows(self, kind: Kind, plan: EagerPlan) -> int | None:
         """By how many bytes, as the allocator says, a forward with this plan does."""
-        beyond = self.beyond.get(kind.adds)
+        beyond = self.beyond.get(kind.adds, self.beyond.get(not kind.adds))
         return None if beyond is None else plan.after_forward() + beyond
 
     def keep(self, kind: Kind, plan: EagerPlan) -> None:
@@ -97,11 +97,16 @@ class Preparation:
         self.model, self._options, self._loss, self._say = model, options, loss, say
         self._call = eager_call(model)
         self._settled: Options | None = None
-        self._writes_parameters = False
+        self._writes_parameters = self._in_training = False
 
-    def recorded(self, call: Call) -> Recorded:
-        """A step with these arguments, without plans. Nothing is left of it."""
+    def begin_training(self) -> None:
+        """Steps that run from now on to make plans run among the user's."""
+        self._in_training = True
+
+    def recorded(self, call: Call, adds: bool = False) -> Recorded:
+        """A step with these arguments, without plans. Nothing is left of it. adds: to gradients there."""
         step, snapshot = self._step(call), self._snapshot(call)
+        step = step.adding() if adds else step
 
         def before_write(tensor: torch.Tensor) -> None:
             self._writes_parameters |= snapshot.keep_before_write(tensor)
@@ -157,6 +162,7 @@ class Preparation:
         Raises InfeasibleError, NoPlanError.
         """
         step, snapshot = self._step(call), self._snapshot(call)
+        step = step.adding() if kind.adds else step
         with phase("plan"), torch.enable_grad():
             plan = self._plan(step, sequence, kind, snapshot.restore)
             with step.without_traces(snapshot.restore):
@@ -175,6 +181,7 @@ class Preparation:
         if kind.adds not in sequence.around:
             return None
         options, around = self._settled or self._options, sequence.around[kind.adds]
+        above = max(sequence.above.values(), default=0)
         never = sequence.once | (set(range(len(sequence.record.ops))) - sequence.compared)
         with phase("plan"):
             plan = plan_record(
@@ -182,7 +189,7 @@ class Preparation:
                 replace(around, dropped=sequence.record.dropped(kind.dropped)),
                 options,
                 never,
-                sequence.above.get(kind.adds, 0),
+                sequence.above.get(kind.adds, above),
             )
         return None if isinstance(plan, Missed) else plan
 
@@ -209,6 +216,9 @@ class Preparation:
     ) -> EagerPlan:
         options = self._options_on(step.device)
         with step.without_traces(restore):
+            for adds in (False, True):
+                each = replace(kind, adds=adds)
+                sequence.around.setdefault(adds, self._around(step, sequence.record, each))
             around = sequence.around[kind.adds] = self._around(step, sequence.record, kind)
         less = 0
         for _ in range(_TRIES):
@@ -242,9 +252,10 @@ class Preparation:
         asked = plan_record(sequence.record, around, options, sequence.once)
         budget = asked.budget if isinstance(asked, Missed) else asked.report.budget
         needs = self._measured(step, sequence, plan, kind, restore)
-        needs = max(needs, plan.report.predicted_peak)
         if needs <= budget:
-            return replace(plan, report=replace(plan.report, budget=budget))
+            # What was predicted may be more: where such a step was recorded, more was in memory.
+            predicted = min(plan.report.predicted_peak, budget)
+            return replace(plan, report=replace(plan.report, budget=budget, predicted_peak=predicted))
         known = with_spare(needs)
         if isinstance(asked, Missed):
             raise asked.error(known)
@@ -279,6 +290,8 @@ class Preparation:
         resident = {**step.resident_by_name(), OUTSIDE: record.beside}
         if kind.adds:
             existing = sum(record.values[value].bytes for value in record.gradients)
+            # Parameters that this step does not reach may have gradients of other steps.
+            existing = max(existing, step.existing)
             # Of sparse ones the sum is made beside them, and holds the entries of both.
             resident[EXISTING_GRADIENTS] = existing + 3 * record.sparse
         return Around(resident, kind.adds, record.dropped(kind.dropped))
@@ -301,15 +314,21 @@ class Preparation:
     ) -> int:
         """The peak of a planned step in bytes, with what is reserved."""
         with step.without_traces(restore):
-            if kind.adds:
+            if kind.adds and not step.existing:
                 step.run_planned(Ledger([plan]))
-            peak = plan.report.reserve + measure_peak(
-                lambda: step.run_planned(Ledger([plan]), kind.dropped),
-                device=step.device,
-                resident=step.resident,
+            peak = (
+                plan.report.reserve
+                + step.existing
+                + measure_peak(
+                    lambda: step.run_planned(Ledger([plan]), kind.dropped),
+                    device=step.device,
+                    resident=step.resident,
+                )
             )
         known = sequence.above.get(kind.adds, 0)
         sequence.above[kind.adds] = max(known, peak - plan.report.predicted_peak)
+        if self._in_training and peak > plan.report.budget:
+            self._say("measured", measured_above(peak, plan.report.budget))
         return peak
 
     def _step(self, call: Call) -> TrainingStep:
@@ -364,6 +383,13 @@ def reserved(options: Options, device: torch.device) -> int:
     if options.optimizer is not None:
         reserve += optimizer_state_bytes(options.optimizer, device)
     return reserve
+
+
+def measured_above(peak: int, budget: int) -> str:
+    return (
+        f"a new plan for calls in the middle of training was measured to need {exact_bytes(peak)}, above the "
+        f"budget of {exact_bytes(budget)}: that once it was exceeded, the plan is made with less"
+    )
 
 
 def with_spare(needs: int) -> int:

@@ -28,7 +28,7 @@ class Record:
 
     state_bytes: of a generator. beside: what ops read and is no part of the model. gradients: values that the
     step left as such. outputs: values that the model returned, None where one is none of these. names: of
-    values that were there before. sparse: gradients that are, which are no values.
+    values that were there before. sparse: gradients that are no values. adding: others went at once.
     """
 
     ops: Sequence[Ran]
@@ -39,6 +39,12 @@ class Record:
     outputs: Sequence[int | None]
     names: Mapping[int, str]
     sparse: int
+    adding: bool = False
+
+    def keep_gradients(self) -> None:
+        """Those of a step that makes them stay."""
+        for value in self.gradients:
+            self.values[value].stays()
 
     def dropped(self, outputs: Collection[int]) -> frozenset[int]:
         """Values of these outputs that no other output shows."""
@@ -53,7 +59,7 @@ class Record:
 
 def count_hidden(record: Record) -> None:
     """What its ops had in memory that no value is."""
-    for number, size in StepGraph(record, Around({})).hidden().items():
+    for number, size in StepGraph(record, Around({}, record.adding)).hidden().items():
         record.ops[number].add_hidden(size)
 
 

@@ -48,6 +48,9 @@ class Value:
     unpacked: list[int] = field(default_factory=list)
     given_up: list[int] = field(default_factory=list)
 
+    def stays(self) -> None:
+        self.released = None
+
 
 @dataclass(eq=False)
 class Ran:
@@ -373,18 +376,14 @@ class Recorder(TorchDispatchMode):
     def begin_backward(self) -> None:
         self.phase = BACKWARD
 
-    def end_backward(self, gradients: Iterable[torch.Tensor]) -> None:
-        """The step left these."""
-        self.gradients = self._values_of(gradients)
+    def end_backward(self, gradients: Iterable[int]) -> None:
+        """The step made these: numbers of storages."""
+        known = map(self._storages.get, gradients)
+        self.gradients = {each.value.number for each in known if each is not None and not each.external}
 
     def still_saved(self) -> list[Value]:
         """Values that autograd holds, for a backward to come."""
         return [storage.value for storage in self._storages.values() if storage.cells > 0]
-
-    def _values_of(self, tensors: Iterable[torch.Tensor]) -> set[int]:
-        """The values that these show now, of those that the step made."""
-        known = (self._known(tensor) for tensor in tensors)
-        return {each.value.number for each in known if each is not None and not each.external}
 
     def end(self) -> None:
         """The step is over: nothing is watched any longer."""

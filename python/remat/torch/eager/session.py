@@ -105,17 +105,19 @@ class EagerSession:
         self._said: set[str] = set()
         self._in_use: Callable[[], int] | None = None
 
-    def prepare(self, call: Call) -> None:
-        """Plan for calls with such arguments.
+    def prepare(self, call: Call, adds: bool | None = None) -> None:
+        """Plan for calls with such arguments. adds: in the middle of training such steps are measured alone,
+        which need no more memory than training does; others are planned for when they come.
 
         Raises InfeasibleError, NoPlanError where the budget is too small for a kind of step.
         """
         shape = self._shapes.setdefault(self._key(call), _Shape())
-        recorded = self._preparation.recorded(call)
+        recorded = self._preparation.recorded(call, bool(adds))
         self._in_use = in_use_on(self._preparation.device())
         if self.options.outputs is not None:
             shape.dropped = recorded.all_outputs() if self.options.outputs == "dropped" else frozenset()
-        kinds = [Kind(adds, shape.dropped or frozenset()) for adds in self._adds()]
+        met = self._adds() if adds is None else (self._nearest(adds),)
+        kinds = [Kind(each, shape.dropped or frozenset()) for each in met]
         missed: list[remat.NoPlanError] = []
         for kind in kinds:
             try:
@@ -129,6 +131,10 @@ class EagerSession:
     def _adds(self) -> tuple[bool, ...]:
         accumulate = self.options.accumulate
         return (False, True) if accumulate is None else (accumulate,)
+
+    def _nearest(self, adds: bool) -> bool:
+        """Steps as which such ones are planned."""
+        return adds if adds in self._adds() else self._adds()[0]
 
     def _plan(self, recorded: Recorded, kind: Kind, call: Call) -> EagerPlan:
         plan = self._preparation.plan(recorded, kind, call)
@@ -145,10 +151,11 @@ class EagerSession:
         if not torch.is_grad_enabled() or torch.compiler.is_compiling() or is_active():
             return self._call(*args, **kwargs)
         call = args, kwargs
+        self._preparation.begin_training()
         if len(self._shapes) >= self.options.max_shapes and self._key(call) not in self._shapes:
             return self._without_plan(call)
-        shape = self._shape_of(call)
         adds = any(p.grad is not None for p in self.model.parameters())
+        shape = self._shape_of(call, adds)
         plans = self._plans(shape, adds, call)
         note_eager_step(plans[0].report)
         runs_again = any(plan.again for plan in plans)
@@ -193,20 +200,20 @@ class EagerSession:
             ),
         )
 
-    def _shape_of(self, call: Call) -> _Shape:
+    def _shape_of(self, call: Call, adds: bool) -> _Shape:
         """With a plan at least."""
         key = self._key(call)
         if key not in self._shapes:
-            self.prepare(call)
+            self.prepare(call, adds)
         shape = self._shapes[key]
         if shape.pending is not None:
             pending, shape.pending = shape.pending, None
-            self.prepare(pending)
+            self.prepare(pending, adds)
         return shape
 
     def _plans(self, shape: _Shape, adds: bool, call: Call) -> list[EagerPlan]:
         """For the sequences of ops that are known, the likeliest first."""
-        kind = Kind(adds if adds in self._adds() else self._adds()[0], shape.dropped or frozenset())
+        kind = Kind(self._nearest(adds), shape.dropped or frozenset())
         return [self._known_plan(each, kind, call) for each in shape.recorded]
 
     def _known_plan(self, recorded: Recorded, kind: Kind, call: Call) -> EagerPlan:

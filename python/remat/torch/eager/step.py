@@ -6,7 +6,7 @@ import time
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
@@ -18,7 +18,7 @@ from ..base.devices import runtime_of
 from ..base.generators import generators_kept
 from ..base.held import tensors_held
 from ..base.in_use import in_use_on
-from ..base.private import without_accumulate_hooks
+from ..base.private import storage_id, without_accumulate_hooks
 from ..base.storages import tensor_storages
 from .ledger import Ledger
 from .marks import Mark, find_levels, new_mark, set_memory
@@ -35,6 +35,9 @@ class TrainingStep:
     forward: calls the model; loss: from its outputs to what is differentiated.
     parameters: those that get gradients. resident: what is there all the time: modules, arguments by
         position, arguments by name.
+    existing: bytes of gradients that the user has and that stay, where the step is one that adds to them. Its
+        own go as they come then, as if they had been added, so that it needs no more memory than that; taken:
+        the numbers of their storages, by parameter.
     """
 
     forward: Callable[[], Any]
@@ -42,6 +45,8 @@ class TrainingStep:
     parameters: Sequence[torch.Tensor]
     resident: Sequence[Any]
     device: torch.device
+    existing: int = 0
+    taken: dict[int, int] = field(default_factory=dict)
 
     def run_planned(self, ledger: Ledger, dropped: Collection[int] = ()) -> None:
         """dropped: these outputs before the backward."""
@@ -88,8 +93,10 @@ class TrainingStep:
             [None if value in recorder.gradients else value for value in recorder.outputs],
             self._names(recorder.addresses),
             self._sparse_gradients(),
+            bool(self.existing),
         )
         recorder.end()
+        found.keep_gradients()
         return found
 
     def _sparse_gradients(self) -> int:
@@ -145,7 +152,8 @@ class TrainingStep:
             losses = self.loss(outputs)
             recorder.begin_backward()
             self._backward(losses)
-            recorder.end_backward(p.grad for p in self.parameters if p.grad is not None)
+            left = [storage_id(p.grad) for p in self.parameters if has_dense_gradient(p)]
+            recorder.end_backward([*left, *self.taken.values()])
 
     def _backward(self, losses: Sequence[torch.Tensor]) -> None:
         torch.autograd.backward(losses, [torch.ones_like(each) for each in losses])
@@ -157,12 +165,28 @@ class TrainingStep:
         for parameter, _ in before:
             parameter.grad = None
         with generators_kept(), without_accumulate_hooks(self.parameters):
+            if self.existing:
+                for parameter, gradient in before:
+                    if gradient is not None:
+                        parameter.register_post_accumulate_grad_hook(self._take)
             try:
                 yield
             finally:
                 for parameter, gradient in before:
                     parameter.grad = gradient
                 restore()
+
+    def _take(self, parameter: torch.Tensor) -> None:
+        if has_dense_gradient(parameter):
+            self.taken[id(parameter)] = storage_id(parameter.grad)
+        parameter.grad = None
+
+    def adding(self) -> TrainingStep:
+        """The same to the gradients that are there."""
+        found = [p.grad for p in self.parameters if p.grad is not None]
+        if any(each.layout is not torch.strided for each in found):
+            return self  # their sum takes other memory than they do
+        return replace(self, existing=sum(tensor_storages(found, self.device.type).values()))
 
     def _beside(self, external: Mapping[int, int]) -> int:
         """Bytes of what ops read that was there before, and is no part of what is resident."""
@@ -184,6 +208,10 @@ class TrainingStep:
 
     def _modules(self) -> Modules:
         return Modules(*modules_in(self.resident))
+
+
+def has_dense_gradient(parameter: torch.Tensor) -> bool:
+    return parameter.grad is not None and parameter.grad.layout is torch.strided
 
 
 def _clock(device: torch.device) -> Callable[[], int]:
