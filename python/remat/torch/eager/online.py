@@ -160,8 +160,6 @@ class Evictor:
                 self._meter.note_new(storage)
                 made += storage.nbytes()
                 self._unseen = max(self._unseen, int(self._share * storage.nbytes()))
-                if begun.run is None:
-                    self._note_loose(storage)
         duration = 0
         if begun.trial is not None:
             same, duration = begun.trial.run(results)
@@ -173,6 +171,10 @@ class Evictor:
         if run is not None and shown and is_plain([], results, {}):
             run.last(cost)
             self.book.note_results(run, results, begun.args, begun.kwargs, begun.written)
+        for tensor in results:
+            number = number_of(tensor)
+            if number and number not in given and self.book.result_of(tensor) is None:
+                self._note_loose(tensor.untyped_storage())
         self._follow_writes(begun.written, begun.args, begun.kwargs)
 
     def _cost(self, begun: Begun, made: int, duration: int) -> Cost:
@@ -234,6 +236,8 @@ class Evictor:
         tensors = {number_of(t): t for t in tensors_in((*args, *kwargs.values()))}
         for number, old in written.items():
             new = self.book.result_of(tensors[number])
+            if new is None:
+                self._note_loose(tensors[number].untyped_storage())
             for handle in self.book.handles_of(number):
                 if handle.shown.result is not old or handle.kept is None:
                     continue
