@@ -145,8 +145,8 @@ class Evictor:
             return begun.func(*begun.args, **begun.kwargs)
         result, most = most_bytes(lambda: begun.func(*begun.args, **begun.kwargs), self._device)
         given = {number_of(t) for t in tensors_in((*begun.args, *begun.kwargs.values()))}
-        made = {number_of(t): storage_bytes(t) for t in results_in(result)}
-        begun.note_workspace(max(0, most - sum(size for n, size in made.items() if n and n not in given)))
+        made = {number: storage_bytes(t) for t in results_in(result) if (number := number_of(t))}
+        begun.note_workspace(max(0, most - sum(size for n, size in made.items() if n not in given)))
         return result
 
     def after(self, begun: Begun, result: Any) -> None:
