@@ -145,8 +145,8 @@ def _chosen(model: torch.nn.Module, asked: Options, sample_inputs: Any, loss: Lo
         why = error.with_traceback(None)
     try:
         fitted = eager_fitted(model, asked, sample_inputs, loss)
-    except NothingToPlanError:
-        raise
+    except NothingToPlanError as error:
+        raise why if isinstance(why, NothingToPlanError) else error from None
     except UnsupportedModelError as error:
         raise error if isinstance(why, NotOneGraphError) else why from None
     log.warning("the step runs in eager mode, with saved tensors that are made again: %s", why)

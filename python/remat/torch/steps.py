@@ -52,8 +52,8 @@ def steps_of(
         why = error.with_traceback(None)
     try:
         found = recorded_steps(model, sample_inputs, loss, options, both)
-    except NothingToPlanError:
-        raise
+    except NothingToPlanError as error:
+        raise why if isinstance(why, NothingToPlanError) else error from None
     except UnsupportedModelError:
         raise why from None
     say_recorded(why)
