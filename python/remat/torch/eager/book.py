@@ -92,6 +92,7 @@ class Book:
     ) -> None:
         """before: by storage, the results that the op wrote over."""
         read = {number_of(t) for t in tensors_in((*args, *kwargs.values()))} - before.keys()
+        run.returned(len(results))
         for place, tensor in enumerate(results):
             number = storage_id(tensor)
             if number in read:

@@ -32,6 +32,7 @@ from .meter import meter_of
 from .online import Evictor
 from .planning import EagerPlan, Missed, least_plan, plan_record
 from .recorded import Around, Record, count_hidden
+from .results import NotMadeAgainError
 from .step import TrainingStep
 
 log = logging.getLogger("remat.torch")
@@ -301,7 +302,10 @@ class Preparation:
         differing: set[int] = set()
         if plan.again:
             with step.without_traces(restore):
-                step.run_planned(Ledger([plan], verify=True, told=differing.add))
+                try:
+                    step.run_planned(Ledger([plan], verify=True, told=differing.add))
+                except NotMadeAgainError as error:
+                    differing.add(error.number)
         return differing
 
     def _measured(

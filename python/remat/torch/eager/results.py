@@ -208,12 +208,24 @@ class Handle:
             self.written = True
 
 
+class NotMadeAgainError(RuntimeError):
+    """A second run of an op made other tensors than the first. number: of the op in its step."""
+
+    def __init__(self, run: Run) -> None:
+        super().__init__(f"remat: {run.func} did not make its result again")
+        self.number = run.number
+
+
 class Run:
     """One run of an op, as it was written down. number: of the op in its step. is_over: it ran again.
-    lasts: it may run again more than once. cost: what is known of its time and memory.
+    lasts: it may run again more than once. cost: what is known of its time and memory. makes: how many
+    tensors it returned.
     """
 
-    __slots__ = ("args", "cost", "func", "is_over", "kind", "kwargs", "lasts", "number", "results", "state")
+    __slots__ = (
+        *("args", "cost", "func", "is_over", "kind", "kwargs", "lasts", "makes", "number", "results"),
+        "state",
+    )
 
     def __init__(
         self, number: int, func: Any, kind: Kind, args: Any, kwargs: Any, state: torch.Tensor | None
@@ -224,6 +236,11 @@ class Run:
         self.results: list[weakref.ref[Result]] = []
         self.is_over = self.lasts = False
         self.cost: Cost | None = None
+        self.makes = 0
+
+    def returned(self, count: int) -> None:
+        """So many tensors."""
+        self.makes = count
 
     def add_result(self, place: int) -> Result:
         """place: among the tensors that the op returns."""
@@ -251,6 +268,8 @@ class Run:
             source.was_read()
         args, kwargs, used_up = self._with_own(args, kwargs)
         results = results_in(called_with_state(self.func, args, kwargs, self.state))
+        if len(results) != self.makes:  # some keep a workspace for autograd where that is on
+            raise NotMadeAgainError(self)
         for source in used_up:
             source.give_up_memory()
         made = self.alive_results()
@@ -324,7 +343,7 @@ def restore(
             _count_readers(runs, none=True)
             raise
         if not wanted.is_there():
-            raise RuntimeError(f"remat: {wanted.run.func} did not make its result again")
+            raise NotMadeAgainError(wanted.run)
 
 
 def _needed_for(wanted: Result) -> list[Run]:
