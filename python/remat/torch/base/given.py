@@ -12,6 +12,7 @@ from torch.utils._pytree import tree_leaves
 
 import remat
 
+from .private import changes_arguments
 from .storages import has_data
 
 
@@ -44,7 +45,7 @@ def check_call(model: torch.nn.Module, sample_inputs: Any) -> None:
     """Raises UsageError where the model cannot be called with such arguments: another number, or names."""
     if any(t.is_quantized for t in tree_leaves(sample_inputs) if isinstance(t, torch.Tensor)):
         raise remat.UsageError("a sample input is a quantized tensor, which no training step takes")
-    if model._forward_pre_hooks or type(model).__call__ is not torch.nn.Module.__call__:
+    if changes_arguments(model) or type(model).__call__ is not torch.nn.Module.__call__:
         return  # they may become others
     try:
         signature = inspect.signature(model.forward)
@@ -70,7 +71,7 @@ def check_loss(loss: Any) -> None:
     if loss is None:
         return
     check_callable("loss=", loss)
-    called = loss.forward if isinstance(loss, torch.nn.Module) and not loss._forward_pre_hooks else loss
+    called = loss.forward if isinstance(loss, torch.nn.Module) and not changes_arguments(loss) else loss
     try:
         signature = inspect.signature(called)
     except (TypeError, ValueError):

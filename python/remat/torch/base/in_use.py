@@ -40,10 +40,12 @@ def in_use_on(device: torch.device) -> Callable[[], int] | None:
 @cache
 def _of_the_process() -> Callable[[], int] | None:
     """Only where it is seen to count tensors: not with another allocator than the C library's."""
-    mallinfo2 = getattr(ctypes.CDLL(None), "mallinfo2", None) if sys.platform == "linux" else None
-    if mallinfo2 is None:
+    if sys.platform != "linux":
         return None
-    mallinfo2.restype = _Mallinfo2
+    library = ctypes.CDLL(None)
+    if not hasattr(library, "mallinfo2"):
+        return None
+    mallinfo2 = ctypes.CFUNCTYPE(_Mallinfo2)(("mallinfo2", library))
 
     def in_use() -> int:
         found = mallinfo2()

@@ -756,6 +756,11 @@ def tensor_hooks(tensor: torch.Tensor) -> list[dict[Any, Any]]:
     return [hooks for hooks in kinds if hooks is not None]
 
 
+def changes_arguments(module: torch.nn.Module) -> bool:
+    """May its arguments become others before `forward` has them? `_forward_pre_hooks` of modules."""
+    return bool(module._forward_pre_hooks)
+
+
 @functools.cache
 def global_module_hooks() -> list[dict[Any, Any]]:
     """Where hooks of all modules are kept. `_global_*` of `torch.nn.modules.module`."""

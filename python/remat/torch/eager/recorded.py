@@ -10,11 +10,12 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import remat
 
+from .graph_op import GraphOp, name_of, phase_of, to_dict
 from .recorder import BACKWARD, FORWARD, Ran, Value
 
 # A generator's state is a value of its own: it is saved where its op may run again.
@@ -76,23 +77,6 @@ class Around:
     dropped: Collection[int] = ()
 
 
-@dataclass
-class _Op:
-    """One op of the graph: an op of the record with those that write over its results right after it."""
-
-    name: str
-    kind: str
-    phase: str
-    inputs: dict[int, None] = field(default_factory=dict)
-    outputs: dict[int, None] = field(default_factory=dict)
-    over: dict[int, int] = field(default_factory=dict)
-    duration: int = 0
-    workspace: int = 0
-    recompute: bool = False
-    module: str = ""
-    members: list[int] = field(default_factory=list)
-
-
 class StepGraph:
     """The graph of a record.
 
@@ -107,7 +91,7 @@ class StepGraph:
         """
         self.record, self.around, self._timed = record, around, timed
         self._forbidden = set(forbidden)
-        self._ops: list[_Op] = []
+        self._ops: list[GraphOp] = []
         self._at: dict[int, int] = {}  # of the record -> of the graph
         self._first_backward = next((op.number for op in record.ops if op.phase == BACKWARD), len(record.ops))
         self._sizes = [value.bytes for value in record.values]
@@ -132,11 +116,11 @@ class StepGraph:
 
     def _build(self) -> None:
         ends, unpacked = self._let_go(), self._unpacked()
-        last: _Op | None = None
+        last: GraphOp | None = None
         for op in self.record.ops:
             if op.is_plain:
                 if last is not None:
-                    last.duration += op.duration
+                    last.take_time(op)
             elif last is not None and self._continues(last, op):
                 self._join(last, op)
                 self._at[op.number] = len(self._ops) - 1
@@ -145,16 +129,16 @@ class StepGraph:
                 self._ops.append(last)
                 self._at[op.number] = len(self._ops) - 1
             before_next = op.number + 1
-            for read, phase in ((ends.get(before_next), _phase(op)), (unpacked.get(before_next), BACKWARD)):
+            for read, phase in ((ends.get(before_next), phase_of(op)), (unpacked.get(before_next), BACKWARD)):
                 if read:
-                    name = f"let_go_{op.number}" if phase == _phase(op) else f"unpack_{before_next}"
-                    self._ops.append(_Op(name, _LET_GO, phase, dict.fromkeys(read)))
+                    name = f"let_go_{op.number}" if phase == phase_of(op) else f"unpack_{before_next}"
+                    self._ops.append(GraphOp(name, _LET_GO, phase, dict.fromkeys(read)))
                     last = None
         self._forbid_what_cannot()
 
-    def _continues(self, last: _Op, op: Ran) -> bool:
+    def _continues(self, last: GraphOp, op: Ran) -> bool:
         """Does it write over what the op before made, and nothing else has read that?"""
-        if last.phase != _phase(op) or not op.wrote or op.made:
+        if last.phase != phase_of(op) or not op.wrote or op.made:
             return False
         values = self.record.values
         return all(
@@ -162,26 +146,16 @@ class StepGraph:
             for old, _ in op.wrote
         )
 
-    def _join(self, last: _Op, op: Ran) -> None:
-        for old, new in op.wrote:
-            del last.outputs[old]
-            last.outputs[new] = None
-        for value in op.reads:
-            if value not in {old for old, _ in op.wrote}:
-                last.inputs[value] = None
-        last.duration += op.duration
-        last.workspace = max(last.workspace, op.workspace)
-        last.members.append(op.number)
-        last.recompute = last.recompute and op.may_repeat
-        last.name = f"{_name(op)}_{op.number}"
+    def _join(self, last: GraphOp, op: Ran) -> None:
+        last.join(op)
         if op.random:
             self._add_state(last, op)
 
-    def _new(self, op: Ran) -> _Op:
-        new = _Op(
-            f"{_name(op)}_{op.number}",
+    def _new(self, op: Ran) -> GraphOp:
+        new = GraphOp(
+            f"{name_of(op)}_{op.number}",
             str(op.func),
-            _phase(op),
+            phase_of(op),
             dict.fromkeys(op.reads),
             dict.fromkeys((*op.made, *(new for _, new in op.wrote))),
             {old: new for old, new in op.wrote if self.record.values[old].made_by is not None},
@@ -195,17 +169,17 @@ class StepGraph:
             self._add_state(new, op)
         return new
 
-    def _add_state(self, reader: _Op, op: Ran) -> None:
+    def _add_state(self, reader: GraphOp, op: Ran) -> None:
         if not op.may_repeat:
             return
         self._sizes.append(self.record.state_bytes)
         state = len(self._sizes) - 1
-        self._ops.append(_Op(f"state_{op.number}", _STATE, FORWARD, {}, {state: None}))
+        self._ops.append(GraphOp(f"state_{op.number}", _STATE, FORWARD, {}, {state: None}))
         if reader.members[0] != op.number:  # it is there already: the state's op comes before it
             self._ops[-2], self._ops[-1] = self._ops[-1], self._ops[-2]
             for member in reader.members:
                 self._at[member] = len(self._ops) - 1
-        reader.inputs[state] = None
+        reader.read(state)
 
     def _forbid_what_cannot(self) -> None:
         """What reads a value that is written over later may only run again together with what makes it; and
@@ -214,18 +188,18 @@ class StepGraph:
         values = self.record.values
         for op in self._ops:
             if any(member in self._forbidden for member in op.members):
-                op.recompute = False
+                op.runs_once()
         for value in values:
             maker = self._maker(value.number)
             unpacked = any(at < self._first_backward for at in value.unpacked)
             if maker is not None and (unpacked or self._is_held(value)):
-                self._ops[maker].recompute = False
+                self._ops[maker].runs_once()
         changed = True
         while changed:
             changed = False
             for op in self._ops:
                 if op.recompute and any(self._is_lost(value, op) for value in op.inputs):
-                    op.recompute = False
+                    op.runs_once()
                     changed = True
 
     def _is_held(self, value: Value) -> bool:
@@ -233,7 +207,7 @@ class StepGraph:
         released = self._released(value)
         return value.destroyed is None and (released is None or released > self._first_backward)
 
-    def _is_lost(self, value: int, reader: _Op) -> bool:
+    def _is_lost(self, value: int, reader: GraphOp) -> bool:
         """Is it written over by another op, and cannot be made again?"""
         if value >= len(self.record.values):
             return False
@@ -317,7 +291,7 @@ class StepGraph:
             "time_unit": "ns",
             "values": values,
             "ops": [
-                _op_to_dict(op, place, made)
+                to_dict(op, place, made)
                 | ({} if self._timed else {"duration": 1 + sum(self._sizes[v] for v in op.outputs)})
                 for op in self._ops
             ],
@@ -382,31 +356,3 @@ class StepGraph:
                     found.add(maker)
                     pending.append(maker)
         return sorted(found)
-
-
-def _phase(op: Ran) -> str:
-    return BACKWARD if op.phase == BACKWARD else FORWARD
-
-
-def _name(op: Ran) -> str:
-    return str(op.func).removeprefix("aten.").partition(".")[0]
-
-
-def _op_to_dict(op: _Op, place: Mapping[int, int], made: Collection[int]) -> dict[str, Any]:
-    over = [
-        [place[old], place[new]]
-        for old, new in op.over.items()
-        if old in op.inputs and new in op.outputs and old in made
-    ]
-    return {
-        "name": op.name,
-        "kind": op.kind,
-        "duration": op.duration,
-        "workspace": op.workspace,
-        "inputs": [place[value] for value in op.inputs],
-        "outputs": [place[value] for value in op.outputs],
-        **({"over": over} if over else {}),
-        "recompute": "allowed" if op.recompute else "never",
-        "phase": op.phase,
-        "module": op.module,
-    }
