@@ -77,6 +77,12 @@ class Recorded:
     def keep(self, kind: Kind, plan: EagerPlan) -> None:
         self.plans[kind] = plan
 
+    def needs(self, kind: Kind) -> int:
+        """Bytes of a step of this kind by its plan: what is predicted, or was measured if that is more."""
+        predicted = self.plans[kind].report.predicted_peak
+        above = self.above.get(kind.adds, 0)
+        return with_spare(predicted + above) if above else predicted
+
     def all_outputs(self) -> frozenset[int]:
         return frozenset(range(len(self.record.outputs)))
 

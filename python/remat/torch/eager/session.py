@@ -125,7 +125,7 @@ class EagerSession:
             except remat.NoPlanError as error:
                 missed.append(error)
         if missed:
-            raise no_plans(missed, [recorded.plans[kind] for kind in kinds if kind in recorded.plans])
+            raise no_plans(missed, [recorded.needs(kind) for kind in kinds if kind in recorded.plans])
         shape.recorded.insert(0, recorded)
 
     def _adds(self) -> tuple[bool, ...]:
@@ -321,9 +321,11 @@ class EagerSession:
             log.warning("%s", text)
 
 
-def no_plans(missed: Sequence[remat.NoPlanError], found: Sequence[EagerPlan]) -> remat.NoPlanError:
-    """One error for the kinds of steps that have no plan, with a budget that works for all."""
-    known = max([*(error.smallest_known for error in missed), *(p.report.predicted_peak for p in found)])
+def no_plans(missed: Sequence[remat.NoPlanError], found: Sequence[int]) -> remat.NoPlanError:
+    """One error for the kinds of steps that have no plan, with a budget that works for all. found: bytes that
+    those with a plan need.
+    """
+    known = max([*(error.smallest_known for error in missed), *found])
     worst = max(missed, key=lambda error: error.smallest_known)
     text = str(worst).rpartition("smallest budget known to work")[0]
     return type(worst)(

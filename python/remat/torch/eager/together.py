@@ -153,7 +153,8 @@ class PlannedSteps:
                 except remat.NoPlanError as error:
                     missed.append(error)
         if missed:
-            raise no_plans(missed, [each.plan for each in sequences if each.plan is not None])
+            found = [each.plan.report.predicted_peak for each in sequences if each.plan is not None]
+            raise no_plans(missed, found)
 
     def entry(self, number: int) -> tuple[_Place, Entry]:
         """For the step of this number in the context."""
