@@ -164,7 +164,8 @@ class Evictor:
         if begun.trial is not None:
             same, duration = begun.trial.run(results)
             begun.trial = None
-            if not same:
+            # What writes to a part of memory without content leaves the rest as it is: nothing to be told.
+            if not same and begun.proof is begun.signature:
                 self._differs(begun.func)
         cost = self._cost(begun, made, duration)
         run, shown = begun.run, begun.kind.empty or is_proved(begun.proof)
