@@ -105,6 +105,8 @@ class Preparation:
         self._call = eager_call(model)
         self._settled: Options | None = None
         self._writes_parameters = self._in_training = False
+        # Bytes of copies that are there while a plan is tried in training.
+        self._copies = 0
 
     def begin_training(self) -> None:
         """Steps that run from now on to make plans run among the user's."""
@@ -170,6 +172,7 @@ class Preparation:
         """
         step, snapshot = self._step(call), self._snapshot(call)
         step = step.adding() if kind.adds else step
+        self._copies = snapshot.bytes_on(step.device.type) if self._in_training else 0
         with phase("plan"), torch.enable_grad():
             plan = self._plan(step, sequence, kind, snapshot.restore)
             with step.without_traces(snapshot.restore):
@@ -227,7 +230,7 @@ class Preparation:
                 each = replace(kind, adds=adds)
                 sequence.around.setdefault(adds, self._around(step, sequence.record, each))
             around = sequence.around[kind.adds] = self._around(step, sequence.record, kind)
-        less = 0
+        less = self._copies
         for _ in range(_TRIES):
             plan = plan_record(sequence.record, around, options, sequence.once, less)
             if isinstance(plan, Missed):
@@ -337,8 +340,8 @@ class Preparation:
             )
         known = sequence.above.get(kind.adds, 0)
         sequence.above[kind.adds] = max(known, peak - plan.report.predicted_peak)
-        if self._in_training and peak > plan.report.budget:
-            self._say("measured", measured_above(peak, plan.report.budget))
+        if self._in_training and peak + self._copies > plan.report.budget:
+            self._say("measured", measured_above(peak + self._copies, plan.report.budget))
         return peak
 
     def _step(self, call: Call) -> TrainingStep:
