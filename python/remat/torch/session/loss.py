@@ -20,8 +20,12 @@ from ..trace.tangents import Strides, strides_to_trace
 Loss = Callable[[Any], torch.Tensor]
 
 
+class NoLossError(remat.UsageError):
+    """What should be a loss is none."""
+
+
 def value_of(loss: Loss, outputs: Any) -> torch.Tensor:
-    """What the caller's loss makes of outputs. Raises UsageError where that is no loss."""
+    """What the caller's loss makes of outputs. Raises NoLossError where that is none."""
     found: Any = loss(outputs)
     if not isinstance(found, torch.Tensor):
         what = f"a {type(found).__name__}"
@@ -31,7 +35,7 @@ def value_of(loss: Loss, outputs: Any) -> torch.Tensor:
         what = "a tensor that needs no gradient"
     else:
         return found
-    raise remat.UsageError(
+    raise NoLossError(
         f"loss= returned {what}: it has to return a dense tensor of one real number that needs a gradient"
     )
 

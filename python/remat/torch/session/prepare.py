@@ -19,7 +19,7 @@ from ..base.nodes import dense_bytes
 from ..base.storages import tensor_storages
 from ..base.units import exact_bytes
 from .fitted import call_with, loss_in
-from .loss import Loss, measured_loss, rise_of, value_of
+from .loss import Loss, NoLossError, measured_loss, rise_of, value_of
 from .pipeline import device_of
 from .proof import takes_gradient, tangents_of, tensors_in
 from .session import Session
@@ -61,7 +61,7 @@ class Preparation:
         """
         try:
             call()
-        except (RuntimeError, remat.UsageError):
+        except (RuntimeError, NoLossError):
             with self.session.shared.keeping():
                 call()
 
