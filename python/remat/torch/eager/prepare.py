@@ -178,7 +178,9 @@ class Preparation:
             with step.without_traces(snapshot.restore):
                 grown = step.grown(Ledger([plan]) if plan.again else None)
         if grown is not None:
-            sequence.beyond[kind.adds] = grown - plan.after_forward()
+            # Garbage of other work may go meanwhile: no less than the plan says.
+            resident = sum(sequence.around[kind.adds].resident.values())
+            sequence.beyond[kind.adds] = max(grown - plan.after_forward(), -resident)
         sequence.keep(kind, plan)
         log.info("%s", plan.report.summary())
         return plan

@@ -15,6 +15,7 @@ from torch.utils._pytree import tree_structure
 
 import remat
 
+from ..base.allocator import is_traced
 from ..base.devices import default_device
 from ..base.errors import errors_stand_alone
 from ..base.given import arguments_in
@@ -183,6 +184,8 @@ class EagerSession:
 
         grown: by how many bytes, as the allocator says. followed: its ops were those of the plan.
         """
+        if is_traced():  # that takes memory itself
+            return
         above, budget = min(
             (shape.needed(plan, grown) - plan.report.budget, plan.report.budget) for plan in plans
         )

@@ -13,7 +13,7 @@ from typing import Any
 import torch
 from torch.autograd.graph import saved_tensors_hooks
 
-from ..base.allocator import trace_allocations
+from ..base.allocator import is_traced, trace_allocations
 from ..base.devices import runtime_of
 from ..base.generators import generators_kept
 from ..base.held import tensors_held
@@ -58,9 +58,11 @@ class TrainingStep:
         del held
 
     def grown(self, ledger: Ledger | None) -> int | None:
-        """Bytes that a forward leaves in use, by the allocator. None: it does not say."""
+        """Bytes that a forward leaves in use, by the allocator. None: it does not say, or a trace of the
+        allocator takes memory of the process itself.
+        """
         in_use = in_use_on(self.device)
-        if in_use is None:
+        if in_use is None or is_traced():
             return None
         before = in_use()
         outputs = self.forward() if ledger is None else ledger.through(self.forward)
