@@ -13,6 +13,7 @@ from torch.utils._pytree import tree_leaves
 import remat
 
 from ..base.account import phase
+from ..base.devices import runtime_of
 from ..base.errors import NothingToPlanError, UnsupportedModelError
 from ..base.held import tensors_held
 from ..base.nodes import decides
@@ -122,7 +123,7 @@ class Preparation:
 
         # What is there while it is recorded, with copies of what it may change.
         resident = step.resident_bytes() | tensor_storages(call, step.device.type)
-        start = sum(resident.values()) + snapshot.bytes_on(step.device.type)
+        start = sum(resident.values()) + copies_of(snapshot, step.device)
         with phase("capture"), torch.enable_grad():
             with step.without_traces(snapshot.restore):
                 timed = step.record(False, self._evictor(step, start), before_write)
@@ -172,7 +173,7 @@ class Preparation:
         """
         step, snapshot = self._step(call), self._snapshot(call)
         step = step.adding() if kind.adds else step
-        self._copies = snapshot.bytes_on(step.device.type) if self._in_training else 0
+        self._copies = copies_of(snapshot, step.device) if self._in_training else 0
         with phase("plan"), torch.enable_grad():
             plan = self._plan(step, sequence, kind, snapshot.restore)
             with step.without_traces(snapshot.restore):
@@ -398,6 +399,12 @@ def reserved(options: Options, device: torch.device) -> int:
     if options.optimizer is not None:
         reserve += optimizer_state_bytes(options.optimizer, device)
     return reserve
+
+
+def copies_of(snapshot: Snapshot, device: torch.device) -> int:
+    """Bytes of what is kept to be put back after a step: the snapshot, and states of the generator."""
+    states = 2 * runtime_of(device).generator_state().nbytes if device.type == "cpu" else 0
+    return snapshot.bytes_on(device.type) + states
 
 
 def measured_above(peak: int, budget: int) -> str:
