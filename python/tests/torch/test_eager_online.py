@@ -18,6 +18,7 @@ from remat.torch.eager import proofs
 from remat.torch.eager.prepare import Preparation
 from remat.torch.eager.recorded import Around, StepGraph
 from remat.torch.eager.results import Run
+from remat.torch.eager.step import TrainingStep
 from remat.torch.plan.options import Options
 from torch import nn
 from torch.utils.checkpoint import checkpoint
@@ -345,6 +346,19 @@ def test_a_call_that_keeps_more_than_the_budget_is_noticed_where_nothing_runs_ag
         made: list[Any] = []
         assert peak(lambda: made.append(step(found, many)), found, many) <= found.remat.budget
         assert equal(made[0], step(plain, many))
+
+
+@pytest.mark.parametrize("grown", [-(1 << 30), None], ids=["garbage went", "not known"])
+def test_nothing_is_said_where_the_forward_that_was_tried_tells_nothing(
+    grown: int | None, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Garbage of other work may go while it runs, and a trace of the allocator takes memory itself."""
+    monkeypatch.setattr(TrainingStep, "grown", lambda step, ledger: grown)
+    model, few = Growing(False), rows(0.4)
+    found = fitted(model, few, int(1.3 * eager_peak(model, few)))
+    with caplog.at_level(logging.WARNING, "remat.torch"):
+        step(found, few)
+    assert not caplog.records
 
 
 def test_steps_are_followed_op_by_op_where_nobody_counts_what_is_in_use(
