@@ -13,7 +13,7 @@ import remat
 
 from .base.account import account
 from .base.errors import NothingToPlanError, UnsupportedModelError, errors_stand_alone
-from .base.given import check_call, check_loss, check_memory, check_model
+from .base.given import check_step
 from .base.progress import progress_line
 from .base.turns import one_at_a_time
 from .eager.session import eager_fitted
@@ -116,10 +116,7 @@ def fit(
         HostMemoryError: the host has no room for what the plan copies out.
         VerificationError: `verify` is asked for, and something differs.
     """
-    check_model(model)
-    check_memory(model, sample_inputs)
-    check_call(model, sample_inputs)
-    check_loss(loss)
+    check_step(model, sample_inputs, loss)
     asked = Options.from_mapping({"budget": budget, **options})
     with account() as spent, one_at_a_time(), progress_line() as progress:
         progress.tracing()

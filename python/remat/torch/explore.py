@@ -13,7 +13,7 @@ from remat import _core
 from remat.planning import Effort
 
 from .base.errors import errors_stand_alone
-from .base.given import check_call, check_loss, check_model
+from .base.given import check_model, check_step
 from .base.progress import ProgressLine, progress_line
 from .base.units import format_bytes
 from .cost.cost import Cost
@@ -269,9 +269,7 @@ def measure_costs(
         raise remat.UsageError(
             'measure_costs: executor="eager" records durations with the step; none are read'
         )
-    check_model(model)
-    check_call(model, sample_inputs)
-    check_loss(loss)
+    check_step(model, sample_inputs, loss, runs=False)
     forget_measured()
     known: dict[str, Cost] = {}
     # `fit` plans steps that add to gradients, too.

@@ -13,7 +13,7 @@ from remat import _core
 from remat.planning import Effort, limits_of
 
 from .base.errors import UnsupportedModelError, errors_stand_alone
-from .base.given import check_call, check_callable, check_loss, check_model
+from .base.given import check_call, check_callable, check_loss, check_model, has_memory
 from .base.origins import category_of_input
 from .base.progress import ProgressLine, progress_line
 from .base.turns import one_at_a_time
@@ -24,7 +24,7 @@ from .plan.options import FitOptions, Options
 from .session.captured import captured_steps
 from .session.loss import Loss
 from .steps import may_be_recorded, must_be_recorded, say_recorded
-from .trace.fake import has_no_memory, with_fake_tensors
+from .trace.fake import with_fake_tensors
 from .trace.gradients import KINDS
 
 if TYPE_CHECKING:
@@ -166,9 +166,9 @@ class _Sizes:
 
     def trace(self, size: int) -> None:
         model, inputs, options = self.model, self.make_inputs(size), self.options
-        if not has_no_memory(model) and any(map(_is_meta, tree_leaves(inputs))):
+        if has_memory(model) and any(map(_is_meta, tree_leaves(inputs))):
             model, inputs = with_fake_tensors(model, inputs)
-        if has_no_memory(model):
+        if not has_memory(model):
             options = {"costs": "roofline", **options}
         steps = captured_steps(model, inputs, self.loss, options, one_graph=self._one_graph)
         if not self.families:

@@ -11,13 +11,12 @@ import torch
 import remat
 
 from .base.errors import NothingToPlanError, UnsupportedModelError
-from .base.given import check_call, check_loss, check_model, has_memory
+from .base.given import can_run, check_step
 from .eager.captured import RecordedStep, recorded_steps
 from .plan.options import Options
 from .session.captured import CapturedStep, captured_steps
 from .session.loss import Loss
 from .session.sharding import Sharding
-from .trace.fake import has_no_memory
 
 log = logging.getLogger("remat.torch")
 
@@ -37,9 +36,7 @@ def steps_of(
 
     Raises UnsupportedModelError where it needs no gradient, or has to be traced and is not one graph.
     """
-    check_model(model)
-    check_call(model, sample_inputs)
-    check_loss(loss)
+    check_step(model, sample_inputs, loss, runs=False)
     asked = Options.from_mapping({"budget": "100%", **options})
     if must_be_recorded(model, asked, sample_inputs):
         return recorded_steps(model, sample_inputs, loss, options, both)
@@ -64,7 +61,7 @@ def must_be_recorded(model: torch.nn.Module, asked: Options, sample_inputs: Any)
     """Raises UsageError where that is asked for and impossible."""
     if asked.executor != "eager":
         return False
-    if not _has_memory(model, sample_inputs):
+    if not can_run(model, sample_inputs):
         raise remat.UsageError('executor="eager" records a real step: meta and fake tensors have none')
     return True
 
@@ -72,12 +69,8 @@ def must_be_recorded(model: torch.nn.Module, asked: Options, sample_inputs: Any)
 def may_be_recorded(model: torch.nn.Module, asked: Options, sample_inputs: Any) -> bool:
     """Where it cannot be traced."""
     is_open = asked.executor == "auto" and not asked.needs_a_trace() and Sharding.of(model) is None
-    return is_open and _has_memory(model, sample_inputs)
+    return is_open and can_run(model, sample_inputs)
 
 
 def say_recorded(why: UnsupportedModelError) -> None:
     log.warning("the step is recorded in eager mode, not traced: %s", why)
-
-
-def _has_memory(model: torch.nn.Module, sample_inputs: Any) -> bool:
-    return not has_no_memory(model) and has_memory(sample_inputs)

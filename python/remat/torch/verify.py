@@ -17,7 +17,7 @@ from .api import fit
 from .base.devices import runtime_of
 from .base.errors import VerificationError, errors_stand_alone
 from .base.generators import generator_states, generators_kept
-from .base.given import check_call, check_loss, check_memory, check_model
+from .base.given import check_step
 from .base.units import format_bytes
 from .plan.options import FitOptions, Options
 from .plan.report import ModelReport
@@ -122,10 +122,7 @@ def verify(
         InfeasibleError, NoPlanError, UnsupportedModelError: as :func:`fit` does.
         UsageError: the outputs hold no loss, or the number of steps is below 1.
     """
-    check_model(model)
-    check_memory(model, sample_inputs)
-    check_call(model, sample_inputs)
-    check_loss(loss)
+    check_step(model, sample_inputs, loss)
     Options.from_mapping({"budget": budget, **options})
     asked: FitOptions = {**options, "verify": True}
     if options.get("step") is not None:

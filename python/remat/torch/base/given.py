@@ -16,6 +16,15 @@ from .private import changes_arguments
 from .storages import has_data
 
 
+def check_step(model: Any, sample_inputs: Any, loss: Any, runs: bool = True) -> None:
+    """Raises UsageError where no training step can be made of these. runs: must there be memory for one?"""
+    check_model(model)
+    if runs:
+        _check_memory(model, sample_inputs)
+    check_call(model, sample_inputs)
+    check_loss(loss)
+
+
 def check_model(model: Any) -> None:
     """Raises UsageError for what is no model, cannot be called, or has parameters without shapes."""
     if not isinstance(model, torch.nn.Module):
@@ -47,18 +56,25 @@ def check_call(model: torch.nn.Module, sample_inputs: Any) -> None:
         raise remat.UsageError("a sample input is a quantized tensor, which no training step takes")
     if changes_arguments(model) or type(model).__call__ is not torch.nn.Module.__call__:
         return  # they may become others
-    try:
-        signature = inspect.signature(model.forward)
-    except (TypeError, ValueError):  # of what is not written in Python
-        return
     args, kwargs = arguments_in(sample_inputs)
+    if why := _misfit(model.forward, *args, **kwargs):
+        raise remat.UsageError(
+            f"the sample inputs do not go with {type(model).__name__}.forward: {why} (a tuple or list is "
+            "positional arguments, a mapping named ones, all else one argument)"
+        )
+
+
+def _misfit(function: Any, /, *args: Any, **kwargs: Any) -> str | None:
+    """Why a function cannot be called with these arguments, as far as that is known."""
+    try:
+        signature = inspect.signature(function)
+    except (TypeError, ValueError):  # of what is not written in Python
+        return None
     try:
         signature.bind(*args, **kwargs)
     except TypeError as error:
-        raise remat.UsageError(
-            f"the sample inputs do not go with {type(model).__name__}.forward: {error} (a tuple or list is "
-            "positional arguments, a mapping named ones, all else one argument)"
-        ) from None
+        return str(error)
+    return None
 
 
 def check_callable(name: str, given: Any) -> None:
@@ -72,30 +88,27 @@ def check_loss(loss: Any) -> None:
         return
     check_callable("loss=", loss)
     called = loss.forward if isinstance(loss, torch.nn.Module) and not changes_arguments(loss) else loss
-    try:
-        signature = inspect.signature(called)
-    except (TypeError, ValueError):
-        return
-    try:
-        signature.bind(None)
-    except TypeError as error:
+    if why := _misfit(called, None):
         raise remat.UsageError(
-            f"loss= is called with the model's outputs alone: {error}; targets and the like go into it by a "
+            f"loss= is called with the model's outputs alone: {why}; targets and the like go into it by a "
             "lambda, or functools.partial"
-        ) from None
+        )
 
 
-def check_memory(model: torch.nn.Module, sample_inputs: Any) -> None:
-    """Raises UsageError where something that has to run is only a description."""
-    what = "" if all(map(has_data, (*model.parameters(), *model.buffers()))) else "model's tensors"
-    if not has_memory(sample_inputs):
-        what = what or "sample inputs"
-    if what:
+def _check_memory(model: torch.nn.Module, sample_inputs: Any) -> None:
+    if not can_run(model, sample_inputs):
+        what = "sample inputs" if has_memory(model) else "model's tensors"
         raise remat.UsageError(
             f"the {what} have no memory (meta or fake): such a step can be captured or swept, not run"
         )
 
 
-def has_memory(sample_inputs: Any) -> bool:
-    """Is no input only a description?"""
-    return all(has_data(each) for each in tree_leaves(sample_inputs) if isinstance(each, torch.Tensor))
+def can_run(model: torch.nn.Module, sample_inputs: Any) -> bool:
+    """Is no tensor of the model and no input only a description?"""
+    inputs = (each for each in tree_leaves(sample_inputs) if isinstance(each, torch.Tensor))
+    return has_memory(model) and all(map(has_data, inputs))
+
+
+def has_memory(model: torch.nn.Module) -> bool:
+    """Is no tensor of the model only a description (on the device "meta", or fake)?"""
+    return all(map(has_data, (*model.parameters(), *model.buffers())))

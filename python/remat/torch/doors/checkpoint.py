@@ -13,7 +13,7 @@ import torch
 import remat
 
 from ..base.errors import UnsupportedModelError, errors_stand_alone
-from ..base.given import check_call, check_loss, check_memory, check_model
+from ..base.given import check_step
 from ..base.turns import one_at_a_time
 from ..base.units import exact_bytes
 from ..cost.source import Costs
@@ -92,10 +92,7 @@ def checkpoint_policy(
         UnsupportedModelError: a block makes other ops when it runs again.
         UsageError: blocks that do not exist, or none.
     """
-    check_model(model)
-    check_memory(model, sample_inputs)
-    check_call(model, sample_inputs)
-    check_loss(loss)
+    check_step(model, sample_inputs, loss)
     names = blocks_of(model, blocks)
     if any(isinstance(vars(module).get("forward"), Around) for module in model.modules()):
         raise remat.UsageError("checkpoint_policy: policies are around this model: remove() takes them away")

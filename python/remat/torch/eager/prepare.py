@@ -106,8 +106,6 @@ class Preparation:
         self._call = eager_call(model)
         self._settled: Options | None = None
         self._writes_parameters = self._in_training = False
-        # Bytes of copies that are there while a plan is tried in training.
-        self._copies = 0
 
     def begin_training(self) -> None:
         """Steps that run from now on to make plans run among the user's."""
@@ -173,7 +171,8 @@ class Preparation:
         """
         step, snapshot = self._step(call), self._snapshot(call)
         step = step.adding() if kind.adds else step
-        self._copies = copies_of(snapshot, step.device) if self._in_training else 0
+        if self._in_training:
+            step = replace(step, copies=copies_of(snapshot, step.device))
         with phase("plan"), torch.enable_grad():
             plan = self._plan(step, sequence, kind, snapshot.restore)
             with step.without_traces(snapshot.restore):
@@ -229,11 +228,11 @@ class Preparation:
     ) -> EagerPlan:
         options = self._options_on(step.device)
         with step.without_traces(restore):
-            for adds in (False, True):
-                each = replace(kind, adds=adds)
-                sequence.around.setdefault(adds, self._around(step, sequence.record, each))
+            if (not kind.adds) not in sequence.around:
+                other = replace(kind, adds=not kind.adds)
+                sequence.around[other.adds] = self._around(step, sequence.record, other)
             around = sequence.around[kind.adds] = self._around(step, sequence.record, kind)
-        less = self._copies
+        less = step.copies
         for _ in range(_TRIES):
             plan = plan_record(sequence.record, around, options, sequence.once, less)
             if isinstance(plan, Missed):
@@ -343,8 +342,8 @@ class Preparation:
             )
         known = sequence.above.get(kind.adds, 0)
         sequence.above[kind.adds] = max(known, peak - plan.report.predicted_peak)
-        if self._in_training and peak + self._copies > plan.report.budget:
-            self._say("measured", measured_above(peak + self._copies, plan.report.budget))
+        if self._in_training and peak + step.copies > plan.report.budget:
+            self._say("measured", measured_above(peak + step.copies, plan.report.budget))
         return peak
 
     def _step(self, call: Call) -> TrainingStep:
@@ -402,7 +401,9 @@ def reserved(options: Options, device: torch.device) -> int:
 
 
 def copies_of(snapshot: Snapshot, device: torch.device) -> int:
-    """Bytes of what is kept to be put back after a step: the snapshot, and states of the generator."""
+    """Bytes of what is kept to be put back after a step: the snapshot, and the generator's state, which both
+    the snapshot and `without_traces` have.
+    """
     states = 2 * runtime_of(device).generator_state().nbytes if device.type == "cpu" else 0
     return snapshot.bytes_on(device.type) + states
 

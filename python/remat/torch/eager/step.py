@@ -38,6 +38,7 @@ class TrainingStep:
     existing: bytes of gradients that the user has and that stay, where the step is one that adds to them. Its
         own go as they come then, as if they had been added, so that it needs no more memory than that; taken:
         the numbers of their storages, by parameter.
+    copies: bytes of what is kept to be put back, where the step runs among the user's.
     """
 
     forward: Callable[[], Any]
@@ -46,6 +47,7 @@ class TrainingStep:
     resident: Sequence[Any]
     device: torch.device
     existing: int = 0
+    copies: int = 0
     taken: dict[int, int] = field(default_factory=dict)
 
     def run_planned(self, ledger: Ledger, dropped: Collection[int] = ()) -> None:

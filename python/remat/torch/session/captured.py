@@ -11,13 +11,13 @@ import torch
 import remat
 
 from ..base.errors import UnsupportedModelError
-from ..base.given import has_memory
+from ..base.given import can_run
 from ..base.progress import progress_line
 from ..base.step import StepGraph
 from ..base.turns import one_at_a_time
 from ..plan.options import Options
 from ..plan.report import PlanReport
-from ..trace.fake import has_no_memory, with_fake_tensors
+from ..trace.fake import with_fake_tensors
 from .fitted import compiled
 from .pipeline import Captured, Pipeline
 from .prepare import Preparation, raise_nothing_planned
@@ -84,7 +84,7 @@ def _captured_steps(
     both: bool,
     one_graph: bool,
 ) -> list[CapturedStep]:
-    if has_no_memory(model) or not has_memory(sample_inputs):
+    if not can_run(model, sample_inputs):
         model, sample_inputs = with_fake_tensors(model, sample_inputs)
     asked = Options.from_mapping({"budget": "100%", **options})
     session = Session(asked, model, only_capture=True, one_graph=one_graph)

@@ -12,7 +12,6 @@ from torch import fx
 from torch.utils._pytree import tree_map
 
 from ..base.private import FakeTensor, FakeTensorMode, detect_fake_mode
-from ..base.storages import has_data
 
 
 def _tensors(model: torch.nn.Module) -> list[torch.Tensor]:
@@ -27,11 +26,6 @@ def without_keeping(gm: fx.GraphModule, args: Sequence[Any], keeps: bool = False
     mode: Any = detect_fake_mode(args)
     with nullcontext() if keeps else torch.no_grad(), mode or nullcontext():
         return gm(*args)
-
-
-def has_no_memory(model: torch.nn.Module) -> bool:
-    """Is any tensor of the model only a description (on the device "meta", or fake)?"""
-    return not all(map(has_data, _tensors(model)))
 
 
 def with_fake_tensors(model: torch.nn.Module, sample_inputs: Any) -> tuple[torch.nn.Module, Any]:

@@ -77,7 +77,7 @@ class Case:
 
     def is_steady(self) -> bool:
         """Does no layer run other ops from some step on?"""
-        return all(getattr(layer, "since", None) is None for layer in self.model.layers)
+        return all(layer.since is None for layer in self.model.layers)
 
     def planned(self, model: RandomModule) -> Callable[..., Any]:
         """What is to be called in its place."""

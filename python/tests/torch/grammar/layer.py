@@ -18,11 +18,13 @@ class Layer(nn.Module):
     once: is it compiled once? Not where Dynamo breaks the graph in it, nor where it compiles a later call
     again. Without a graph of one piece a budget is not promised.
     refusal: part of the message with which it may be refused; nothing else may be.
+    since: the step from which on it runs other ops.
     """
 
     types: tuple[torch.dtype, ...] = FLOATS
     once = True
     refusal = ""
+    since: int | None = None
 
     def __init__(self, draw: random.Random, width: int) -> None:
         super().__init__()
