@@ -87,15 +87,19 @@ def one_line(error: Exception) -> bool:
 
 
 class Comparison:
-    """A model and its inputs, in eager mode and in every other way."""
+    """A model and its inputs, in eager mode and in every other way. executor: that `fit` is told to take;
+    what runs in eager mode owes nothing to tracing.
+    """
 
-    def __init__(self, found: Found, model: Between, name: str, seed: int) -> None:
+    def __init__(self, found: Found, model: Between, name: str, seed: int, executor: str) -> None:
         self.found, self.model, self.name, self.seed = found, model, name, seed
+        self.executor = executor
         self.inputs = model.inputs
         model.inputs = ()
         self.expected = train(copy.deepcopy(model), self.inputs)
-        self.options: Any = {"work_limit": 20000, "time_limit": 5.0}
-        self.options["costs"] = "measured" if seed % 4 == 0 else "roofline"
+        measured = executor == "eager" or seed % 4 == 0
+        self.options: Any = {"work_limit": 20000, "time_limit": 5.0, "executor": executor}
+        self.options["costs"] = "measured" if measured else "roofline"
         self.aot: dict[str, torch.Tensor] | str | None = None
         self.least: int | None = None
         self.graphs = 0
@@ -113,7 +117,7 @@ class Comparison:
                 self.within("1B", "1B", may_fail=True)
             if self.least is not None:
                 self.within(f"{self.least}B", f"least known, {self.least}")
-        if "random" in ways:
+        if "random" in ways and self.executor != "eager":
             self.plan_at_random()
 
     def plan_at_random(self) -> None:
@@ -192,6 +196,8 @@ class Comparison:
         return f"{self.name}, {how}, {kind}: {measured} > {budget}" if measured > budget else None
 
     def is_in_pieces(self) -> bool:
+        if self.executor == "eager":
+            return False
         self.by_tracing()
         return self.graphs > 1
 
@@ -210,14 +216,16 @@ class Comparison:
         return self.aot
 
     def differing(self, how: str, found: list[str]) -> None:
-        traced = self.by_tracing()
+        traced = "" if self.executor == "eager" else self.by_tracing()
         theirs = [] if isinstance(traced, str) else differences(self.expected, traced)
         outcome = "tracing differs" if set(found) <= set(theirs) else "wrong bits"
         self.found.add(outcome, f"{self.name}, {how}: {found[:4]}")
 
     def failed(self, how: str, error: Exception) -> None:
         line = f"{self.name}, {how}: {type(error).__name__}: {error}"
-        if not one_line(error):
+        if self.executor == "eager":
+            self.found.add("refused" if one_line(error) else "exception", line)
+        elif not one_line(error):
             if isinstance(traced := self.by_tracing(), str):
                 line += f" [aot_eager: {traced[:200]}]"
             self.found.add("exception", line)
@@ -227,12 +235,12 @@ class Comparison:
             self.found.add("in pieces" if self.is_in_pieces() else "refused", line)
 
 
-def check(case: Case, count: int = 1, ways: Sequence[str] = WAYS) -> Found:
+def check(case: Case, count: int = 1, ways: Sequence[str] = WAYS, executor: str = "auto") -> Found:
     """What some inputs of a case come to."""
     found = Found(case)
     seed = case.draw(0)
     with quiet():
-        for one in islice(in_eager_mode(found, seed), count):
+        for one in islice(in_eager_mode(found, seed, executor), count):
             if one.deterministic():
                 one.run(ways)
             else:
@@ -241,11 +249,11 @@ def check(case: Case, count: int = 1, ways: Sequence[str] = WAYS) -> Found:
     return found
 
 
-def row_of(case: Case, count: int, ways: Sequence[str]) -> dict[str, Any]:
-    return check(case, count, ways).row()
+def row_of(case: Case, count: int, ways: Sequence[str], executor: str) -> dict[str, Any]:
+    return check(case, count, ways, executor).row()
 
 
-def in_eager_mode(found: Found, seed: int) -> Iterator[Comparison]:
+def in_eager_mode(found: Found, seed: int, executor: str) -> Iterator[Comparison]:
     """Samples that eager mode trains, bent or else as they come."""
     raised, trained, given = "no sample input has a gradient", False, []
     try:
@@ -256,7 +264,7 @@ def in_eager_mode(found: Found, seed: int) -> Iterator[Comparison]:
         for bent in (True, False):
             torch.manual_seed(seed + number)
             try:
-                one = Comparison(found, make(bent=bent), f"sample {number}", seed + number)
+                one = Comparison(found, make(bent=bent), f"sample {number}", seed + number, executor)
             except Exception as error:
                 raised = f"sample {number}: {type(error).__name__}: {error}"
             else:
@@ -311,6 +319,9 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--inputs", type=int, default=1, help="sample inputs of each case")
     parser.add_argument("--way", action="append", choices=WAYS, help="several times for several; all")
+    parser.add_argument(
+        "--executor", choices=("auto", "eager"), default="auto", help="eager: no random plans"
+    )
     parser.add_argument("--jobs", type=int, default=1)
     parser.add_argument("--limit", type=float, default=300, help="seconds after which a case is ended")
     parser.add_argument("--out", type=Path, required=True)
@@ -321,7 +332,7 @@ def main() -> int:
         cases = drawn(cases, asked.sample, asked.seed)
     there = rows_of(asked.out)
     waiting = [case for case in cases if case.key not in there]
-    checked = partial(row_of, count=asked.inputs, ways=asked.way or WAYS)
+    checked = partial(row_of, count=asked.inputs, ways=asked.way or WAYS, executor=asked.executor)
     for row in run_all(waiting, checked, asked.jobs, asked.limit, asked.out):
         if row["outcome"] in FAULTS:
             print(f"{' '.join(row['case'])}: {row['lines'][0][:160]}", flush=True)

@@ -32,7 +32,7 @@ from .ledger import Ledger
 from .meter import meter_of
 from .online import Evictor
 from .planning import EagerPlan, Missed, least_plan, plan_record
-from .recorded import Around, Record, count_hidden
+from .recorded import Around, Record, count_hidden, count_unseen
 from .results import NotMadeAgainError
 from .step import TrainingStep
 
@@ -43,6 +43,8 @@ Loss = Callable[[Any], torch.Tensor]
 _TRIES = 4
 # What a budget that is named has to spare, as a share: peaks move a little from run to run.
 _SPARE = 0.005
+# As a share of the budget: steps in which nothing runs again are measured where less is left.
+_NEAR = 0.05
 
 
 @dataclass(frozen=True)
@@ -60,6 +62,7 @@ class Recorded:
     once: ops that must not run again. compared: ops whose second run made the bits of the first. around: what
     steps meet, by whether they add to gradients. above: bytes that they were measured to need above what was
     predicted. beyond: what the allocator says that a forward leaves, less what its plan says is in use then.
+    whole: was a step measured in which nothing runs again?
     """
 
     record: Record
@@ -69,6 +72,17 @@ class Recorded:
     around: dict[bool, Around] = field(default_factory=dict)
     above: dict[bool, int] = field(default_factory=dict)
     beyond: dict[bool, int] = field(default_factory=dict)
+    whole: bool = False
+
+    def is_tight(self, plan: EagerPlan) -> bool:
+        """Was no step measured as it is, and is there little room for what such a one may need besides?"""
+        return not self.whole and plan.report.predicted_peak > (1 - _NEAR) * plan.report.budget
+
+    def note_whole(self, around: Around, above: int) -> None:
+        """A step in which nothing runs again was measured to need so much more than predicted."""
+        self.whole, self.above = True, {}
+        if above > 0:
+            count_unseen(self.record, around, above)
 
     def grows(self, kind: Kind, plan: EagerPlan) -> int | None:
         """By how many bytes, as the allocator says, a forward with this plan does."""
@@ -239,11 +253,15 @@ class Preparation:
                 break
             if self._differs(step, sequence, plan, restore):
                 continue
-            if not plan.again:
+            if not (plan.again or sequence.is_tight(plan)):
                 return plan
             peak = self._measured(step, sequence, plan, kind, restore)
+            if not plan.again:
+                sequence.note_whole(around, peak - plan.report.predicted_peak)
             if peak <= plan.report.budget:
                 return plan
+            if not plan.again:
+                continue
             # Chance moves peaks a little from run to run.
             less += peak - plan.report.budget + plan.report.budget // 1000
         return self._least(step, sequence, kind, restore, around)

@@ -64,6 +64,16 @@ def count_hidden(record: Record) -> None:
         record.ops[number].add_hidden(size)
 
 
+def count_unseen(record: Record, around: Around, size: int) -> None:
+    """Such a step as a whole was measured to need so many bytes more: formulas of some backwards take other
+    ways while a dispatch mode looks on.
+    """
+    graph = StepGraph(record, around)
+    memory = remat.simulate(graph.graph, range(graph.graph.num_ops)).memory
+    highest = max((i for i, members in enumerate(graph.ops_of) if members), key=lambda i: memory[i])
+    record.ops[max(graph.ops_of[highest], key=lambda n: record.ops[n].workspace)].add_hidden(size)
+
+
 @dataclass(frozen=True)
 class Around:
     """What a step meets. Amounts are bytes.
@@ -111,7 +121,7 @@ class StepGraph:
                 highest = max(op.members, key=lambda number: self.record.ops[number].top)
                 excess = self.record.ops[highest].top - int(needs)
                 if excess > 0:
-                    found[highest] = excess
+                    found[highest] = excess + op.workspace - self.record.ops[highest].workspace
         return found
 
     def _build(self) -> None:
@@ -227,14 +237,16 @@ class StepGraph:
         for value in self.record.values:
             if value.made_by is None:
                 continue
-            last = max(value.reads, default=value.made_by)
+            # Views are no ops of the graph.
+            reads = [at for at in value.reads if not self.record.ops[at].is_plain]
+            last = max(reads, default=value.made_by)
             for end in dict.fromkeys(value.given_up):
                 if end - 1 > last:
                     found[end].append(self._there_at(value.number, end))
             released = self._released(value)
             if released is not None and value.destroyed is None:
                 # What reads it in the backward has it from autograd, or from a second run.
-                before = max((at for at in value.reads if at < released), default=value.made_by)
+                before = max((at for at in reads if at < released), default=value.made_by)
                 if released - 1 > before:
                     found[released].append(value.number)
         return found
@@ -252,6 +264,9 @@ class StepGraph:
         held = value.released is None or value.released > self._first_backward
         if held and value.number in self.around.dropped:
             return self._first_backward
+        if self.around.adds and value.number in self.record.gradients:
+            # It is added to the one that exists where a step that makes them takes it as it is.
+            return max(value.reads, default=value.made_by or 0) + 1
         return value.released
 
     def _unpacked(self) -> dict[int, list[int]]:
