@@ -9,10 +9,9 @@ from typing import Any, TypeVar
 import torch
 
 from ..base.devices import runtime_of
-from ..base.private import StorageWeakRef, storage_id
-from .keeping import Kept
+from ..base.private import StorageWeakRef, storage_id, storage_number
 from .kinds import Kind, argument, mapped, tensors_in
-from .results import Handle, Result, Run, Shown, device_of
+from .results import Argument, Handle, Result, Run, Shown, device_of
 
 
 class Book:
@@ -24,7 +23,7 @@ class Book:
         self._lasting = lasting
         # By number of a storage: its result, and references to tensors that runs read, and to handles.
         self._results: dict[int, tuple[Any, Result]] = {}
-        self._kept: dict[int, list[weakref.ref[Kept]]] = {}
+        self._kept: dict[int, list[weakref.ref[Argument]]] = {}
         self._handles: dict[int, list[weakref.ref[Handle]]] = {}
 
     def last(self) -> None:
@@ -51,13 +50,16 @@ class Book:
             known = self._results.get(storage_id(item))
             if known is not None:
                 return Shown(known[1], item) if self._lasting else known[1].shown_by(item)
-            kept = Kept.read(item, id(item) not in statistics, self._lasting)
+            kept = Argument.read(item, id(item) not in statistics, self._lasting)
             self._kept.setdefault(storage_id(item), []).append(weakref.ref(kept))
             return kept
 
         state = runtime_of(device_of(args, kwargs)).generator_state() if kind.random else None
         named = {name: mapped(each, noted) for name, each in kwargs.items()}
-        return Run(number, func, kind, mapped(tuple(args), noted), named, state)
+        run = Run(number, func, kind, mapped(tuple(args), noted), named, state)
+        if self._lasting:
+            run.note_reads()
+        return run
 
     def note_writes(
         self, kind: Kind, args: Any, kwargs: Any, copied: Callable[[torch.Tensor], object] | None = None
@@ -74,10 +76,12 @@ class Book:
                 known = self._results.pop(number, None)
                 if known is not None:
                     before[number] = known[1]
+                    known[1].see_in(None)
                 for handle in _alive(self._handles.get(number, ())):
                     handle.note_write(tensor)
                 for kept in _alive(self._kept.pop(number, ())):
                     kept.copy_first()
+                    self._kept[number_of(kept.tensor)] = [weakref.ref(kept)]
                     if copied is not None:
                         copied(kept.tensor)
         return before
@@ -100,8 +104,7 @@ class Book:
             result = run.add_result(place)
             if number in before and not self._lasting:
                 before[number].become(result)
-            # The reference keeps the number from being given to another storage.
-            self._results[number] = StorageWeakRef(tensor.untyped_storage()), result
+            self._note_result(number, tensor, result)
 
     def handles_of(self, number: int) -> list[Handle]:
         """That wait for what this storage had."""
@@ -112,13 +115,47 @@ class Book:
         kept = sum(1 for _ in _alive(self._kept.get(number, ())))
         return kept + sum(handle.kept is not None for handle in _alive(self._handles.get(number, ())))
 
+    def kept(self, number: int) -> list[Argument]:
+        """Tensors that show a storage, as runs read them."""
+        return list(_alive(self._kept.get(number, ())))
+
+    def forget_dead(self) -> None:
+        """What nobody can read any longer, so that what would make it again goes too."""
+        self._results = {n: known for n, known in self._results.items() if not known[0].expired()}
+
+    def fix(self, result: Result, memory: torch.UntypedStorage, tensors: Mapping[int, torch.Tensor]) -> None:
+        """It stays in its memory, and what made it is forgotten. tensors: show that memory; by the ids of
+        `Shown` that runs read.
+        """
+        number = storage_number(memory)
+
+        def kept(item: Any) -> Any:
+            if id(item) not in tensors:
+                return item
+            found = Argument(tensors[id(item)])
+            self._kept.setdefault(number, []).append(weakref.ref(found))
+            found.note_run(run)
+            return found
+
+        for run in _alive(result.read_in):
+            run.change_arguments(kept)
+        for handle in result.waiting_handles():
+            handle.leave_result()
+        self.forget(number)
+
     def forget(self, number: int) -> None:
         """What this storage has is no longer the result of a run."""
         self._results.pop(number, None)
 
     def show(self, tensor: torch.Tensor, result: Result) -> None:
         """It is there again, in this tensor's storage."""
-        self._results[number_of(tensor)] = StorageWeakRef(tensor.untyped_storage()), result
+        self._note_result(number_of(tensor), tensor, result)
+
+    def _note_result(self, number: int, tensor: torch.Tensor, result: Result) -> None:
+        # The reference keeps the number from being given to another storage.
+        memory = StorageWeakRef(tensor.untyped_storage())
+        self._results[number] = memory, result
+        result.see_in(memory)
 
     def runs(self) -> list[Run]:
         """All that are written down, and can still be asked for."""

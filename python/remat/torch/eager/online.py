@@ -17,6 +17,7 @@ from typing import Any
 import torch
 
 from ..base.allocator import is_traced, most_bytes
+from ..base.devices import runtime_of
 from ..base.nodes import storage_bytes
 from ..base.private import StorageWeakRef, storage_number, users_of_storage, without_dispatch_modes
 from .book import Book, number_of
@@ -25,6 +26,7 @@ from .kinds import Kind, argument, detached, is_plain, results_in, targets_of, t
 from .meter import Meter
 from .proofs import Trial, expected_bytes, is_proved, known_cost, note_cost, signature_of
 from .results import Cost, Result, Run, restore
+from .unneeded import let_go_of_unneeded
 
 # Evicted beside what has to be, as a share of the limit, so that it is not looked for before every op.
 _SPARE = 0.01
@@ -94,6 +96,7 @@ class Evictor:
         book.last()
         for run in book.runs():
             run.last(self._costs[run.number])
+            run.note_reads()
             for source in run.sources():
                 source.read_by(0)
 
@@ -202,12 +205,18 @@ class Evictor:
         return True
 
     def _is_to_be_written_down(self, kind: Kind, args: Any, kwargs: Any, proof: Any, cost: Cost) -> bool:
-        """Did it make the same bits twice, or is there room to see whether it does?"""
+        """Did it make the same bits twice, or is there room to see whether it does? And is the generator's
+        state smaller than what is drawn?
+        """
         proved = is_proved(proof)
-        if proved is not None or kind.empty:
+        if (proved is not None or kind.empty) and not kind.random:
             return proved is not False
-        copied = sum(t.untyped_storage().nbytes() for t in targets_of(kind, args, kwargs))
-        return self._has_room(2 * cost.bytes + copied + cost.workspace)
+        written = sum(t.untyped_storage().nbytes() for t in targets_of(kind, args, kwargs))
+        if kind.random and cost.bytes + written <= runtime_of(self._device).generator_state().nbytes:
+            return False
+        if proved is not None:
+            return proved
+        return self._has_room(2 * cost.bytes + written + cost.workspace)
 
     def _writes_to_blank(self, kind: Kind, args: Any, kwargs: Any) -> bool:
         """Does it write to memory without content? Who reads such memory reads what was written past
@@ -328,7 +337,7 @@ class Evictor:
         for number, (storage, size, always) in list(self._own.items()):
             if storage.expired():
                 del self._own[number]
-            elif always or 0 < users_of_storage(number) <= self.book.users(number):
+            elif always or 0 < users_of_storage(number) <= len(self.book.kept(number)):
                 found -= size
         for key, reference in list(self._away.items()):
             result = reference()
@@ -353,10 +362,14 @@ class Evictor:
         limit = self._limit - self._unseen
         if self._meter.bytes() + need <= limit:
             return True
-        missing = self._meter.exact() + need - limit
-        if missing <= 0:
+        if self._meter.exact() + need <= limit:
             return True
-        self._evict(missing, int(_SPARE * self._limit))
+        if self._looks:
+            for memory in let_go_of_unneeded(self.book, self._own):
+                self._note_loose(memory)
+        missing = self._meter.exact() + need - limit
+        if missing > 0:
+            self._evict(missing, int(_SPARE * self._limit))
         return self._meter.exact() + need <= limit
 
     def _evict(self, missing: int, spare: int) -> None:

@@ -20,6 +20,7 @@ import torch
 
 from ..base.devices import runtime_of
 from ..base.private import (
+    StorageWeakRef,
     _DisableAutocast,
     conjugated_view,
     negated_view,
@@ -48,8 +49,9 @@ class Cost:
 class Result:
     """One new storage that a run of an op made, or one that it wrote to.
 
-    memory: where it is; None: it has to be made. readers: runs to come that read it. handles: of autograd's
-    that wait for it; waiting: those. after: what a run that wrote over it made of it. bytes: of its memory,
+    memory: where it is; None: it has to be made. seen: the memory in which Python had it last. readers: runs
+    to come that read it; read_in: all that were written down and last. handles: of autograd's that wait for
+    it; waiting: those. after: what a run that wrote over it made of it. bytes: of its memory,
     where that was ever known. used: when it was, as a number that grows.
     """
 
@@ -60,8 +62,10 @@ class Result:
         "handles",
         "memory",
         "place",
+        "read_in",
         "readers",
         "run",
+        "seen",
         "used",
         "waiting",
     )
@@ -71,7 +75,17 @@ class Result:
         self.memory: torch.UntypedStorage | None = None
         self.readers = self.handles = self.bytes = self.used = 0
         self.waiting: list[weakref.ref[Handle]] = []
+        self.read_in: list[weakref.ref[Run]] = []
+        self.seen: StorageWeakRef | None = None
         self.after: Result | None = None
+
+    def see_in(self, memory: StorageWeakRef | None) -> None:
+        """Python has it there. None: something wrote over it."""
+        self.seen = memory
+
+    def is_seen(self) -> bool:
+        """May Python have it?"""
+        return self.seen is not None and not self.seen.expired()
 
     def newest(self) -> Result:
         """This one, or where its memory went when a run wrote to it. What is asked for there is as it was:
@@ -216,6 +230,19 @@ class NotMadeAgainError(RuntimeError):
         self.number = run.number
 
 
+class Argument(Kept):
+    """A tensor that a run reads and that stays. run: where that may run again more than once."""
+
+    __slots__ = ("run",)
+
+    def __init__(self, tensor: torch.Tensor, checked: bool = True) -> None:
+        super().__init__(tensor, checked)
+        self.run: weakref.ref[Run] | None = None
+
+    def note_run(self, run: Run) -> None:
+        self.run = weakref.ref(run)
+
+
 class Run:
     """One run of an op, as it was written down. number: of the op in its step. is_over: it ran again.
     lasts: it may run again more than once. cost: what is known of its time and memory. makes: how many
@@ -223,8 +250,8 @@ class Run:
     """
 
     __slots__ = (
-        *("args", "cost", "func", "is_over", "kind", "kwargs", "lasts", "makes", "number", "results"),
-        "state",
+        *("__weakref__", "args", "cost", "func", "is_over", "kind", "kwargs", "lasts", "makes", "number"),
+        *("results", "state"),
     )
 
     def __init__(
@@ -254,11 +281,31 @@ class Run:
         for result in self.alive_results():
             result.become(None)
 
+    def note_reads(self) -> None:
+        """With what it reads."""
+        for item in _leaves_of((*self.args, *self.kwargs.values())):
+            if isinstance(item, Argument):
+                item.note_run(self)
+            elif isinstance(item, Shown):
+                item.result.read_in.append(weakref.ref(self))
+
+    def change_arguments(self, change: Callable[[Any], Any]) -> None:
+        self.args = mapped(self.args, change)
+        self.kwargs = {name: mapped(each, change) for name, each in self.kwargs.items()}
+
+    def give_up(self) -> None:
+        """It will not run again: what it makes is kept, or nobody asks for it."""
+        self.args, self.kwargs, self.state = (), {}, None
+
     def alive_results(self) -> list[Result]:
         return [result for reference in self.results if (result := reference()) is not None]
 
+    def shown(self) -> Iterator[Shown]:
+        """That it reads."""
+        return _shown_in((*self.args, *self.kwargs.values()))
+
     def sources(self) -> list[Result]:
-        return [shown.result for shown in _shown_in((*self.args, *self.kwargs.values()))]
+        return [shown.result for shown in self.shown()]
 
     def repeat(self) -> None:
         """Run again, from what is there."""
@@ -368,11 +415,15 @@ def _count_readers(runs: Sequence[Run], none: bool = False) -> None:
 
 
 def _shown_in(items: Any) -> Iterator[Shown]:
+    return (item for item in _leaves_of(items) if isinstance(item, Shown))
+
+
+def _leaves_of(items: Any) -> Iterator[Any]:
     for item in items:
-        if isinstance(item, Shown):
+        if isinstance(item, (list, tuple)):
+            yield from _leaves_of(item)
+        else:
             yield item
-        elif isinstance(item, (list, tuple)):
-            yield from _shown_in(item)
 
 
 def _given(item: Any) -> Any:
