@@ -8,12 +8,14 @@ from typing import Any
 
 import torch
 
+from ..base.devices import default_device
 from ..base.nodes import BUILTIN_NAMESPACES
 from ..base.private import (
     WITH_A_STATE,
     OpOverload,
     _disable_current_modes,
     schema,
+    with_autograd_in_dispatch,
     without_dispatch_modes,
     write_count,
 )
@@ -132,6 +134,12 @@ def is_plain(given: list[torch.Tensor], results: list[torch.Tensor], kwargs: Map
     devices = {t.device for t in given if t.dim()} | {t.device for t in results}
     plain = all(t.layout is torch.strided and type(t) in _PLAIN for t in (*given, *results))
     return plain and len(devices) <= 1 and kwargs.get("generator") is None
+
+
+def is_autocast_around() -> bool:
+    """Was it on where an op was called that a dispatch mode sees now? There itself it is off."""
+    with with_autograd_in_dispatch():
+        return torch.is_autocast_enabled("cpu") or torch.is_autocast_enabled(default_device().type)
 
 
 _PLAIN = (torch.Tensor, torch.nn.Parameter)

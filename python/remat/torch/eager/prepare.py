@@ -34,7 +34,7 @@ from .online import Evictor
 from .planning import EagerPlan, Missed, least_plan, plan_record
 from .recorded import Around, Record, count_hidden, count_unseen
 from .results import NotMadeAgainError
-from .step import TrainingStep
+from .step import NotSavedError, TrainingStep
 
 log = logging.getLogger("remat.torch")
 
@@ -141,11 +141,32 @@ class Preparation:
                 timed = step.record(False, self._evictor(step, start), before_write)
             with step.without_traces(snapshot.restore):
                 record = step.record(True, self._evictor(step, start), before_write)
+            if record.made_in_autocast == timed.made_in_autocast != []:
+                self._check_in_autocast(step, record, snapshot.restore)
             if record.functions == timed.functions and len(record.ops) == len(timed.ops):
                 for op, other in zip(record.ops, timed.ops, strict=True):
                     op.timed_again(other.duration)
             count_hidden(record)
         return Recorded(record, once=routed_once(record) if self._options.routing == "once" else set())
+
+    def _check_in_autocast(self, step: TrainingStep, record: Record, restore: Callable[[], object]) -> None:
+        """Raises UnsupportedModelError where outputs are other ones while a dispatch mode looks on: kernels
+        that call ops which autocast casts are not inside autocast there.
+        """
+        try:
+            with step.without_traces(restore):
+                once = step.digests_in_eager_mode()
+            if once == record.made_in_autocast:
+                return
+            with step.without_traces(restore):
+                again = step.digests_in_eager_mode()
+        except NotSavedError:
+            return
+        if once == again:
+            raise UnsupportedModelError(
+                "inside autocast an op of this model makes other bits while its ops are looked at, as "
+                "bilinear and linalg.pinv do: call it with autocast off and its arguments cast"
+            )
 
     def device(self) -> torch.device:
         """Where the model is."""

@@ -30,6 +30,7 @@ class Record:
     state_bytes: of a generator. beside: what ops read and is no part of the model. gradients: values that the
     step left as such. outputs: values that the model returned, None where one is none of these. names: of
     values that were there before. sparse: gradients that are no values. adding: others went at once.
+    made_in_autocast: digests of what the model returned, where it was inside autocast.
     """
 
     ops: Sequence[Ran]
@@ -41,6 +42,7 @@ class Record:
     names: Mapping[int, str]
     sparse: int
     adding: bool = False
+    made_in_autocast: Sequence[bytes] = ()
 
     def keep_gradients(self) -> None:
         """Those of a step that makes them stay."""

@@ -24,7 +24,17 @@ from ..base.private import (
     users_of_storage,
 )
 from .keeping import Kept
-from .kinds import Kind, argument, is_plain, kind_of, results_in, targets_of, tensors_in, trains
+from .kinds import (
+    Kind,
+    argument,
+    is_autocast_around,
+    is_plain,
+    kind_of,
+    results_in,
+    targets_of,
+    tensors_in,
+    trains,
+)
 from .modules import Modules
 from .online import Evictor
 from .results import Handle
@@ -140,9 +150,9 @@ class _Cell:
 class Recorder(TorchDispatchMode):
     """A step in the making.
 
-    phase: of the ops that run now. modules: that they belong to. external: what was there before: bytes by
-    address; addresses: of its values. outputs, gradients: values that are results of the model, and gradients
-    in the end.
+    phase: of the ops that run now. modules: that they belong to. in_autocast: was one inside it?
+    external: what was there before: bytes by address; addresses: of its values. outputs, gradients: values
+    that are results of the model, and gradients in the end. digests: of the former, if asked for.
     """
 
     def __init__(
@@ -167,6 +177,8 @@ class Recorder(TorchDispatchMode):
         self.outputs: list[int | None] = []
         self.gradients: set[int] = set()
         self.modules = modules or Modules()
+        self.in_autocast = False
+        self.digests: list[bytes] = []
         self._clock, self._mark, self._evictor = clock, mark, evictor
         self._before_write = before_write
         self._storages: dict[int, _Storage] = {}
@@ -179,6 +191,7 @@ class Recorder(TorchDispatchMode):
     ) -> Any:
         kwargs = kwargs or {}
         self._look_at_let_go()
+        self.in_autocast = self.in_autocast or (self.phase == FORWARD and is_autocast_around())
         kind = kind_of(func)
         given = list(tensors_in((*args, *kwargs.values())))
         reads = tuple(dict.fromkeys(each.number for t in given if (each := self._value_of(t)) is not None))
@@ -372,6 +385,10 @@ class Recorder(TorchDispatchMode):
         self.phase = LOSS
         known = map(self._known, outputs)
         self.outputs = [None if each is None or each.external else each.value.number for each in known]
+
+    def note_digests(self, digests: list[bytes]) -> None:
+        """Of what the model returned."""
+        self.digests = digests
 
     def begin_backward(self) -> None:
         self.phase = BACKWARD

@@ -19,7 +19,7 @@ from ..base.generators import generators_kept
 from ..base.held import tensors_held
 from ..base.in_use import in_use_on
 from ..base.private import storage_id, without_accumulate_hooks
-from ..base.storages import tensor_storages
+from ..base.storages import dense_parts, digest, tensor_storages
 from .ledger import Ledger
 from .marks import Mark, find_levels, new_mark, set_memory
 from .modules import Modules, modules_in, named_storages
@@ -98,6 +98,7 @@ class TrainingStep:
             self._names(recorder.addresses),
             self._sparse_gradients(),
             bool(self.existing),
+            recorder.digests,
         )
         recorder.end()
         found.keep_gradients()
@@ -153,11 +154,18 @@ class TrainingStep:
         ):
             outputs = self.forward()
             recorder.begin_loss(tensors_held(outputs))
+            if recorder.in_autocast:
+                recorder.note_digests(digests_of(outputs))
             losses = self.loss(outputs)
             recorder.begin_backward()
             self._backward(losses)
             left = [storage_id(p.grad) for p in self.parameters if has_dense_gradient(p)]
             recorder.end_backward([*left, *self.taken.values()])
+
+    def digests_in_eager_mode(self) -> list[bytes]:
+        """Of outputs that no dispatch mode saw being made; autograd saves nothing for them."""
+        with saved_tensors_hooks(_saves_nothing, _has_nothing):
+            return digests_of(self.forward())
 
     def _backward(self, losses: Sequence[torch.Tensor]) -> None:
         torch.autograd.backward(losses, [torch.ones_like(each) for each in losses])
@@ -212,6 +220,22 @@ class TrainingStep:
 
     def _modules(self) -> Modules:
         return Modules(*modules_in(self.resident))
+
+
+def digests_of(outputs: Any) -> list[bytes]:
+    return [digest(part) for t in tensors_held(outputs) for part in dense_parts(t)]
+
+
+def _saves_nothing(tensor: torch.Tensor) -> None:
+    del tensor
+
+
+def _has_nothing(saved: None) -> torch.Tensor:
+    raise NotSavedError
+
+
+class NotSavedError(Exception):
+    """The forward itself asks for what autograd saves."""
 
 
 def has_dense_gradient(parameter: torch.Tensor) -> bool:
