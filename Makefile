@@ -27,6 +27,7 @@ NINJA := ninja $(if $(MAKE_TERMOUT),,--quiet)
 build: build/build.ninja
 	@echo "build: command line and Python package"
 	@$(NINJA) -C build remat_cli _core_stub
+	@.venv/bin/python -m remat.torch.native || echo "native: not built, steps in eager mode go through Python"
 
 demo: build
 	@.venv/bin/python examples/train_gpt.py
@@ -86,7 +87,8 @@ coverage: build
 	@.venv/bin/python tools/coverage.py
 
 clean:
-	@rm -rf build build-bench build-sanitize build-thread build-fuzz build-coverage build-wheels dist python/remat/_core* python/remat/bin python/remat/libhighs.so
+	@rm -rf build build-bench build-sanitize build-thread build-fuzz build-coverage build-wheels dist python/remat/_core* python/remat/bin python/remat/libhighs.so \
+	  python/remat/torch/eager/_passing*
 
 distclean: clean
 	@rm -rf .venv

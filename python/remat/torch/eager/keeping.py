@@ -41,6 +41,13 @@ class Kept:
         """By autograd, whose node an output would hold."""
         return cls(tensor if tensor.grad_fn is None else detached(tensor))
 
+    @classmethod
+    def since(cls, tensor: torch.Tensor, version: int) -> Kept:
+        """A tensor that had this count of writes when it was saved."""
+        kept = cls(tensor)
+        kept.version = version
+        return kept
+
     def checked(self) -> torch.Tensor:
         """Raises RuntimeError where it was written to."""
         if self.version is not None and self.is_changed():

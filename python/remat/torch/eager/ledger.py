@@ -18,12 +18,13 @@ from .book import Book
 from .keeping import Kept
 from .kinds import kind_of, results_in
 from .online import Evictor
+from .passing import Passing, kept
 from .results import restore
 
 
 class Followed(Protocol):
     """What a ledger follows. functions: the ops of a forward; again: the numbers of those that may run
-    again.
+    again; passing: what need not be seen (passing.py).
     """
 
     @property
@@ -31,6 +32,9 @@ class Followed(Protocol):
 
     @property
     def again(self) -> Collection[int]: ...
+
+    @property
+    def passing(self) -> Any: ...
 
 
 class Ledger(TorchDispatchMode):
@@ -55,7 +59,7 @@ class Ledger(TorchDispatchMode):
         self.plan = plans[0]
         self._plans = plans
         self._functions, self._again = self.plan.functions, self.plan.again
-        self._position = 0
+        self._passing = Passing(self, self.plan.passing)
         self.left_at: int | None = None
         self._at_backward: Callable[[], object] | None = None
         self._verify, self._told = verify, told
@@ -66,13 +70,13 @@ class Ledger(TorchDispatchMode):
     def call_at_backward(self, look: Callable[[], object]) -> None:
         """Once, when autograd asks for the first tensor."""
         self._at_backward = look
+        self._passing.keep(True, False)
 
     def __torch_dispatch__(
         self, func: Any, types: Any, args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None
     ) -> Any:
         kwargs = kwargs or {}
-        position = self._position
-        self._position = position + 1
+        position = self._passing.take()
         functions = self._functions
         if position >= len(functions) or functions[position] is not func:
             self._turn_to_another(position, func)
@@ -88,7 +92,9 @@ class Ledger(TorchDispatchMode):
         before = self._book.note_writes(kind, args, kwargs) if kind.written else {}
         result = func(*args, **kwargs)
         if run is not None:
-            self._book.note_results(run, results_in(result), args, kwargs, before)
+            results = results_in(result)
+            self._book.note_results(run, results, args, kwargs, before)
+            self._passing.note_results(results)
         return result
 
     def _turn_to_another(self, position: int, func: Any) -> None:
@@ -101,18 +107,24 @@ class Ledger(TorchDispatchMode):
             if len(functions) > position and functions[position] is func and functions[:position] == done:
                 self.follow(plan)
                 return
-        self.left_at, self._again = position, frozenset()
+        self._leave_at(position)
         if self._leave is not None:
             self._evictor = self._leave(self.plan, position)
             self._evictor.adopt(self._book)
+            self._passing.keep(False, False)
 
     def follow(self, plan: Followed) -> None:
         """It has been the same so far."""
         self.plan, self._functions, self._again = plan, plan.functions, plan.again
+        self._passing.follow(plan.passing)
 
     def leave(self) -> None:
         """The op that comes is in none of the plans."""
-        self.left_at, self._again = self._position, frozenset()
+        self._leave_at(self._passing.seen())
+
+    def _leave_at(self, position: int) -> None:
+        self.left_at, self._again = position, frozenset()
+        self._passing.follow(None)
 
     def pack(self, tensor: torch.Tensor) -> Any:
         """What autograd is to hold for a tensor."""
@@ -128,6 +140,8 @@ class Ledger(TorchDispatchMode):
         if self._at_backward is not None:
             look, self._at_backward = self._at_backward, None
             look()
+            self._passing.keep(True, self._evictor is None)
+        held = kept(held)
         if self._evictor is not None:
             return self._evictor.unpack(held)
         if isinstance(held, Kept):
@@ -143,15 +157,15 @@ class Ledger(TorchDispatchMode):
 
     def through(self, call: Callable[[], Any]) -> Any:
         """A forward, to its end."""
-        with self, saved_tensors_hooks(self.pack, self.unpack):
+        with self, self._passing, saved_tensors_hooks(*self._passing.hooks(self.pack, self.unpack)):
             outputs = call()
         self.end()
         return outputs
 
     def end(self) -> None:
         """The forward is over: nothing is looked up any longer."""
-        if self.left_at is None and self._position < len(self._functions):
-            self.left_at = self._position
+        if self.left_at is None and self._passing.seen() < len(self._functions):
+            self.left_at = self._passing.seen()
         self._book.end()
         if self._evictor is not None:
             self._evictor.end_forward()

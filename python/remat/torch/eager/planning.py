@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any
 
 import remat
@@ -12,6 +13,7 @@ from ..base.units import exact_bytes
 from ..plan.options import Options
 from ..plan.report import EAGER_PLANNER, PlanReport
 from .leaving import levels
+from .passing import passing
 from .recorded import Around, Record, StepGraph
 
 # Budgets that are asked for in turn where what has to run again besides takes more than was planned.
@@ -30,6 +32,11 @@ class EagerPlan:
     again: frozenset[int]
     report: PlanReport
     levels: Sequence[int]
+
+    @cached_property
+    def passing(self) -> Any:
+        """Ops that need not be seen (passing.py)."""
+        return passing(self.functions, self.again)
 
     def after_forward(self) -> int:
         """Bytes that are in use then."""

@@ -92,6 +92,7 @@ class _Nothing:
 
     functions: Sequence[Any] = ()
     again: frozenset[int] = frozenset()
+    passing: Any = None
 
 
 class EagerSession:

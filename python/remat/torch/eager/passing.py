@@ -1,0 +1,183 @@
+"""What need not go through Python in a planned step: a small extension, `passing.cc`, lets it pass.
+
+It uses PyTorch's C++ interface, so it is built for one PyTorch and one Python, by a compiler, once
+(`python -m remat.torch.native`). Where it is not there, each op goes through the dispatch mode.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import importlib.machinery
+import importlib.util
+import logging
+import os
+import subprocess
+import sys
+import sysconfig
+import tempfile
+from collections.abc import Callable, Collection, Sequence
+from functools import cache
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import torch
+
+import remat
+
+from ..base.nodes import BUILTIN_NAMESPACES
+from ..base.private import OpOverload, schema, storage_id
+from .keeping import Kept
+from .kinds import kind_of
+
+log = logging.getLogger("remat.torch")
+
+_SOURCE = Path(__file__).with_suffix(".cc")
+_NAME = "_passing"
+_TORCH = Path(torch.__file__).parent
+# Set to 0: the extension is not used.
+_SWITCH = "REMAT_NATIVE"
+_Hook = Callable[[Any], Any]
+
+
+def path() -> Path:
+    """Of the extension for this PyTorch and this Python, whether it is there or not."""
+    made_of = f"{torch.__version__} {torch.version.git_version} {sys.version}".encode() + _SOURCE.read_bytes()
+    tag = hashlib.sha256(made_of).hexdigest()[:16]
+    return _SOURCE.with_name(f"{_NAME}-{tag}.so")
+
+
+def build() -> Path:
+    """Compile the extension, beside the package's sources, if that was not done. Takes some 30 s.
+
+    Raises remat.UsageError where there is no compiler, it fails, or the folder cannot be written to.
+    """
+    target = path()
+    if target.exists():
+        return target
+    compiler = os.environ.get("CXX", "c++")
+    included = [f"-isystem{each}" for each in (_TORCH / "include", sysconfig.get_path("include"))]
+    linked = [f"-L{_TORCH / 'lib'}", "-lc10", "-ltorch_cpu", "-ltorch_python"]
+    options = ["-O2", "-std=c++20", "-shared", "-fPIC", "-fvisibility=hidden"]
+    try:
+        with tempfile.TemporaryDirectory(dir=target.parent, prefix=_NAME) as folder:
+            made = Path(folder, target.name)
+            command = [compiler, *options, *included, str(_SOURCE), "-o", str(made), *linked]
+            done = subprocess.run(command, capture_output=True, text=True)
+            if done.returncode:
+                line = next((each for each in done.stderr.splitlines() if "error" in each), "it says nothing")
+                raise remat.UsageError(f"{compiler} cannot build {_SOURCE.name}: {line}")
+            os.replace(made, target)
+    except OSError as error:
+        where = error.filename or target.parent
+        raise remat.UsageError(f"{_SOURCE.name} cannot be built: {where}: {error.strerror}") from error
+    return target
+
+
+@cache
+def _extension() -> ModuleType | None:
+    """None: it was not built, or is not to be used."""
+    if os.environ.get(_SWITCH) == "0" or not path().exists():
+        return None
+    loader = importlib.machinery.ExtensionFileLoader(_NAME, str(path()))
+    spec = importlib.util.spec_from_file_location(_NAME, path(), loader=loader)
+    assert spec is not None
+    try:
+        module = importlib.util.module_from_spec(spec)
+        loader.exec_module(module)
+    except ImportError as error:
+        log.warning("%s is not used, each op goes through Python: %s", path().name, error)
+        return None
+    return module
+
+
+def is_used() -> bool:
+    """Is the extension there?"""
+    return _extension() is not None
+
+
+def passing(functions: Sequence[Any], again: Collection[int]) -> Any:
+    """Of the ops of a forward those that only have to be called, as the extension takes them. None: there is
+    no extension.
+    """
+    extension = _extension()
+    if extension is None:
+        return None
+    return extension.Sequence(
+        [None if number in again else _name_to_pass(func) for number, func in enumerate(functions)]
+    )
+
+
+def _name_to_pass(func: Any) -> tuple[str, str] | None:
+    """Of an op that writes to nothing. Others may be unloaded, or made by a library that is."""
+    if not isinstance(func, OpOverload) or func.namespace not in BUILTIN_NAMESPACES or kind_of(func).written:
+        return None
+    return schema(func).name, schema(func).overload_name
+
+
+class Passing:
+    """Counts the ops of a step for its dispatch mode. In its context, which lies within that of the mode,
+    those pass that need not go there.
+    """
+
+    def __init__(self, mode: Any, sequence: Any) -> None:
+        """sequence: what `passing` returned."""
+        extension = _extension()
+        self._filter = None if extension is None or sequence is None else extension.Filter(mode, sequence)
+        self._taken = 0
+
+    def __enter__(self) -> None:
+        if self._filter is not None:
+            self._filter.enter()
+
+    def __exit__(self, *_: object) -> None:
+        if self._filter is not None:
+            self._filter.leave()
+
+    def hooks(self, pack: _Hook, unpack: _Hook) -> tuple[_Hook, _Hook]:
+        """For saved tensors: these, but for what is only kept."""
+        extension = _extension()
+        if extension is None or self._filter is None:
+            return pack, unpack
+        quick = extension.Hooks(self._filter, pack, unpack)
+        return quick.pack, quick.unpack
+
+    def take(self) -> int:
+        """The number of an op that the mode sees."""
+        if self._filter is not None:
+            return int(self._filter.take())
+        self._taken += 1
+        return self._taken - 1
+
+    def seen(self) -> int:
+        """How many ops there were."""
+        return self._taken if self._filter is None else int(self._filter.position)
+
+    def follow(self, sequence: Any) -> None:
+        """These pass from now on. None: none does."""
+        if self._filter is not None:
+            if sequence is None:
+                self._filter.stop()
+            else:
+                self._filter.follow(sequence)
+
+    def keep(self, saved: bool, asked_for: bool) -> None:
+        """Which of the tensors that are only kept do not go through Python: those that autograd saves, and
+        those that it asks for.
+        """
+        if self._filter is not None:
+            self._filter.keep(saved, asked_for)
+
+    def note_results(self, tensors: Sequence[torch.Tensor]) -> None:
+        """Of an op that may run again: these are not only kept."""
+        if self._filter is not None:
+            for tensor in tensors:
+                self._filter.note_result(storage_id(tensor))
+
+
+def kept(held: Any) -> Any:
+    """What autograd holds for a tensor, as the Python way has it."""
+    extension = _extension()
+    if extension is not None and isinstance(held, extension.Saved):
+        return Kept.since(held.tensor, held.version)
+    return held
