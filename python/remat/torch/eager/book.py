@@ -51,6 +51,7 @@ class Book:
             if known is not None:
                 return Shown(known[1], item) if self._lasting else known[1].shown_by(item)
             kept = Argument.read(item, id(item) not in statistics, self._lasting)
+            assert isinstance(kept, Argument)
             self._kept.setdefault(storage_id(item), []).append(weakref.ref(kept))
             return kept
 
