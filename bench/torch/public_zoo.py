@@ -58,8 +58,9 @@ def called(arguments: Sequence[str], limit: float) -> tuple[Any, str]:
             timeout=limit,
             env=environment,
         )
-    except subprocess.TimeoutExpired:
-        return None, f"more than {limit:.0f} s"
+    except subprocess.TimeoutExpired as error:
+        stages = (error.stdout or b"").decode().splitlines()
+        return None, f"more than {limit:.0f} s, in {stages[-1] if stages else 'the beginning'}"
     lines = done.stdout.splitlines()
     if done.returncode == 0 and lines:
         return json.loads(lines[-1]), done.stderr
@@ -84,7 +85,12 @@ def run(name: str, model: str, adds: bool, limit: float) -> Row:
     start = time.perf_counter()
     row, said = called([name, model, str(int(adds))], limit)
     if row is None:
-        row = {"outcome": "minutes" if said.startswith("more than") else "exception", "why": said}
+        late = said.startswith("more than")
+        ours = not late or " in fit" in said or " in planned steps" in said
+        row = {
+            "outcome": "minutes" if late and ours else "exception" if ours else "eager mode fails",
+            "why": said,
+        }
     if row["outcome"] == "equal" and row["fit_s"] > MINUTES:
         row |= {"outcome": "minutes", "why": f"fit took {row['fit_s']:.0f} s of processor time"}
     row |= {"package": name, "model": model, "adds": adds, "wall_s": round(time.perf_counter() - start, 1)}
