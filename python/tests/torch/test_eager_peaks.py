@@ -1,13 +1,18 @@
-"""Peaks of steps in eager mode where nothing runs again: those that were predicted."""
+"""Peaks of steps in eager mode are those that were predicted, and nothing is left of what ran again."""
 
 from __future__ import annotations
 
+import gc
 from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
 
 import pytest
 import remat.torch
 import torch
 import torch.nn.functional as F
+from remat.torch.base.allocator import trace_allocations
+from remat.torch.eager.ledger import Ledger
 from torch import nn
 
 
@@ -56,3 +61,35 @@ def test_steps_need_what_is_predicted_whatever_way_backwards_go_while_they_are_r
                 x.grad = None
             measured = remat.torch.measure_peak(lambda: fitted(x).backward(), resident=[fitted, x])
         assert measured == predicted[0].predicted_peak <= predicted[0].budget
+
+
+@dataclass
+class Followed:
+    """Ops of a forward, and which of them may run again."""
+
+    functions: list[Any]
+    again: set[int]
+
+
+def test_what_ran_again_goes_with_its_last_reader_although_a_write_to_it_does_not_run_again() -> None:
+    weight, x = torch.rand(64, 64, requires_grad=True), torch.rand(64, 64)
+    ops = torch.ops.aten
+    functions = [ops.mul.Tensor, ops.clone.default, ops.log1p_.default, ops.sum.default]
+
+    def step() -> None:
+        weight.grad = None
+        ledger = Ledger([Followed(functions, {0, 1, 2})])
+        total = ledger.through(lambda: (weight * x).log1p_().sum())
+        assert ledger.left_at is None
+        total.backward()
+
+    gc.collect()
+    gc.disable()
+    try:
+        step()
+        with trace_allocations() as trace:
+            step()
+            step()
+    finally:
+        gc.enable()
+    assert sum(trace.left().values()) == weight.nbytes

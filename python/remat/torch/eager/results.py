@@ -51,8 +51,9 @@ class Result:
 
     memory: where it is; None: it has to be made. seen: the memory in which Python had it last. readers: runs
     to come that read it; read_in: all that were written down and last. handles: of autograd's that wait for
-    it; waiting: those. after: what a run that wrote over it made of it. bytes: of its memory,
-    where that was ever known. used: when it was, as a number that grows.
+    it; waiting: those. written: what a run that is to write over it makes of it, which holds that run and so
+    this; after: the same, once the run wrote over it. bytes: of its memory, where that was ever known. used:
+    when it was, as a number that grows.
     """
 
     __slots__ = (
@@ -68,6 +69,7 @@ class Result:
         "seen",
         "used",
         "waiting",
+        "written",
     )
 
     def __init__(self, run: Run, place: int) -> None:
@@ -77,6 +79,7 @@ class Result:
         self.waiting: list[weakref.ref[Handle]] = []
         self.read_in: list[weakref.ref[Run]] = []
         self.seen: StorageWeakRef | None = None
+        self.written: weakref.ref[Result] | None = None
         self.after: Result | None = None
 
     def see_in(self, memory: StorageWeakRef | None) -> None:
@@ -120,6 +123,12 @@ class Result:
         """A run wrote over it."""
         self.memory = None
 
+    def pass_memory_on(self) -> None:
+        """A run that was written down wrote over it in its second run."""
+        self.after = None if self.written is None else self.written()
+        if self.after is not None:  # else nobody asks for what came of it, and this is as good
+            self.memory = None
+
     def lie_in(self, memory: torch.UntypedStorage) -> None:
         self.memory, self.bytes = memory, memory.nbytes()
 
@@ -145,7 +154,7 @@ class Result:
 
     def become(self, result: Result | None) -> None:
         """A run wrote over it, and this came of it, which is there in its place after that has run again."""
-        self.after = result
+        self.written = None if result is None else weakref.ref(result)
 
 
 class Shown:
@@ -318,7 +327,7 @@ class Run:
         if len(results) != self.makes:  # some keep a workspace for autograd where that is on
             raise NotMadeAgainError(self)
         for source in used_up:
-            source.give_up_memory()
+            source.pass_memory_on()
         made = self.alive_results()
         if not self.lasts:
             self.results.clear()
