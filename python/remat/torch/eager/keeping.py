@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import TypeVar
+
 import torch
 
 from ..base.private import (
@@ -12,6 +14,8 @@ from ..base.private import (
     write_count,
 )
 from .kinds import changed_in_place, detached
+
+_Kept = TypeVar("_Kept", bound="Kept")
 
 
 class Kept:
@@ -27,7 +31,7 @@ class Kept:
         self.version = write_count(tensor) if checked else None
 
     @classmethod
-    def read(cls, tensor: torch.Tensor, checked: bool, apart: bool = False) -> Kept:
+    def read(cls: type[_Kept], tensor: torch.Tensor, checked: bool, apart: bool = False) -> _Kept:
         """By an op, as its dispatch mode sees it: there a detached tensor would count writes by itself.
         apart: from the tensor as Python has it, too.
         """

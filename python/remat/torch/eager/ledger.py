@@ -12,11 +12,12 @@ from typing import Any, Protocol
 import torch
 from torch.autograd.graph import saved_tensors_hooks
 
+from ..base.nodes import storage_bytes
 from ..base.private import TorchDispatchMode, without_dispatch_modes
 from ..base.storages import digest
-from .book import Book
+from .book import Book, number_of
 from .keeping import Kept
-from .kinds import kind_of, results_in
+from .kinds import kind_of, results_in, tensors_in
 from .online import Evictor
 from .passing import Passing, kept
 from .results import restore
@@ -24,7 +25,7 @@ from .results import restore
 
 class Followed(Protocol):
     """What a ledger follows. functions: the ops of a forward; again: the numbers of those that may run
-    again; passing: what need not be seen (passing.py).
+    again; passing: what need not be seen (passing.py); made: bytes of new memory that each op makes.
     """
 
     @property
@@ -35,6 +36,9 @@ class Followed(Protocol):
 
     @property
     def passing(self) -> Any: ...
+
+    @property
+    def made(self) -> Sequence[int]: ...
 
 
 class Ledger(TorchDispatchMode):
@@ -50,22 +54,30 @@ class Ledger(TorchDispatchMode):
         verify: bool = False,
         told: Callable[[int], object] | None = None,
         leave: Callable[[Any, int], Evictor] | None = None,
+        smaller: bool = False,
     ) -> None:
         """plans: for the sequences of ops that are known, the likeliest first. verify: compare what runs
         again with digests of what was dropped, which take no memory. told: called with the number of an op
-        whose second run made other bits. leave: what is to go on from an op that is in no plan.
+        whose second run made other bits. leave: what is to go on from an op that is in no plan. smaller: the
+        step is left too where an op makes more than the plan's.
         """
         super().__init__()
         self.plan = plans[0]
         self._plans = plans
         self._functions, self._again = self.plan.functions, self.plan.again
-        self._passing = Passing(self, self.plan.passing)
+        self._smaller = smaller
+        self._passing = Passing(self, None if smaller else self.plan.passing)
         self.left_at: int | None = None
+        self.makes_more = False
         self._at_backward: Callable[[], object] | None = None
         self._verify, self._told = verify, told
         self._book = Book()
         self._leave = leave
         self._evictor: Evictor | None = None
+
+    def compare_what_runs_again(self, told: Callable[[int], object]) -> None:
+        """As `verify` and `told` do."""
+        self._verify, self._told = True, told
 
     def call_at_backward(self, look: Callable[[], object]) -> None:
         """Once, when autograd asks for the first tensor."""
@@ -95,7 +107,16 @@ class Ledger(TorchDispatchMode):
             results = results_in(result)
             self._book.note_results(run, results, args, kwargs, before)
             self._passing.note_results(results)
+        if self._smaller and self.left_at is None:
+            self._compare_made(position, args, kwargs, result)
         return result
+
+    def _compare_made(self, position: int, args: Any, kwargs: Any, result: Any) -> None:
+        given = {number_of(t) for t in tensors_in((*args, *kwargs.values()))}
+        made = {n: storage_bytes(t) for t in results_in(result) if (n := number_of(t)) and n not in given}
+        if sum(made.values()) > self.plan.made[position]:
+            self.makes_more = True
+            self._leave_at(position + 1)
 
     def _turn_to_another(self, position: int, func: Any) -> None:
         """The op is not the plan's: follow one that has been the same so far, or keep what follows."""
@@ -108,15 +129,11 @@ class Ledger(TorchDispatchMode):
                 self.follow(plan)
                 return
         self._leave_at(position)
-        if self._leave is not None:
-            self._evictor = self._leave(self.plan, position)
-            self._evictor.adopt(self._book)
-            self._passing.keep(False, False)
 
     def follow(self, plan: Followed) -> None:
         """It has been the same so far."""
         self.plan, self._functions, self._again = plan, plan.functions, plan.again
-        self._passing.follow(plan.passing)
+        self._passing.follow(None if self._smaller else plan.passing)
 
     def leave(self) -> None:
         """The op that comes is in none of the plans."""
@@ -125,6 +142,10 @@ class Ledger(TorchDispatchMode):
     def _leave_at(self, position: int) -> None:
         self.left_at, self._again = position, frozenset()
         self._passing.follow(None)
+        if self._leave is not None:
+            self._evictor = self._leave(self.plan, position)
+            self._evictor.adopt(self._book)
+            self._passing.keep(False, False)
 
     def pack(self, tensor: torch.Tensor) -> Any:
         """What autograd is to hold for a tensor."""

@@ -25,13 +25,14 @@ _HALVINGS, _WORK_FOR_EACH_OP, _NEAR = 7, 80, 0.005
 @dataclass(frozen=True, eq=False)
 class EagerPlan:
     """What runs again. functions: the ops of the forward, in their order; again: numbers of ops. levels: the
-    bytes that are in use after each op of the forward.
+    bytes that are in use after each op of the forward. made: bytes of new memory that each makes.
     """
 
     functions: Sequence[Any]
     again: frozenset[int]
     report: PlanReport
     levels: Sequence[int]
+    made: Sequence[int]
 
     @cached_property
     def passing(self) -> Any:
@@ -130,7 +131,9 @@ def within(step: StepGraph, limit: int, options: Options) -> EagerPlan | remat.P
 
 def _eager_plan(step: StepGraph, again: frozenset[int], report: PlanReport) -> EagerPlan:
     memory = [each - report.reserve for each in report.memory]
-    return EagerPlan(step.record.functions, again, report, levels(step, memory))
+    record = step.record
+    made = [sum(record.values[v].bytes for v in op.made) for op in record.ops[: len(record.functions)]]
+    return EagerPlan(record.functions, again, report, levels(step, memory), made)
 
 
 def _planned(graph: remat.Graph, target: int, options: Options) -> remat.PlanResult:

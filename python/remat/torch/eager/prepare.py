@@ -92,6 +92,11 @@ class Recorded:
     def keep(self, kind: Kind, plan: EagerPlan) -> None:
         self.plans[kind] = plan
 
+    def never_again(self, number: int) -> None:
+        """This op runs once in plans to come."""
+        self.once.add(number)
+        self.plans.clear()
+
     def needs(self, kind: Kind) -> int:
         """Bytes of a step of this kind by its plan: what is predicted, or was measured if that is more."""
         predicted = self.plans[kind].report.predicted_peak

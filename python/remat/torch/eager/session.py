@@ -5,8 +5,7 @@ from __future__ import annotations
 import copy
 import logging
 import weakref
-from collections.abc import Callable, Hashable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
@@ -17,7 +16,7 @@ import remat
 
 from ..base.allocator import is_traced
 from ..base.devices import default_device
-from ..base.errors import errors_stand_alone
+from ..base.errors import VerificationError, errors_stand_alone
 from ..base.given import arguments_in
 from ..base.held import tensors_held
 from ..base.in_use import in_use_on
@@ -26,7 +25,7 @@ from ..base.private import COMPILED_CALL, eager_call
 from ..base.storages import tensor_storages
 from ..base.units import exact_bytes
 from ..plan.options import Options
-from ..plan.report import ModelReport, PlanReport
+from ..plan.report import ModelReport
 from ..session.watch import note_eager_step
 from .calls import Call, apart, shapes_of
 from .leaving import Gradients, evictor_from, rest_of, rest_of_others
@@ -34,8 +33,9 @@ from .ledger import Ledger
 from .meter import meter_of
 from .online import Evictor
 from .planning import EagerPlan
-from .prepare import Kind, Loss, Preparation, Recorded
+from .prepare import Kind, Loss, Preparation, Recorded, runs_once
 from .proving import prove
+from .shapes import Borrowed, Key, Shape, Shapes
 from .together_active import is_active
 
 log = logging.getLogger("remat.torch")
@@ -44,47 +44,6 @@ log = logging.getLogger("remat.torch")
 MOST_SEQUENCES = 8
 # What the outputs have to be of the peak, so that another plan is worth it where nobody holds them.
 _WORTH = 0.001
-# What the allocator may give more or less for the same call, in bytes: Python's own, and for each op.
-_UNSEEN, _UNSEEN_BY_OP = 1 << 20, 1 << 12
-
-
-@dataclass
-class _Shape:
-    """What is known of one combination of shapes.
-
-    recorded: the sequences of ops, those that came last first. pending: the arguments of a call that had
-    other ops. dropped: places of outputs that nobody ever held in a backward. None: not known. followed: is
-    each op of its calls looked at, even if none runs again?
-    """
-
-    recorded: list[Recorded] = field(default_factory=list)
-    pending: Call | None = None
-    dropped: frozenset[int] | None = None
-    dropped_bytes: int = 0
-    followed: bool = False
-
-    def follow_calls(self) -> None:
-        self.followed = True
-
-    def needed(self, plan: EagerPlan, grown: int) -> int:
-        """The peak of a step with this plan whose forward grew by so many bytes, as the allocator says."""
-        kind, recorded = next((k, each) for each in self.recorded for k, p in each.plans.items() if p is plan)
-        expected = recorded.grows(kind, plan)
-        more = 0 if expected is None else grown - expected
-        unseen = _UNSEEN + _UNSEEN_BY_OP * len(plan.functions)
-        return plan.report.predicted_peak + (more if more > unseen else 0)
-
-    def looks(self, planned: PlanReport, runs_again: bool) -> bool:
-        """Does it matter who holds outputs?"""
-        if self.dropped is None or (self.dropped and runs_again):
-            return True
-        return planned.predicted_peak + self.dropped_bytes > planned.budget and bool(self.dropped)
-
-    def drop(self, outputs: frozenset[int], size: int) -> list[PlanReport]:
-        """These go before the backward, it is known now. Returns what was planned for other steps."""
-        changed = outputs != (self.dropped or frozenset())
-        self.dropped, self.dropped_bytes = outputs, size
-        return [plan.report for each in self.recorded for plan in each.plans.values()] if changed else []
 
 
 class _Nothing:
@@ -93,6 +52,7 @@ class _Nothing:
     functions: Sequence[Any] = ()
     again: frozenset[int] = frozenset()
     passing: Any = None
+    made: Sequence[int] = ()
 
 
 class EagerSession:
@@ -102,7 +62,7 @@ class EagerSession:
         self.model, self.options = model, options
         self.report = ModelReport()
         self._preparation = Preparation(model, options, loss, self._say)
-        self._shapes: dict[Hashable, _Shape] = {}
+        self._shapes = Shapes(options.max_shapes, borrows=_is_amount(options.budget))
         self._call = eager_call(model)
         self._said: set[str] = set()
         self._in_use: Callable[[], int] | None = None
@@ -113,11 +73,11 @@ class EagerSession:
 
         Raises InfeasibleError, NoPlanError where the budget is too small for a kind of step.
         """
-        shape = self._shapes.setdefault(self._key(call), _Shape())
+        shape = self._shapes.own(self._key(call))
         recorded = self._preparation.recorded(call, bool(adds))
         self._in_use = in_use_on(self._preparation.device())
         if self.options.outputs is not None:
-            shape.dropped = recorded.all_outputs() if self.options.outputs == "dropped" else frozenset()
+            shape.drop(recorded.all_outputs() if self.options.outputs == "dropped" else frozenset(), 0)
         met = self._adds() if adds is None else (self._nearest(adds),)
         kinds = [Kind(each, shape.dropped or frozenset()) for each in met]
         missed: list[remat.NoPlanError] = []
@@ -145,42 +105,54 @@ class EagerSession:
         self.report.add(plan.report)
         return plan
 
-    def _key(self, call: Call) -> Hashable:
+    def _key(self, call: Call) -> Key:
         autocast = [torch.is_autocast_enabled(kind) for kind in ("cpu", default_device().type)]
-        return shapes_of(call), tree_structure(call), self.model.training, tuple(autocast)
+        return Key(tuple(shapes_of(call)), tree_structure(call), (self.model.training, *autocast))
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         if not torch.is_grad_enabled() or torch.compiler.is_compiling() or is_active():
             return self._call(*args, **kwargs)
         call = args, kwargs
         self._preparation.begin_training()
-        if len(self._shapes) >= self.options.max_shapes and self._key(call) not in self._shapes:
+        key, adds = self._key(call), any(p.grad is not None for p in self.model.parameters())
+        borrowed, plans = self._borrowed(key, adds)
+        if borrowed is not None:
+            shape = borrowed.shape
+        elif self._shapes.is_known(key) or self._shapes.has_room():
+            shape = self._shape_of(key, call, adds)
+            plans = self._plans(shape, adds, call)
+        else:
             return self._without_plan(call)
-        adds = any(p.grad is not None for p in self.model.parameters())
-        shape = self._shape_of(call, adds)
-        plans = self._plans(shape, adds, call)
         note_eager_step(plans[0].report)
         runs_again = any(plan.again for plan in plans)
         looks = self.options.outputs is None and shape.looks(plans[0].report, runs_again)
         in_use = self._in_use
         before = in_use() if in_use is not None else 0
-        if not (runs_again or looks or shape.followed or self.options.strict or in_use is None):
+        first = borrowed is not None and not borrowed.shown
+        if not (runs_again or looks or first or shape.followed or self.options.strict or in_use is None):
             outputs = self._call(*args, **kwargs)
             self._compare_growth(shape, plans, in_use() - before, followed=False)
             return outputs
-        ledger = Ledger(plans, leave=partial(self._leave, shape))
+        ledger = Ledger(plans, leave=partial(self._leave, shape), smaller=first)
+        if first:
+            ledger.compare_what_runs_again(partial(self._differs, shape, plans))
         outputs = ledger.through(lambda: self._call(*args, **kwargs))
         if ledger.left_at is not None:
-            self._note_other_ops(shape, ledger, call)
+            if borrowed is not None:
+                self._shapes.set_apart(key)
+            if borrowed is None or self._shapes.has_room():
+                self._note_other_ops(self._shapes.own(key), ledger, call)
             return outputs
         known = next((plan for plan in plans if plan is ledger.plan), None)
         if in_use is not None and known is not None:
             self._compare_growth(shape, [known], in_use() - before, followed=True)
+        if borrowed is not None and known is not None:
+            borrowed.note_step(known)
         if looks:
             self._look_at_outputs(shape, ledger, outputs)
         return outputs
 
-    def _compare_growth(self, shape: _Shape, plans: Sequence[EagerPlan], grown: int, followed: bool) -> None:
+    def _compare_growth(self, shape: Shape, plans: Sequence[EagerPlan], grown: int, followed: bool) -> None:
         """Say it where a call left more in use than its plan's, and the step may be above the budget by that.
 
         grown: by how many bytes, as the allocator says. followed: its ops were those of the plan.
@@ -204,23 +176,39 @@ class EagerSession:
             ),
         )
 
-    def _shape_of(self, call: Call, adds: bool) -> _Shape:
+    def _borrowed(self, key: Key, adds: bool) -> tuple[Borrowed | None, list[EagerPlan]]:
+        """Whose plans such calls follow, if they are others', and those. No step runs for it."""
+        borrowed = self._shapes.borrowed(key)
+        if borrowed is None:
+            return None, []
+        shape = borrowed.shape
+        kind = Kind(self._nearest(adds), shape.dropped or frozenset())
+        found = [self._plan_at_hand(each, kind) for each in shape.recorded]
+        plans = [plan for plan in found if plan is not None]
+        if len(plans) < len(found):
+            self._shapes.set_apart(key)
+            return None, []
+        return borrowed, plans
+
+    def _shape_of(self, key: Key, call: Call, adds: bool) -> Shape:
         """With a plan at least."""
-        key = self._key(call)
-        if key not in self._shapes:
+        if not self._shapes.is_known(key):
             self.prepare(call, adds)
-        shape = self._shapes[key]
-        if shape.pending is not None:
-            pending, shape.pending = shape.pending, None
+        shape = self._shapes.own(key)
+        pending = shape.take_pending()
+        if pending is not None:
             self.prepare(pending, adds)
         return shape
 
-    def _plans(self, shape: _Shape, adds: bool, call: Call) -> list[EagerPlan]:
+    def _plans(self, shape: Shape, adds: bool, call: Call) -> list[EagerPlan]:
         """For the sequences of ops that are known, the likeliest first."""
         kind = Kind(self._nearest(adds), shape.dropped or frozenset())
         return [self._known_plan(each, kind, call) for each in shape.recorded]
 
     def _known_plan(self, recorded: Recorded, kind: Kind, call: Call) -> EagerPlan:
+        return self._plan_at_hand(recorded, kind) or self._plan(recorded, kind, call)
+
+    def _plan_at_hand(self, recorded: Recorded, kind: Kind) -> EagerPlan | None:
         """No step runs for it where outputs go that were planned to stay: in the middle of training there is
         no memory for that.
         """
@@ -228,7 +216,7 @@ class EagerSession:
         if plan is None:
             plan = self._preparation.planned_again(recorded, kind) or recorded.plans.get(Kind(kind.adds))
         if plan is None:
-            return self._plan(recorded, kind, call)
+            return None
         recorded.keep(kind, plan)
         if all(part is not plan.report for part in self.report.parts):
             self.report.add(plan.report)
@@ -236,7 +224,7 @@ class EagerSession:
 
     def _without_plan(self, call: Call) -> Any:
         """A call of one combination of shapes too many: within the largest budget of the others."""
-        known = [each for shape in self._shapes.values() for each in shape.recorded]
+        known = list(self._shapes.recorded())
         plans = [plan for each in known for plan in each.plans.values()]
         limit = max(plan.report.budget - plan.report.reserve for plan in plans)
         self._say(
@@ -267,7 +255,7 @@ class EagerSession:
 
         return over
 
-    def _leave(self, shape: _Shape, plan: EagerPlan, position: int) -> Evictor:
+    def _leave(self, shape: Shape, plan: EagerPlan, position: int) -> Evictor:
         """What goes on from an op that is in no plan, within the budget of the one that was followed."""
         record = next(each.record for each in shape.recorded if plan in each.plans.values())
         device = self._preparation.device()
@@ -278,29 +266,38 @@ class EagerSession:
         meter = meter_of(device, in_use, None, Gradients(self._parameters()).bytes)
         return evictor_from(meter, limit, device, over, rest_of(record))
 
+    def _differs(self, shape: Shape, plans: Sequence[EagerPlan], number: int) -> None:
+        """With smaller tensors than those for which it was compared, a second run makes other bits."""
+        for each in shape.recorded:
+            each.never_again(number)
+        func = str(next(p.functions[number] for p in plans if number in p.again))
+        raise VerificationError(f"{runs_once(func)} from now on; this step has no gradients: leave it out")
+
     def _parameters(self) -> list[torch.nn.Parameter]:
         return [p for p in self.model.parameters() if p.requires_grad]
 
-    def _note_other_ops(self, shape: _Shape, ledger: Ledger, call: Call) -> None:
+    def _note_other_ops(self, shape: Shape, ledger: Ledger, call: Call) -> None:
         """A step had other ops than were planned for: they are recorded before the next one."""
         functions, at = ledger.plan.functions, ledger.left_at or 0
         expected = functions[at] if at < len(functions) else "the end"
         more = len(shape.recorded) < MOST_SEQUENCES
+        what = f"op {at} of a call is not the one that was recorded ({expected})"
+        if ledger.makes_more:
+            what = f"op {at - 1} of a call with smaller tensors makes more than was recorded"
         self._say(
             "other ops" if more else "too many ops",
-            f"op {at} of a call is not the one that was recorded ({expected}): what comes after it stays "
-            "within the budget without a plan; "
+            f"{what}: what comes after it stays within the budget without a plan; "
             + ("such calls are planned for from the next one on" if more else "no more plans are made"),
         )
         if more:
-            shape.pending = apart(call)
+            shape.record_next(apart(call))
 
-    def _look_at_outputs(self, shape: _Shape, ledger: Ledger, outputs: Any) -> None:
+    def _look_at_outputs(self, shape: Shape, ledger: Ledger, outputs: Any) -> None:
         """See which outputs somebody holds when the backward begins."""
         held = tensors_held(outputs)
         large = {i: t for i, t in enumerate(held) if storage_bytes(t) > SMALL}
         if sum(map(storage_bytes, large.values())) < _WORTH * self.report.predicted_peak:
-            shape.dropped = shape.dropped or frozenset()
+            shape.drop(shape.dropped or frozenset(), shape.dropped_bytes)
             return
         sizes = {i: storage_bytes(t) for i, t in large.items()}
         references = {i: weakref.ref(t) for i, t in large.items()}
@@ -323,6 +320,14 @@ class EagerSession:
         if about not in self._said:
             self._said.add(about)
             log.warning("%s", text)
+
+
+def _is_amount(budget: Any) -> bool:
+    """Is it the same for all steps?"""
+    try:
+        return budget == "auto" or remat.parse_bytes(budget) >= 0
+    except remat.BudgetError:
+        return False
 
 
 def no_plans(missed: Sequence[remat.NoPlanError], found: Sequence[int]) -> remat.NoPlanError:

@@ -1,0 +1,156 @@
+"""What a session knows of calls, by the shapes of what they are called with."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+import torch
+
+from ..plan.report import PlanReport
+from .calls import Call
+from .planning import EagerPlan
+from .prepare import Recorded
+
+# What the allocator may give more or less for the same call, in bytes: Python's own, and for each op.
+_UNSEEN, _UNSEEN_BY_OP = 1 << 20, 1 << 12
+# What recording a step and planning for it takes, in steps.
+_RECORDING = 25
+
+
+class Key(NamedTuple):
+    """A combination of shapes. leaves: shape, dtype and whether a gradient is wanted, of tensors; the type,
+    of others. structure: of the arguments. modes: training, and autocast by device.
+    """
+
+    leaves: tuple[Any, ...]
+    structure: Any
+    modes: tuple[bool, ...]
+
+    def numel(self) -> int:
+        return sum(each[0].numel() for each in self.leaves if isinstance(each, tuple))
+
+    def covers(self, other: Key) -> bool:
+        """Is each tensor of the other as large as this one's at most, in each dimension?"""
+        return self[1:] == other[1:] and all(
+            _covers(mine, its) for mine, its in zip(self.leaves, other.leaves, strict=True)
+        )
+
+
+def _covers(mine: Any, its: Any) -> bool:
+    if not (isinstance(mine, tuple) and isinstance(its, tuple)):
+        return bool(mine == its)
+    shapes: tuple[torch.Size, torch.Size] = mine[0], its[0]
+    return (
+        mine[1:] == its[1:]
+        and len(shapes[0]) == len(shapes[1])
+        and all(size >= other for size, other in zip(*shapes, strict=True))
+    )
+
+
+@dataclass
+class Shape:
+    """What is known of one combination of shapes.
+
+    recorded: the sequences of ops, those that came last first. pending: the arguments of a call that had
+    other ops. dropped: places of outputs that nobody ever held in a backward. None: not known. followed: is
+    each op of its calls looked at, even if none runs again?
+    """
+
+    recorded: list[Recorded] = field(default_factory=list)
+    pending: Call | None = None
+    dropped: frozenset[int] | None = None
+    dropped_bytes: int = 0
+    followed: bool = False
+
+    def follow_calls(self) -> None:
+        self.followed = True
+
+    def record_next(self, call: Call) -> None:
+        """Calls as this one had other ops."""
+        self.pending = call
+
+    def take_pending(self) -> Call | None:
+        pending, self.pending = self.pending, None
+        return pending
+
+    def needed(self, plan: EagerPlan, grown: int) -> int:
+        """The peak of a step with this plan whose forward grew by so many bytes, as the allocator says."""
+        kind, recorded = next((k, each) for each in self.recorded for k, p in each.plans.items() if p is plan)
+        expected = recorded.grows(kind, plan)
+        more = 0 if expected is None else grown - expected
+        unseen = _UNSEEN + _UNSEEN_BY_OP * len(plan.functions)
+        return plan.report.predicted_peak + (more if more > unseen else 0)
+
+    def looks(self, planned: PlanReport, runs_again: bool) -> bool:
+        """Does it matter who holds outputs?"""
+        if self.dropped is None or (self.dropped and runs_again):
+            return True
+        return planned.predicted_peak + self.dropped_bytes > planned.budget and bool(self.dropped)
+
+    def drop(self, outputs: frozenset[int], size: int) -> list[PlanReport]:
+        """These go before the backward, it is known now. Returns what was planned for other steps."""
+        changed = outputs != (self.dropped or frozenset())
+        self.dropped, self.dropped_bytes = outputs, size
+        return [plan.report for each in self.recorded for plan in each.plans.values()] if changed else []
+
+
+@dataclass
+class Borrowed:
+    """A combination of shapes whose calls follow the plans of a larger one. A step of the same ops whose
+    results are no larger needs no more memory.
+
+    shown: a call had those ops, and no larger results. lost: time that ran again, in steps.
+    """
+
+    shape: Shape
+    shown: bool = False
+    lost: float = 0.0
+
+    def note_step(self, plan: EagerPlan) -> None:
+        self.shown = True
+        self.lost += plan.report.overhead
+
+
+class Shapes:
+    """most: how many combinations are recorded. borrows: may smaller ones follow the plans of larger ones?"""
+
+    def __init__(self, most: int, borrows: bool) -> None:
+        self._most, self._borrows = most, borrows
+        self._own: dict[Key, Shape] = {}
+        self._borrowed: dict[Key, Borrowed] = {}
+        self._apart: set[Key] = set()
+
+    def own(self, key: Key) -> Shape:
+        """Recorded, or to be."""
+        return self._own.setdefault(key, Shape())
+
+    def is_known(self, key: Key) -> bool:
+        return key in self._own
+
+    def has_room(self) -> bool:
+        return len(self._own) < self._most
+
+    def borrowed(self, key: Key) -> Borrowed | None:
+        """None: it has a record of its own, is to have one, or none is larger."""
+        if not self._borrows or key in self._own or key in self._apart:
+            return None
+        if key not in self._borrowed:
+            larger = [each for each, shape in self._own.items() if shape.recorded and each.covers(key)]
+            if not larger:
+                return None
+            self._borrowed[key] = Borrowed(self._own[min(larger, key=Key.numel)])
+        found = self._borrowed[key]
+        if found.lost > _RECORDING and self.has_room():
+            self.set_apart(key)
+            return None
+        return found
+
+    def set_apart(self, key: Key) -> None:
+        """It does not follow the plans of others."""
+        self._borrowed.pop(key, None)
+        self._apart.add(key)
+
+    def recorded(self) -> Iterator[Recorded]:
+        return (each for shape in self._own.values() for each in shape.recorded)
