@@ -14,6 +14,7 @@ import remat
 from .base.account import account
 from .base.errors import NothingToPlanError, UnsupportedModelError, errors_stand_alone
 from .base.given import check_step
+from .base.private import compiled_part
 from .base.progress import progress_line
 from .base.turns import one_at_a_time
 from .eager.session import eager_fitted
@@ -22,7 +23,7 @@ from .plan.report import ModelReport
 from .session.fitted import compiled
 from .session.loss import Loss
 from .session.prepare import Preparation
-from .session.session import NotOneGraphError, Session
+from .session.session import NotOneGraphError, Session, compiled_inside
 from .session.sharding import Sharding
 from .steps import steps_of
 
@@ -159,6 +160,9 @@ def _traced(
 ) -> torch.nn.Module:
     """one_graph: raises UnsupportedModelError where it would be several."""
     session = Session(asked, model, one_graph=one_graph)
+    inside = compiled_part(model)
+    if inside is not None and session.sharding is None:
+        raise NotOneGraphError(compiled_inside(inside))
     if asked.verify and session.sharding is not None:
         raise remat.UsageError("fit: verify=True cannot compare a model whose parameters are sharded")
     first = next(model.parameters(), None)

@@ -19,6 +19,7 @@ import remat.torch
 import torch
 import torch.distributed as dist
 import torch.nn.functional as F
+from remat.torch.base.private import compiled_part
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
@@ -129,6 +130,88 @@ def test_an_optimizer_of_the_user_steps_inside_the_backward(first: bool) -> None
             each(inputs()).backward()
     assert same(list(fitted.parameters()), list(model.parameters()))
     assert all(p.grad is None for p in fitted.parameters())
+
+
+@pytest.mark.parametrize("way", ["fit", "auto", "planned"])
+def test_code_that_is_compiled_inside_runs_compiled(way: str, caplog: pytest.LogCaptureFixture) -> None:
+    torch._dynamo.reset()
+
+    def other_bits(graph: Any, examples: Any) -> Any:
+        """As a compiler that rounds otherwise."""
+        return lambda *inputs: [each * 1.5 if each.is_floating_point() else each for each in graph(*inputs)]
+
+    inner = torch.compile(lambda x: (x.sin() * x.exp()).tanh(), backend=other_bits)
+
+    class Net(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.layers = nn.ModuleList(nn.Linear(WIDTH, WIDTH) for _ in range(4))
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            for layer in self.layers:
+                x = inner(torch.nn.functional.gelu(layer(x)))
+            return x.square().mean()
+
+    torch.manual_seed(0)
+    model, x = Net(), torch.randn(64, WIDTH)
+    plain = copy.deepcopy(model)
+
+    def trained(net: nn.Module, call: Any) -> list[torch.Tensor]:
+        loss = call(x)
+        loss.backward()
+        return [loss.detach(), *(p.grad for p in net.parameters() if p.grad is not None)]
+
+    expected = trained(plain, plain)
+    if way != "planned":
+        executor = "eager" if way == "fit" else "auto"
+        found = remat.torch.fit(model, x, "80%", executor=executor, work_limit=5000, time_limit=None)
+        assert ("torch.compile" in caplog.text) is (executor == "auto")
+        assert found.remat.parts[0].recomputed_steps
+        assert all(map(torch.equal, trained(model, found), expected))
+    else:
+        steps = remat.torch.planned(model, budget="80%", work_limit=5000, time_limit=None)
+        for _ in range(4):
+            model.zero_grad(set_to_none=True)
+            with steps:
+                assert all(map(torch.equal, trained(model, model), expected))
+        assert steps.remat.parts[0].recomputed_steps
+
+
+def test_what_is_compiled_inside_is_not_traced() -> None:
+    torch._dynamo.reset()
+    by_method = nn.Sequential(nn.Linear(WIDTH, WIDTH), nn.GELU())
+    by_method[1].compile(backend="aot_eager")
+
+    class ByFunction(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.layer = nn.Linear(WIDTH, WIDTH)
+
+        @torch.compile(backend="aot_eager")
+        def inner(self, x: torch.Tensor) -> torch.Tensor:
+            return self.layer(x).tanh()
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return self.inner(x).square().mean()
+
+    for model, name in ((Compiled(), "inside"), (by_method, "1"), (ByFunction(), "ByFunction.inner")):
+        with pytest.raises(
+            remat.torch.UnsupportedModelError, match=f"{name} is compiled by torch.compile, and"
+        ):
+            remat.torch.fit(model, inputs(), "90%", executor="boxed")
+
+
+def test_what_is_kept_from_compilation_is_not_compiled() -> None:
+    class Kept(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.layer = torch.compiler.disable(nn.Linear(WIDTH, WIDTH))
+
+        @torch.compiler.disable
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return self.layer(x).square().mean()
+
+    assert compiled_part(Kept()) is None
 
 
 def test_a_module_that_is_compiled_inside_runs_as_it_is() -> None:

@@ -572,6 +572,46 @@ def changing_floats() -> Iterator[None]:
         setattr(builder, "process_automatic_dynamic", plain)  # noqa: B010
 
 
+def _is_compiled(function: Any) -> bool:
+    """Did `torch.compile` return it? What is only kept from Dynamo lacks one mark, a script the other."""
+    return hasattr(function, "_torchdynamo_wrapper_id") and hasattr(function, "_torchdynamo_inline")
+
+
+@contextmanager
+def compiled_functions(told: Callable[[Any], object]) -> Iterator[None]:
+    """While it lasts, `told` is called with each function that `torch.compile` made and that Dynamo traces as
+    it is written. `WrapperUserFunctionVariable`.
+    """
+    wrappers: Any = builder.WrapperUserFunctionVariable
+    plain = wrappers.__init__
+
+    def noting(self: Any, function: Any, *args: Any, **keywords: Any) -> None:
+        if _is_compiled(function):
+            told(function)
+        plain(self, function, *args, **keywords)
+
+    setattr(wrappers, "__init__", noting)  # noqa: B010
+    try:
+        yield
+    finally:
+        setattr(wrappers, "__init__", plain)  # noqa: B010
+
+
+def compiled_part(model: torch.nn.Module) -> str | None:
+    """A module of it, but for itself, that `torch.compile` made, or that was compiled in place; or a method.
+    None: there is none. `OptimizedModule`, `_compiled_call_impl`, `_torchdynamo_disable`.
+    """
+    for name, module in model.named_modules():
+        wrapped = isinstance(module, _dynamo.OptimizedModule) or module._compiled_call_impl is not None
+        if name and wrapped and not getattr(module.forward, "_torchdynamo_disable", False):
+            return name
+        for each in type(module).__mro__:
+            for attribute, value in vars(each).items():
+                if isinstance(value, types.FunctionType) and _is_compiled(value):
+                    return f"{each.__qualname__}.{attribute}"
+    return None
+
+
 @contextmanager
 def without_names() -> Iterator[None]:
     """While it lasts, Dynamo looks up no names of functions for messages that nobody logs: it reads every
@@ -627,6 +667,16 @@ def holds_at(mode: Any, values: Mapping[Any, int]) -> bool:
 def fake_like(mode: Any, tensor: torch.Tensor, device: torch.device) -> torch.Tensor:
     """A fake tensor of this mode which shows the same storage as a meta tensor."""
     return FakeTensor(mode, tensor, device)  # type: ignore[no-any-return, no-untyped-call]
+
+
+class OpsMode(TorchDispatchMode):
+    """A dispatch mode that leaves code as `torch.compile` made it, and sees the ops that this calls; under
+    others it runs uncompiled, with other bits. `ignore_compile_internals`.
+    """
+
+    @classmethod
+    def ignore_compile_internals(cls) -> bool:
+        return True
 
 
 def storage_id(tensor: torch.Tensor) -> int:
@@ -960,6 +1010,7 @@ __all__ = [
     "InductorCode",
     "JointTrace",
     "OpOverload",
+    "OpsMode",
     "PlainAOTOutput",
     "SavedForBackwardsAOTOutput",
     "SavedForBackwardsNoVcCheckAOTOutput",
@@ -982,6 +1033,8 @@ __all__ = [
     "builtin",
     "changing_floats",
     "compiled_apart",
+    "compiled_functions",
+    "compiled_part",
     "conjugated_view",
     "convert_frame",
     "convert_no_call_below",

@@ -13,7 +13,7 @@ import torch
 from torch.autograd.graph import saved_tensors_hooks
 
 from ..base.nodes import storage_bytes
-from ..base.private import TorchDispatchMode, without_dispatch_modes
+from ..base.private import OpsMode, without_dispatch_modes
 from ..base.storages import digest
 from .book import Book, number_of
 from .keeping import Kept
@@ -41,7 +41,7 @@ class Followed(Protocol):
     def made(self) -> Sequence[int]: ...
 
 
-class Ledger(TorchDispatchMode):
+class Ledger(OpsMode):
     """Of one step.
 
     plan: the one that is followed. left_at: the number of the op that is in none of the plans; what comes

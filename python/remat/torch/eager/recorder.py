@@ -17,8 +17,8 @@ import torch
 
 from ..base.nodes import storage_bytes
 from ..base.private import (
+    OpsMode,
     StorageWeakRef,
-    TorchDispatchMode,
     storage_id,
     storage_number,
     users_of_storage,
@@ -147,7 +147,7 @@ class _Cell:
             self.storage.lose_cell()
 
 
-class Recorder(TorchDispatchMode):
+class Recorder(OpsMode):
     """A step in the making.
 
     phase: of the ops that run now. modules: that they belong to. in_autocast: was one inside it?

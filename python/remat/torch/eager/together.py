@@ -20,7 +20,7 @@ from torch.autograd.graph import saved_tensors_hooks
 import remat
 
 from ..base.devices import runtime_of
-from ..base.private import TorchDispatchMode, graph_task, without_dispatch_modes
+from ..base.private import OpsMode, graph_task, without_dispatch_modes
 from ..base.units import exact_bytes
 from ..plan.options import Options
 from ..plan.report import ModelReport
@@ -254,7 +254,7 @@ class PlannedSteps:
             log.warning("%s", text)
 
 
-class _Steps(TorchDispatchMode):
+class _Steps(OpsMode):
     """The steps while a context lasts."""
 
     def __init__(self, context: PlannedSteps) -> None:

@@ -300,6 +300,10 @@ class Session:
         self._refuse(spot)
         self.unplanned.broken(spot)
 
+    def compiled_inside(self, name: str) -> None:
+        if self._knows_model and self.sharding is None and self.shared.is_preparing:
+            raise NotOneGraphError(compiled_inside(name))
+
     def _refuse(self, spot: Spot) -> None:
         if self.one_graph and self.shared.is_preparing:
             raise NotOneGraphError(f"Dynamo makes several graphs of it ({spot}: {spot.reason})")
@@ -334,6 +338,13 @@ class Session:
         size = saved_before(args, (node for region in self.regions for node in region.nodes()))
         if size > WORTH_COUNTING:
             self.unplanned.say_saved(size)
+
+
+def compiled_inside(name: str) -> str:
+    return (
+        f"{name} is compiled by torch.compile, and traced it would run as it is written, with other last "
+        'bits; executor="eager" runs it compiled'
+    )
 
 
 def _check_size(gm: fx.GraphModule) -> None:

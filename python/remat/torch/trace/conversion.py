@@ -28,6 +28,7 @@ from ..base.private import (
     BREAKING_ERRORS,
     _symbolic_trace,
     changing_floats,
+    compiled_functions,
     convert_frame,
     convert_no_call_below,
     get_compilation_metrics,
@@ -84,6 +85,9 @@ class Watcher(Protocol):
 
     def broken(self, spot: Spot) -> None:
         """A function is converted in parts: this one is not."""
+
+    def compiled_inside(self, name: str) -> None:
+        """A function of this name, which `torch.compile` made, is converted as it is written."""
 
 
 # Finds the watcher of a backend, given the keywords that go with it.
@@ -149,6 +153,8 @@ class _Converter(convert_frame.CatchErrorsWrapper):
             stack.enter_context(without_names())
             stack.enter_context(changing_floats())
             stack.enter_context(permissive_tracing(self._unlimited, self._sees_sizes()))
+            compiled: list[str] = []
+            stack.enter_context(compiled_functions(lambda each: compiled.append(each.__qualname__)))
             breaks, attempts = len(graph_break_reasons), get_compilation_metrics()[-1:]
             loops = len(loop_breaks)
             result, failure = self._converted(frame, cache_entry, frame_state)
@@ -156,6 +162,8 @@ class _Converter(convert_frame.CatchErrorsWrapper):
             attempted = bool(attempt) and (not attempts or attempt[0] is not attempts[0])
             found = graph_break_reasons[breaks:]
         if result.guarded_code is not None:
+            for name in compiled:
+                self._tell().compiled_inside(name)
             for reason in found:
                 self._tell().broken(_spot_of_break(reason))
             return result
