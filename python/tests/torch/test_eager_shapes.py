@@ -89,6 +89,40 @@ def test_smaller_calls_follow_the_plan_of_a_larger_one(recorded: list[Any]) -> N
         assert remat.torch.measure_peak(lambda x=x: fit(x).backward(), resident=[model, x]) <= budget
 
 
+class Returning(Blocks):
+    """Returns what it makes."""
+
+    def forward(self, x: torch.Tensor) -> Any:
+        for layer in self.layers:
+            x = torch.tanh(torch.nn.functional.gelu(layer(x))) * x.sigmoid()
+        return x.square().mean(), torch.cat([x] * 40)
+
+
+def test_outputs_of_smaller_calls_say_nothing_of_larger_ones(recorded: list[Any]) -> None:
+    """Dropped or held: the larger call has a plan with its outputs in memory, smaller ones follow that."""
+    model = Returning()
+    plain = copy.deepcopy(model)
+    held: list[Any] = []
+
+    def step(call: Any, n: int, holds: bool) -> None:
+        model.zero_grad(set_to_none=True)
+        outputs = call(rows(n))
+        held.append(outputs)
+        loss = outputs[0]
+        if not holds:
+            held.clear()
+        del outputs
+        loss.backward()
+        held.clear()
+
+    budget = remat.torch.measure_peak(lambda: step(plain, LONG, True), resident=[plain]) * 9 // 10
+    fit = fitted(model, budget, loss=lambda outputs: outputs[0])
+    for n, holds in ((48, False), (64, False), (64, False), (48, True), (64, True), (64, True), (20, True)):
+        peak = remat.torch.measure_peak(lambda n=n, holds=holds: step(fit, n, holds), resident=[model])
+        assert peak <= budget, (n, holds)
+    assert recorded == [(LONG, WIDTH)]
+
+
 def test_larger_calls_and_shares_are_planned_for_themselves(recorded: list[Any]) -> None:
     model = Blocks()
     fit = fitted(model, budget_of(model, LONG, 1.5))

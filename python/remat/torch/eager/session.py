@@ -125,7 +125,9 @@ class EagerSession:
             return self._without_plan(call)
         note_eager_step(plans[0].report)
         runs_again = any(plan.again for plan in plans)
-        looks = self.options.outputs is None and shape.looks(plans[0].report, runs_again)
+        looks = self.options.outputs is None and (
+            bool(shape.dropped) if borrowed is not None else shape.looks(plans[0].report, runs_again)
+        )
         in_use = self._in_use
         before = in_use() if in_use is not None else 0
         first = borrowed is not None and not borrowed.shown
@@ -148,7 +150,9 @@ class EagerSession:
             self._compare_growth(shape, [known], in_use() - before, followed=True)
         if borrowed is not None and known is not None:
             borrowed.note_step(known)
-        if looks:
+        if looks and borrowed is not None:
+            self._look_at_smaller_outputs(shape, ledger, outputs)
+        elif looks:
             self._look_at_outputs(shape, ledger, outputs)
         return outputs
 
@@ -182,7 +186,9 @@ class EagerSession:
         if borrowed is None:
             return None, []
         shape = borrowed.shape
-        kind = Kind(self._nearest(adds), shape.dropped or frozenset())
+        # Plans for steps whose outputs somebody holds do for others too.
+        told = self.options.outputs is not None and shape.dropped
+        kind = Kind(self._nearest(adds), told or frozenset())
         found = [self._plan_at_hand(each, kind) for each in shape.recorded]
         plans = [plan for plan in found if plan is not None]
         if len(plans) < len(found):
@@ -306,6 +312,18 @@ class EagerSession:
             gone = frozenset(i for i, reference in references.items() if reference() is None)
             known = gone if shape.dropped is None else gone & shape.dropped
             for planned in shape.drop(known, sum(sizes[i] for i in known)):
+                self.report.forget(planned)
+
+        ledger.call_at_backward(look)
+
+    def _look_at_smaller_outputs(self, shape: Shape, ledger: Ledger, outputs: Any) -> None:
+        """See whether somebody holds what goes in larger calls, as far as is known."""
+        held = tensors_held(outputs)
+        references = {i: weakref.ref(held[i]) for i in shape.dropped or () if i < len(held)}
+
+        def look() -> None:
+            gone = frozenset(i for i, reference in references.items() if reference() is None)
+            for planned in shape.drop(gone & (shape.dropped or frozenset()), shape.dropped_bytes):
                 self.report.forget(planned)
 
         ledger.call_at_backward(look)
