@@ -9,8 +9,9 @@ from typing import Any, TypeVar
 import torch
 
 from ..base.devices import runtime_of
+from ..base.nodes import storage_bytes
 from ..base.private import StorageWeakRef, storage_id, storage_number
-from .kinds import Kind, argument, mapped, tensors_in
+from .kinds import Kind, argument, mapped, results_in, tensors_in
 from .results import Argument, Handle, Result, Run, Shown, device_of
 
 
@@ -51,7 +52,6 @@ class Book:
             if known is not None:
                 return Shown(known[1], item) if self._lasting else known[1].shown_by(item)
             kept = Argument.read(item, id(item) not in statistics, self._lasting)
-            assert isinstance(kept, Argument)
             self._kept.setdefault(storage_id(item), []).append(weakref.ref(kept))
             return kept
 
@@ -175,6 +175,13 @@ class Book:
         self._results.clear()
         self._kept.clear()
         self._handles.clear()
+
+
+def bytes_made(args: Any, kwargs: Any, result: Any) -> int:
+    """Of new memory, by an op that was called with these arguments."""
+    given = {number_of(t) for t in tensors_in((*args, *kwargs.values()))}
+    made = {number: storage_bytes(t) for t in results_in(result) if (number := number_of(t))}
+    return sum(size for number, size in made.items() if number not in given)
 
 
 def number_of(tensor: torch.Tensor) -> int:

@@ -12,12 +12,11 @@ from typing import Any, Protocol
 import torch
 from torch.autograd.graph import saved_tensors_hooks
 
-from ..base.nodes import storage_bytes
 from ..base.private import OpsMode, without_dispatch_modes
 from ..base.storages import digest
-from .book import Book, number_of
+from .book import Book, bytes_made
 from .keeping import Kept
-from .kinds import kind_of, results_in, tensors_in
+from .kinds import kind_of, results_in
 from .online import Evictor
 from .passing import Passing, kept
 from .results import restore
@@ -75,10 +74,6 @@ class Ledger(OpsMode):
         self._leave = leave
         self._evictor: Evictor | None = None
 
-    def compare_what_runs_again(self, told: Callable[[int], object]) -> None:
-        """As `verify` and `told` do."""
-        self._verify, self._told = True, told
-
     def call_at_backward(self, look: Callable[[], object]) -> None:
         """Once, when autograd asks for the first tensor."""
         self._at_backward = look
@@ -107,16 +102,14 @@ class Ledger(OpsMode):
             results = results_in(result)
             self._book.note_results(run, results, args, kwargs, before)
             self._passing.note_results(results)
-        if self._smaller and self.left_at is None:
-            self._compare_made(position, args, kwargs, result)
-        return result
-
-    def _compare_made(self, position: int, args: Any, kwargs: Any, result: Any) -> None:
-        given = {number_of(t) for t in tensors_in((*args, *kwargs.values()))}
-        made = {n: storage_bytes(t) for t in results_in(result) if (n := number_of(t)) and n not in given}
-        if sum(made.values()) > self.plan.made[position]:
+        if (
+            self._smaller
+            and self.left_at is None
+            and bytes_made(args, kwargs, result) > self.plan.made[position]
+        ):
             self.makes_more = True
             self._leave_at(position + 1)
+        return result
 
     def _turn_to_another(self, position: int, func: Any) -> None:
         """The op is not the plan's: follow one that has been the same so far, or keep what follows."""

@@ -20,7 +20,7 @@ from ..base.allocator import is_traced, most_bytes
 from ..base.devices import runtime_of
 from ..base.nodes import storage_bytes
 from ..base.private import StorageWeakRef, storage_number, users_of_storage, without_dispatch_modes
-from .book import Book, number_of
+from .book import Book, bytes_made, number_of
 from .keeping import Kept
 from .kinds import Kind, argument, detached, is_plain, results_in, targets_of, tensors_in, trains
 from .meter import Meter
@@ -147,9 +147,7 @@ class Evictor:
                 begun.note_workspace(0)
             return begun.func(*begun.args, **begun.kwargs)
         result, most = most_bytes(lambda: begun.func(*begun.args, **begun.kwargs), self._device)
-        given = {number_of(t) for t in tensors_in((*begun.args, *begun.kwargs.values()))}
-        made = {number: storage_bytes(t) for t in results_in(result) if (number := number_of(t))}
-        begun.note_workspace(max(0, most - sum(size for n, size in made.items() if n not in given)))
+        begun.note_workspace(max(0, most - bytes_made(begun.args, begun.kwargs, result)))
         return result
 
     def after(self, begun: Begun, result: Any) -> None:

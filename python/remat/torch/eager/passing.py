@@ -77,16 +77,17 @@ def build() -> Path:
 @cache
 def _extension() -> ModuleType | None:
     """None: it was not built, or is not to be used."""
-    if os.environ.get(_SWITCH) == "0" or not path().exists():
+    built = path()
+    if os.environ.get(_SWITCH) == "0" or not built.exists():
         return None
-    loader = importlib.machinery.ExtensionFileLoader(_NAME, str(path()))
-    spec = importlib.util.spec_from_file_location(_NAME, path(), loader=loader)
+    loader = importlib.machinery.ExtensionFileLoader(_NAME, str(built))
+    spec = importlib.util.spec_from_file_location(_NAME, built, loader=loader)
     assert spec is not None
     try:
         module = importlib.util.module_from_spec(spec)
         loader.exec_module(module)
     except ImportError as error:
-        log.warning("%s is not used, each op goes through Python: %s", path().name, error)
+        log.warning("%s is not used, each op goes through Python: %s", built.name, error)
         return None
     return module
 

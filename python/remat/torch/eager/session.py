@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import logging
 import weakref
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -135,9 +135,8 @@ class EagerSession:
             outputs = self._call(*args, **kwargs)
             self._compare_growth(shape, plans, in_use() - before, followed=False)
             return outputs
-        ledger = Ledger(plans, leave=partial(self._leave, shape), smaller=first)
-        if first:
-            ledger.compare_what_runs_again(partial(self._differs, shape, plans))
+        differs = partial(self._differs, shape, plans)
+        ledger = Ledger(plans, first, differs, partial(self._leave, shape), smaller=first)
         outputs = ledger.through(lambda: self._call(*args, **kwargs))
         if ledger.left_at is not None:
             if borrowed is not None:
@@ -306,24 +305,28 @@ class EagerSession:
             shape.drop(shape.dropped or frozenset(), shape.dropped_bytes)
             return
         sizes = {i: storage_bytes(t) for i, t in large.items()}
-        references = {i: weakref.ref(t) for i, t in large.items()}
-
-        def look() -> None:
-            gone = frozenset(i for i, reference in references.items() if reference() is None)
-            known = gone if shape.dropped is None else gone & shape.dropped
-            for planned in shape.drop(known, sum(sizes[i] for i in known)):
-                self.report.forget(planned)
-
-        ledger.call_at_backward(look)
+        self._look_at_backward(shape, ledger, large, lambda gone: sum(sizes[i] for i in gone))
 
     def _look_at_smaller_outputs(self, shape: Shape, ledger: Ledger, outputs: Any) -> None:
         """See whether somebody holds what goes in larger calls, as far as is known."""
         held = tensors_held(outputs)
-        references = {i: weakref.ref(held[i]) for i in shape.dropped or () if i < len(held)}
+        dropped = {i: held[i] for i in shape.dropped or () if i < len(held)}
+        self._look_at_backward(shape, ledger, dropped, lambda _: shape.dropped_bytes)
+
+    def _look_at_backward(
+        self,
+        shape: Shape,
+        ledger: Ledger,
+        outputs: Mapping[int, torch.Tensor],
+        size: Callable[[frozenset[int]], int],
+    ) -> None:
+        """See which of these are gone then. size: of such ones, in bytes."""
+        references = {i: weakref.ref(t) for i, t in outputs.items()}
 
         def look() -> None:
             gone = frozenset(i for i, reference in references.items() if reference() is None)
-            for planned in shape.drop(gone & (shape.dropped or frozenset()), shape.dropped_bytes):
+            known = gone if shape.dropped is None else gone & shape.dropped
+            for planned in shape.drop(known, size(known)):
                 self.report.forget(planned)
 
         ledger.call_at_backward(look)
