@@ -134,6 +134,15 @@ def test_larger_calls_and_shares_are_planned_for_themselves(recorded: list[Any])
     assert recorded == [(64, WIDTH), (48, WIDTH)]
 
 
+def test_a_call_for_which_there_is_no_plan_says_so_each_time() -> None:
+    model = Blocks()
+    plain, fit = copy.deepcopy(model), fitted(model, budget_of(model, LONG, 0.75))
+    for _ in range(2):
+        with pytest.raises(remat.NoPlanError, match="smallest budget known to work"):
+            fit(rows(40 * LONG))
+    assert all(map(torch.equal, train(model, fit, [LONG]), train(plain, plain, [LONG])))
+
+
 def test_a_smaller_call_that_makes_more_leaves_the_plan(
     recorded: list[Any], caplog: pytest.LogCaptureFixture
 ) -> None:

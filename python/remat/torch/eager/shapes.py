@@ -127,7 +127,9 @@ class Shapes:
         return self._own.setdefault(key, Shape())
 
     def is_known(self, key: Key) -> bool:
-        return key in self._own
+        """Is there a record, or a call to make it from? A call for which there was no plan leaves neither."""
+        shape = self._own.get(key)
+        return shape is not None and bool(shape.recorded or shape.pending)
 
     def has_room(self) -> bool:
         return len(self._own) < self._most
