@@ -1,11 +1,13 @@
 // The whole command line but for the process around it.
 #include <CLI/CLI.hpp>
+#include <algorithm>
 #include <iostream>
 #include <system_error>
 
 #include "commands.h"
 #include "common.h"
 #include "remat/error.h"
+#include "remat/words.h"
 
 namespace remat::cli {
 namespace {
@@ -39,15 +41,62 @@ int run(const Action& action) {
   return flushed(code);
 }
 
-std::string usage_message(const CLI::App& app, const CLI::ParseError& error, const std::string& first) {
+/// The command that was meant: `remat generate gpt`, not `remat`.
+const CLI::App& innermost(const CLI::App& app) {
   const auto used = app.get_subcommands();
-  if (!used.empty())
-    return std::string(error.what()) + " (see 'remat " + used.front()->get_name() + " --help')";
-  if (first.empty() || first.starts_with('-')) return std::string(error.what()) + " (see 'remat --help')";
-  std::string known;
-  for (const CLI::App* sub : app.get_subcommands(nullptr))
-    known += (known.empty() ? "" : ", ") + sub->get_name();
-  return "unknown command '" + first + "'; known: " + known;
+  return used.empty() ? app : innermost(*used.front());
+}
+
+std::string full_name(const CLI::App& app) {
+  return (app.get_parent() ? full_name(*app.get_parent()) + " " : "") + app.get_name();
+}
+
+/// "unknown option '--bugdet': did you mean '--budget'?" for the first word that looks like an option and is
+/// none.
+std::string unknown_option(const CLI::App& command, const std::vector<std::string>& words) {
+  std::vector<std::string> known;
+  for (const CLI::Option* option : command.get_options()) {
+    for (const std::string& name : option->get_lnames()) known.push_back("--" + name);
+    for (const std::string& name : option->get_snames()) known.push_back("-" + name);
+  }
+  for (const std::string& word : words) {
+    if (word == "--") break;
+    const std::string name = word.substr(0, word.find('='));
+    if (!name.starts_with("--") || std::ranges::find(known, name) != known.end()) continue;
+    return "unknown option '" + name + "'" + did_you_mean(name, known);
+  }
+  return "";
+}
+
+/// ": did you mean '60%'?" for an amount whose unit became a word of its own.
+std::string split_amount(const std::vector<std::string>& words) {
+  for (std::size_t i = 1; i < words.size(); ++i) {
+    const std::string whole = words[i - 1] + words[i];
+    const bool is_unit = !words[i].empty() && words[i].find_first_of("0123456789-./") == std::string::npos;
+    const bool is_number = words[i - 1].find_first_not_of("0123456789.") == std::string::npos;
+    if (!is_unit || !is_number) continue;
+    try {
+      parse_budget(whole, Bytes(kMaxCount / 1000));
+      return ": did you mean '" + whole + "'?";
+    } catch (const UsageError&) {
+    }
+  }
+  return "";
+}
+
+std::string usage_message(const CLI::App& app, const CLI::ParseError& error,
+                          const std::vector<std::string>& words) {
+  const CLI::App& command = innermost(app);
+  const std::string see = " (see '" + full_name(command) + " --help')";
+  if (&command == &app && !words.empty() && !words.front().starts_with('-')) {
+    std::vector<std::string> known;
+    for (const CLI::App* sub : app.get_subcommands(nullptr)) known.push_back(sub->get_name());
+    return unknown_word("command", words.front(), known);
+  }
+  const std::string option = unknown_option(command, words);
+  if (!option.empty()) return option + see;
+  const bool is_extra = dynamic_cast<const CLI::ExtrasError*>(&error) != nullptr;
+  return error.what() + (is_extra ? split_amount(words) : "") + see;
 }
 
 }  // namespace
@@ -67,15 +116,15 @@ int run_command(int argc, const char* const* argv) {
       "the rows "
       "so far\nare printed.");
   Action action;
-  for (const auto add :
-       {add_plan, add_info, add_check, add_compare, add_sweep, add_largest, add_pipeline, add_report,
-        add_layout, add_convert, add_generate, add_planners, add_partition, add_bench, add_replay})
+  for (const auto add : {add_plan, add_info, add_check, add_compare, add_sweep, add_largest, add_pipeline,
+                         add_report, add_layout, add_convert, add_generate, add_planners, add_partition,
+                         add_bench, add_replay, add_completion})
     add(app, action);
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {
     if (error.get_exit_code() == 0) return flushed(app.exit(error));  // --help, --version
-    return fail(usage_message(app, error, argc > 1 ? argv[1] : ""), kUsage);
+    return fail(usage_message(app, error, {argv + std::min(argc, 1), argv + argc}), kUsage);
   }
   return run(action);
 }

@@ -48,7 +48,7 @@ std::size_t shown_width(const std::string& line) {
 
 bool wants_colours() {
   const char* no = std::getenv("NO_COLOR");
-  return ::isatty(STDOUT_FILENO) == 1 && (no == nullptr || *no == '\0');
+  return ::isatty(STDOUT_FILENO) == 1 && !is_dumb_terminal() && (no == nullptr || *no == '\0');
 }
 
 std::string memory_chart(const Graph& graph, const Plan& plan, Bytes top, int columns, bool colours) {

@@ -17,7 +17,7 @@ std::string memory_chart(const Graph& graph, const Plan& plan, Bytes top, int co
 /// The lines of `left`, filled up to `width` characters, each with one of `right` behind it.
 std::string beside(const std::string& left, std::size_t width, const std::vector<std::string>& right);
 
-/// Standard output is a terminal, and nobody set NO_COLOR (https://no-color.org).
+/// Standard output is a terminal that knows colours, and nobody set NO_COLOR (https://no-color.org).
 bool wants_colours();
 
 }  // namespace remat::cli

@@ -41,11 +41,9 @@ int CheckCommand::finish(Report report, const std::string& file, const std::vect
 
 int CheckCommand::check_layout() const {
   const LoadedGraph loaded = load_and_warn(graph);
-  const PlanRecord record = load_plan(plan);
-  for (const std::string& line : record.warnings) warn(line);
+  const PlanRecord record = load_plan_and_warn(plan);
   const Plan steps = valid_plan(loaded.graph, record, plan);
-  const LayoutRecord offsets = load_layout(layout);
-  for (const std::string& line : offsets.warnings) warn(line);
+  const LayoutRecord offsets = load_layout_and_warn(layout);
   std::vector<std::string> differences = check_layout_record(loaded.graph, steps, offsets);
   if (differences.empty() && !budget.empty()) {
     const Bytes most =
@@ -65,8 +63,7 @@ int CheckCommand::check_layout() const {
 }
 
 int CheckCommand::check_table() const {
-  const BufferTable table = load_buffers(graph);
-  for (const std::string& line : table.warnings) warn(line);
+  const BufferTable table = load_buffers_and_warn(graph);
   if (!table.offsets) throw InputError(graph + ":1: the column 'offset' is missing");
   LayoutProblem problem{table.buffers, alignment.value_or(1), std::nullopt};
   const Bytes arena = arena_of(problem, *table.offsets);
@@ -107,8 +104,7 @@ void CheckCommand::add_cost(Report& report, const Graph& g, const PlanRecord& re
 int CheckCommand::check_plan() const {
   const LoadedGraph loaded = load_and_warn(graph);
   const Graph& g = loaded.graph;
-  PlanRecord record = load_plan(plan);
-  for (const std::string& line : record.warnings) warn(line);
+  PlanRecord record = load_plan_and_warn(plan);
   const Bytes keep_all_peak = remat::keep_all_peak(g);
   if (!budget.empty()) record.budget = parse_budget(budget, keep_all_peak, floor_bound(g).peak);
   if (!order.empty()) record.order = parse_order(order);

@@ -27,5 +27,6 @@ void add_report(CLI::App& app, Action& action);
 void add_partition(CLI::App& app, Action& action);
 void add_bench(CLI::App& app, Action& action);
 void add_replay(CLI::App& app, Action& action);
+void add_completion(CLI::App& app, Action& action);
 
 }  // namespace remat::cli

@@ -1,13 +1,10 @@
 #include "common.h"
 
-#include <unistd.h>
-
 #include <algorithm>
 #include <array>
 #include <charconv>
 #include <csignal>
 #include <cstdio>
-#include <cstring>
 #include <filesystem>
 #include <iostream>
 #include <limits>
@@ -15,6 +12,7 @@
 #include <utility>
 
 #include "remat/error.h"
+#include "remat/words.h"
 
 namespace remat::cli {
 
@@ -31,24 +29,6 @@ std::string percent(double ratio) {
   std::array<char, 64> text{};
   std::snprintf(text.data(), text.size(), "%.4g %%", 100 * ratio);
   return text.data();
-}
-
-LoadedGraph load_and_warn(const std::string& path) {
-  LoadedGraph loaded = load_graph(path);
-  for (const std::string& line : loaded.warnings) warn(line);
-  return loaded;
-}
-
-void require_writable_folder(const std::string& path) {
-  std::filesystem::path folder = std::filesystem::path(path).parent_path();
-  if (folder.empty()) folder = ".";
-  std::error_code error;
-  const bool is_folder = std::filesystem::is_directory(folder, error);
-  const int number = error                                        ? error.value()
-                     : !is_folder                                 ? ENOTDIR
-                     : ::access(folder.c_str(), W_OK | X_OK) != 0 ? errno
-                                                                  : 0;
-  if (number != 0) throw InputError("cannot write " + path + ": " + std::strerror(number));
 }
 
 CLI::Option* add_output(CLI::App& command, const std::string& names, std::string& into,
@@ -82,6 +62,12 @@ double parse_seconds(std::string_view text) {
   throw UsageError("time limit '" + std::string(text) + "' is not a time: write 10s, 500ms, 2m or 1h");
 }
 
+std::size_t count_edges(const Graph& graph) {
+  std::size_t edges = 0;
+  for (OpId op : graph.ops()) edges += predecessors(graph, op).size();
+  return edges;
+}
+
 std::map<std::string, std::string> parse_set(const std::vector<std::string>& texts) {
   std::map<std::string, std::string> set;
   for (const std::string& one : texts) {
@@ -107,7 +93,7 @@ void EffortOptions::declare(CLI::App& command) {
   declare_limits(command);
   command
       .add_option("--gap", gap,
-                  "end with a plan proved so near to the fastest: 0.1% (default: only at the limits)")
+                  "end with a plan proved so near to the fastest; 0: only at the limits (default: 0.01%)")
       ->type_name("P%");
   add_whole(command, "--threads", plan.threads, 0, 1024, "threads, 0 for all (default: 1)");
   command.add_option("--set", set, "an option of the planner, may be repeated")
@@ -119,18 +105,19 @@ void EffortOptions::finish() {
   if (plan.threads == 0) plan.threads = std::max(1, static_cast<int>(std::thread::hardware_concurrency()));
   plan.set = parse_set(set);
   if (time_limit) parse_seconds(*time_limit);
-  if (gap) parse_gap(*gap);
+  gap_limit = parse_gap(gap);
+}
+
+std::optional<double> EffortOptions::seconds() const {
+  constexpr double kDefaultSeconds = 10;
+  if (time_limit) return parse_seconds(*time_limit);
+  return work_limit ? std::nullopt : std::optional(kDefaultSeconds);
 }
 
 void EffortOptions::apply(Limits& limits) const {
-  constexpr double kDefaultSeconds = 10;
   if (work_limit) limits.set_work(*work_limit);
-  if (gap) limits.set_gap(parse_gap(*gap));
-  if (time_limit) {
-    limits.set_time(parse_seconds(*time_limit));
-  } else if (!work_limit) {
-    limits.set_time(kDefaultSeconds);
-  }
+  if (gap_limit > 0) limits.set_gap(gap_limit);
+  if (const auto most = seconds()) limits.set_time(*most);
 }
 
 Plan valid_plan(const Graph& graph, const PlanRecord& record, const std::string& path) {
@@ -143,6 +130,22 @@ Plan valid_plan(const Graph& graph, const PlanRecord& record, const std::string&
 Bytes parse_capacity(const std::string& text) {
   if (text.ends_with('%')) throw UsageError("a capacity in percent needs a graph and its plan");
   return parse_budget(text, Bytes());
+}
+
+void require_known_word(CLI::App& command, std::function<int()>& action, const std::string& what) {
+  const auto refuse = [&command, what]() -> int {
+    std::vector<std::string> known;
+    for (const CLI::App* one : command.get_subcommands(nullptr)) known.push_back(one->get_name());
+    const std::vector<std::string> rest = command.remaining();
+    if (rest.empty()) throw UsageError(command.get_name() + " needs a " + what + ": " + listed(known));
+    throw UsageError(unknown_word(what, rest.front(), known));
+  };
+  // Without this an unknown word would be answered by "a subcommand is required".
+  command.require_subcommand(0, 1);
+  command.allow_extras();
+  command.callback([&command, &action, refuse] {
+    if (command.get_subcommands().empty()) action = refuse;
+  });
 }
 
 void declare_order(CLI::App& command, std::string& order) {

@@ -17,6 +17,7 @@
 #include <string_view>
 #include <vector>
 
+#include "files.h"
 #include "remat/error.h"
 #include "remat/io.h"
 #include "remat/limits.h"
@@ -43,7 +44,8 @@ struct Look {
   std::vector<std::string> spare = {};  ///< columns of tables that go where all do not fit, the first first
 };
 
-/// Prints to standard output: one JSON object, or lines and tables.
+/// Prints one JSON object, or lines and tables: to standard output, or to standard error where a file of the
+/// command goes there.
 void print(const Report& report, bool as_json, const Look& look = {});
 /// A value as it is, on one line.
 std::string cell(const Report& value);
@@ -53,9 +55,6 @@ void warn(const std::string& message);
 std::string one_line(std::string text);
 /// 0.0123 to "1.23 %".
 std::string percent(double ratio);
-
-/// Reads a graph and prints the reader's warnings.
-LoadedGraph load_and_warn(const std::string& path);
 
 /// An option that names a file or folder to write; an empty name is wrong usage.
 CLI::Option* add_output(CLI::App& command, const std::string& names, std::string& into,
@@ -87,15 +86,14 @@ CLI::Option* add_whole(CLI::App& command, const std::string& names, Into& into, 
                            [lo, hi](Whole value) { return lo <= value && value <= hi; });
 }
 
-/// Throws InputError where `path` cannot be written because its folder is missing or closed. Asked before
-/// a long run; the write itself may still fail.
-void require_writable_folder(const std::string& path);
-
 /// Makes the folder and those above it where they are missing. Throws InputError.
 void create_folder(const std::string& path);
 
 /// "10s", "500ms", "2m", "1h" or a plain number of seconds. Throws UsageError.
 double parse_seconds(std::string_view text);
+
+/// Pairs of ops, the second of which reads something that the first makes.
+std::size_t count_edges(const Graph& graph);
 
 /// "KEY=VALUE" texts as options of a planner. Throws UsageError.
 std::map<std::string, std::string> parse_set(const std::vector<std::string>& texts);
@@ -104,16 +102,18 @@ std::map<std::string, std::string> parse_set(const std::vector<std::string>& tex
 struct EffortOptions {
   std::optional<std::string> time_limit;
   std::optional<std::int64_t> work_limit;
-  std::optional<std::string> gap;
+  std::string gap = "0.01%";
   std::vector<std::string> set;
   PlanOptions plan;
+  double gap_limit = 0;  ///< as a share; 0: none
 
   void declare(CLI::App& command);
   /// The limits and the seed alone.
   void declare_limits(CLI::App& command);
-  /// Fills `plan` from the texts. Throws UsageError.
+  /// Fills `plan` and `gap_limit` from the texts. Throws UsageError.
   void finish();
   /// 10 s unless a time or a work limit is given: a work limit alone is meant to be repeatable.
+  std::optional<double> seconds() const;
   void apply(Limits& limits) const;
 };
 
@@ -137,6 +137,10 @@ inline constexpr std::int64_t kCacheLine = 64;
 
 /// A capacity for a table of buffers: as a budget, without percent. Throws UsageError.
 Bytes parse_capacity(const std::string& text);
+
+/// For a command whose next word is one of its own subcommands, a `what`: says which there are where it is
+/// another one, or none.
+void require_known_word(CLI::App& command, std::function<int()>& action, const std::string& what);
 
 /// Adds `--order fixed|free`.
 void declare_order(CLI::App& command, std::string& order);

@@ -1,6 +1,10 @@
 // remat compare: several planners on one problem, side by side.
+#include <unistd.h>
+
+#include <algorithm>
 #include <filesystem>
 #include <iostream>
+#include <set>
 
 #include "commands.h"
 #include "common.h"
@@ -22,6 +26,10 @@ struct CompareCommand {
   HostOptions host;
 
   int run();
+
+ private:
+  void check_files() const;
+  std::string most_effort(const Problem& problem) const;
 };
 
 /// One row: a planner that cannot run has its reason there, it is never left out.
@@ -90,6 +98,32 @@ std::filesystem::path plan_file(const std::string& folder, const std::string& pl
   return std::filesystem::path(folder) / (planner + (fits ? ".json" : ".over_budget.json"));
 }
 
+/// No plan may replace an input or a plan of another planner.
+void CompareCommand::check_files() const {
+  std::vector<Output> files;
+  for (const std::string& name : std::set<std::string>(names.begin(), names.end())) {
+    for (const bool fits : {true, false}) {
+      const std::filesystem::path path = plan_file(out_dir, name, fits);
+      refuse_to_replace_input(path, FileKind::kPlan);
+      files.push_back({path.filename().string(), path.string()});
+    }
+  }
+  require_different_files(files);
+}
+
+/// "3 planners, at most 10 s each, 30 s in all".
+std::string CompareCommand::most_effort(const Problem& problem) const {
+  const auto running = std::ranges::count_if(
+      names, [&](const std::string& name) { return !find_planner(name).supports(problem); });
+  std::string line = std::to_string(running) + (running == 1 ? " planner" : " planners");
+  if (effort.work_limit) line += ", at most " + std::to_string(*effort.work_limit) + " units of work each";
+  if (const auto seconds = effort.seconds()) {
+    const double all = *seconds * static_cast<double>(running);
+    line += ", at most " + format_seconds(*seconds) + " each, " + format_seconds(all) + " in all";
+  }
+  return line;
+}
+
 int CompareCommand::run() {
   effort.finish();
   if (names.empty()) {
@@ -104,11 +138,8 @@ int CompareCommand::run() {
   problem.budget = parse_budget(budget, keep_all_peak, floor_bound(loaded.graph).peak);
   problem.host = host.read(loaded.graph, graph);
   if (!out_dir.empty()) create_folder(out_dir);
-  for (const std::string& name : names) {
-    if (out_dir.empty()) break;
-    for (const bool fits : {true, false})
-      refuse_to_replace_input(plan_file(out_dir, name, fits), FileKind::kPlan);
-  }
+  if (!out_dir.empty()) check_files();
+  if (::isatty(STDERR_FILENO) == 1) std::cerr << "remat: " << most_effort(problem) << "\n";
   Report rows = Report::array();
   bool found = false, proved_infeasible = false;
   for (const std::string& name : names) {
@@ -129,6 +160,7 @@ int CompareCommand::run() {
   report["budget"] = problem.budget.count();
   report["keep_all_peak"] = keep_all_peak.count();
   report["base_duration"] = loaded.graph.base_duration.count();
+  report["gap_limit"] = effort.gap_limit;
   report["seed"] = effort.plan.seed;
   report["planners"] = std::move(rows);
   print(report, json,

@@ -10,9 +10,9 @@ struct ConvertCommand {
   bool json = false;
 
   int run() const {
-    require_writable_folder(out);
+    prepare_outputs({{"-o", out}});
     const LoadedGraph loaded = load_and_warn(in);
-    save_graph(loaded.graph, out);
+    write_output(out, format_graph(loaded.graph), FileKind::kGraph);
     print(Report{{"input", in},
                  {"input_format", to_string(loaded.format)},
                  {"output", out},

@@ -22,9 +22,9 @@ struct GenerateCommand {
   }
 
   int run() const {
-    require_writable_folder(out);
+    prepare_outputs({{"-o", out}});
     const Graph graph = make();
-    save_graph(graph, out);
+    write_output(out, format_graph(graph), FileKind::kGraph);
     print(Report{{"graph", graph.name},
                  {"output", out},
                  {"ops", graph.num_ops()},
@@ -35,13 +35,6 @@ struct GenerateCommand {
                  {"base_duration", graph.base_duration.count()}},
           json);
     return kOk;
-  }
-
-  /// Pairs of ops, the second of which reads something that the first makes.
-  static std::size_t count_edges(const Graph& graph) {
-    std::size_t edges = 0;
-    for (OpId op : graph.ops()) edges += predecessors(graph, op).size();
-    return edges;
   }
 };
 
@@ -118,16 +111,6 @@ void add_model(CLI::App& generate, Action& action, const ModelInfo& model) {
   declare_model(*sub, model, *texts);
 }
 
-[[noreturn]] void refuse_kind(const CLI::App& generate) {
-  std::string known;
-  for (const CLI::App* kind : generate.get_subcommands(nullptr))
-    known += (known.empty() ? "" : ", ") + kind->get_name();
-  const std::vector<std::string> rest = generate.remaining();
-  throw UsageError(
-      (rest.empty() ? "generate needs a KIND" : "nothing to generate is called '" + rest.front() + "'") +
-      std::string("; there are ") + known);
-}
-
 }  // namespace
 
 void add_generate(CLI::App& app, Action& action) {
@@ -137,12 +120,7 @@ void add_generate(CLI::App& app, Action& action) {
   add_chain(*sub, action);
   add_random_dag(*sub, action);
   for (const ModelInfo& model : models()) add_model(*sub, action, model);
-  // Without this an unknown kind would be answered by "a subcommand is required".
-  sub->require_subcommand(0, 1);
-  sub->allow_extras();
-  sub->callback([sub, &action] {
-    if (sub->get_subcommands().empty()) action = [sub]() -> int { refuse_kind(*sub); };
-  });
+  require_known_word(*sub, action, "kind of graph");
 }
 
 }  // namespace remat::cli

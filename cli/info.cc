@@ -178,7 +178,8 @@ int InfoCommand::run() const {
   report["graph_hash"] = graph_hash(g);
   report["ops"] = g.num_ops();
   report["values"] = g.num_values();
-  report["edges"] = g.inputs.entries();
+  report["edges"] = count_edges(g);
+  report["reads"] = g.inputs.entries();
   report["inputs"] = g.graph_inputs.size();
   report["outputs"] = g.graph_outputs.size();
   report["total_bytes"] = total.count();

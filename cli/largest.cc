@@ -88,7 +88,7 @@ Report LargestCommand::report(const LargestResult& found, Bytes limit) const {
 /// The graph of the largest size.
 void LargestCommand::save(const LargestResult& found, Bytes, Report& said) const {
   if (out.empty() || !found.largest) return;
-  save_graph(graph_of(*found.largest), out);
+  write_output(out, format_graph(graph_of(*found.largest)), FileKind::kGraph);
   said["graph_file"] = out;
 }
 
@@ -112,7 +112,7 @@ int LargestCommand::run() {
   effort.finish();
   if (budget.ends_with('%')) throw UsageError("a budget in percent would be another one for each size");
   const Bytes limit = parse_budget(budget, Bytes());
-  if (!out.empty()) require_writable_folder(out);
+  prepare_outputs({{"-o", out}});
   search.order = parse_order(order);
   search.plan = effort.plan;
   effort.apply(limits);
@@ -168,7 +168,7 @@ void add_model(CLI::App& largest, Action& action, const ModelInfo& model) {
 void add_largest(CLI::App& app, Action& action) {
   CLI::App* sub = app.add_subcommand("largest", "the largest batch (or other size) of a model that fits");
   for (const ModelInfo& model : models()) add_model(*sub, action, model);
-  sub->require_subcommand(1);
+  require_known_word(*sub, action, "model");
 }
 
 }  // namespace remat::cli

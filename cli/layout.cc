@@ -91,8 +91,7 @@ int LayoutCommand::finish(const LayoutProblem& problem, const LayoutResult& resu
 int LayoutCommand::lay_out_plan(Limits& limits) {
   const LoadedGraph loaded = load_and_warn(input);
   const Graph& graph = loaded.graph;
-  const PlanRecord record = load_plan(plan);
-  for (const std::string& line : record.warnings) warn(line);
+  const PlanRecord record = load_plan_and_warn(plan);
   if (!out.empty()) refuse_to_replace_input(out, FileKind::kLayout);
   const Plan steps = valid_plan(graph, record, plan);
   PlanBuffers buffers = plan_buffers(graph, steps, alignment.value_or(kCacheLine));
@@ -105,25 +104,25 @@ int LayoutCommand::lay_out_plan(Limits& limits) {
   extra["resident"] = buffers.resident.count();
   extra["pool"] = result.arena.count();
   extra["peak"] = simulate(graph, steps).peak.count();
-  return finish(buffers.problem, result, buffers.resident, extra,
-                [&] { save_layout(make_layout_record(graph, steps, buffers, result), out); });
+  return finish(buffers.problem, result, buffers.resident, extra, [&] {
+    write_output(out, format_layout(make_layout_record(graph, steps, buffers, result)), FileKind::kLayout);
+  });
 }
 
 int LayoutCommand::lay_out_table(Limits& limits) {
-  const BufferTable table = load_buffers(input);
-  for (const std::string& line : table.warnings) warn(line);
+  const BufferTable table = load_buffers_and_warn(input);
   if (!out.empty()) refuse_to_replace_input(out, FileKind::kBuffers);
   LayoutProblem problem{table.buffers, alignment.value_or(1), std::nullopt};
   if (!capacity.empty()) problem.capacity = parse_capacity(capacity);
   const LayoutResult result = make(problem, limits);
   return finish(problem, result, Bytes(), Report::object(),
-                [&] { save_buffers(table, result.offsets.raw(), out); });
+                [&] { write_output(out, format_buffers(table, result.offsets.raw()), FileKind::kBuffers); });
 }
 
 int LayoutCommand::run() {
   Limits limits;  // counts from here: for who waits, reading is part of it
   effort.finish();
-  if (!out.empty()) require_writable_folder(out);
+  prepare_outputs({{"-o", out}});
   return plan.empty() ? lay_out_table(limits) : lay_out_plan(limits);
 }
 

@@ -23,8 +23,10 @@ std::string cell(const Report& value) {
 
 namespace {
 
+std::ostream& report_stream() { return is_standard_output_taken() ? std::cerr : std::cout; }
+
 constexpr std::size_t kBetween = 2;     // spaces before each column
-constexpr std::size_t kLeastWrap = 16;  // narrower columns of text are not wrapped
+constexpr std::size_t kLeastWrap = 16;  // the last column of texts, as long as others can be spared
 
 /// A table as texts, column by column.
 struct Column {
@@ -33,9 +35,14 @@ struct Column {
   bool right = false;              ///< numbers flush right, texts flush left
   std::size_t width = 0;
 
+  std::size_t least = 0;  ///< it can be wrapped to
+
   void measure() {
-    width = 0;
-    for (const std::string& text : cells) width = std::max(width, width_of(text));
+    width = least = 0;
+    for (const std::string& text : cells) {
+      width = std::max(width, width_of(text));
+      least = std::max(least, right ? width_of(text) : longest_word(text));
+    }
   }
 };
 
@@ -64,45 +71,84 @@ bool is_blank(const Column& column) {
                      [](const std::string& text) { return text.empty() || text == "-"; });
 }
 
-/// Leaves out what is blank, then what can be spared, until the table fits; the last column of texts is
-/// wrapped into what is left.
-void fit(std::vector<Column>& columns, std::size_t room, const std::vector<std::string>& spare) {
+/// Leaves out what is blank, then what can be spared, until the table fits. The last column of texts says
+/// what a row is about: it stays, and is wrapped into what is left. Where that is not enough, all texts are
+/// wrapped, but not inside words; false where it does not fit then.
+bool fit(std::vector<Column>& columns, std::size_t room, const std::vector<std::string>& spare) {
   std::erase_if(columns, is_blank);
+  if (columns.empty()) return true;
+  const auto label =
+      std::find_if(columns.rbegin(), columns.rend(), [](const Column& one) { return !one.right; });
+  const std::string stays = label == columns.rend() ? "" : label->key;
   const auto least = [&] {
-    const bool wraps = !columns.empty() && !columns.back().right;
+    const bool wraps = !columns.back().right;
     return table_width(columns) -
            (wraps ? columns.back().width - std::min(columns.back().width, kLeastWrap) : 0);
   };
   for (const std::string& key : spare) {
     if (least() <= room) break;
-    std::erase_if(columns, [&](const Column& column) { return column.key == key; });
+    std::erase_if(columns, [&](const Column& column) { return column.key == key && key != stays; });
   }
-  if (columns.empty() || columns.back().right || table_width(columns) <= room) return;
-  const std::size_t others = table_width(columns) - columns.back().width;
-  columns.back().width = room > others + kLeastWrap ? room - others : kLeastWrap;
+  const auto room_to_wrap = [](const Column& column) {
+    return column.width - std::min(column.width, column.least);
+  };
+  while (table_width(columns) > room) {
+    const auto widest =
+        std::max_element(columns.begin(), columns.end(),
+                         [&](const Column& a, const Column& b) { return room_to_wrap(a) < room_to_wrap(b); });
+    if (room_to_wrap(*widest) == 0) return false;
+    // The last one first: its lines need no padding.
+    Column& last = columns.back();
+    const bool is_last = room_to_wrap(last) > 0 && last.width > kLeastWrap;
+    --(is_last ? last : *widest).width;
+  }
+  return true;
 }
 
-/// One row, in as many lines as its last cell takes; nothing behind the last text.
-void print_row(const std::vector<Column>& columns, std::size_t row) {
-  const std::vector<std::string> last = wrapped(columns.back().cells[row], columns.back().width);
-  for (std::size_t line = 0; line < last.size(); ++line) {
-    std::string text;
-    for (const Column& column : columns) {
-      const bool is_last = &column == &columns.back();
-      const std::string& said = is_last ? last[line] : line == 0 ? column.cells[row] : "";
-      const std::size_t used = width_of(said);
-      const std::string padding(column.width > used ? column.width - used : 0, ' ');
-      text += std::string(kBetween, ' ') + (column.right ? padding + said : said + padding);
+/// Where columns do not fit beside each other: each row as lines of a head and its cell.
+void print_block(const std::vector<Column>& columns, std::size_t row, std::size_t room) {
+  std::size_t heads = 0;
+  for (const Column& column : columns) heads = std::max(heads, width_of(column.cells.front()));
+  const std::size_t before = kBetween + heads + kBetween;
+  if (row > 1) report_stream() << "\n";
+  for (const Column& column : columns) {
+    if (column.cells[row].empty()) continue;
+    std::string head = std::string(kBetween, ' ') + column.cells.front();
+    for (const std::string& line : wrapped(column.cells[row], room > before + 1 ? room - before : 1)) {
+      report_stream() << head << std::string(before - width_of(head), ' ') << line << "\n";
+      head.clear();
     }
-    std::cout << text.substr(0, text.find_last_not_of(' ') + 1) << "\n";
+  }
+}
+
+/// One row, in as many lines as its longest text takes; nothing behind the last text of a line.
+void print_row(const std::vector<Column>& columns, std::size_t row) {
+  std::vector<std::vector<std::string>> cells;
+  std::size_t lines = 0;
+  for (const Column& column : columns) {
+    cells.push_back(wrapped(column.cells[row], std::max<std::size_t>(1, column.width)));
+    lines = std::max(lines, cells.back().size());
+  }
+  for (std::size_t line = 0; line < lines; ++line) {
+    std::string text;
+    for (std::size_t i = 0; i < columns.size(); ++i) {
+      const std::string said = line < cells[i].size() ? cells[i][line] : "";
+      const std::string padding(columns[i].width - std::min(columns[i].width, width_of(said)), ' ');
+      text += std::string(kBetween, ' ') + (columns[i].right ? padding + said : said + padding);
+    }
+    report_stream() << text.substr(0, text.find_last_not_of(' ') + 1) << "\n";
   }
 }
 
 void print_table(const std::string& title, const Report& rows, const Look& look, int width) {
   if (rows.empty()) return;
-  std::cout << "\n" << (width > 0 ? head_for_people(title) : title) << ":\n";
+  report_stream() << "\n" << (width > 0 ? head_for_people(title) : title) << ":\n";
   std::vector<Column> columns = columns_of(rows, look.time_unit, width > 0);
-  if (width > 0) fit(columns, static_cast<std::size_t>(width), look.spare);
+  const auto room = static_cast<std::size_t>(width);
+  if (width > 0 && !fit(columns, room, look.spare)) {
+    for (std::size_t row = 1; row <= rows.size(); ++row) print_block(columns, row, room);
+    return;
+  }
   for (std::size_t row = 0; row <= rows.size(); ++row) print_row(columns, row);
 }
 
@@ -123,22 +169,22 @@ std::string share_of(const Report& report, const std::string& key, const Report&
 
 void print(const Report& report, bool as_json, const Look& look) {
   if (as_json) {
-    std::cout << report.dump(2, ' ', false, Report::error_handler_t::replace) << "\n";
+    report_stream() << report.dump(2, ' ', false, Report::error_handler_t::replace) << "\n";
     return;
   }
   const int width = terminal_columns();
   for (const auto& [key, value] : report.items()) {
     if (value.is_structured()) continue;
-    std::cout << key << " = "
-              << (width > 0 ? for_people(key, value, look.time_unit) + share_of(report, key, value)
-                            : cell(value))
-              << "\n";
+    report_stream() << key << " = "
+                    << (width > 0 ? for_people(key, value, look.time_unit) + share_of(report, key, value)
+                                  : cell(value))
+                    << "\n";
   }
   for (const auto& [key, value] : report.items()) {
     if (value.is_array() && (value.empty() || value.front().is_object())) {
       print_table(key, value, look, width);
     } else if (value.is_array()) {
-      for (const Report& one : value) std::cout << key << " = " << cell(one) << "\n";
+      for (const Report& one : value) report_stream() << key << " = " << cell(one) << "\n";
     }
   }
 }

@@ -32,6 +32,7 @@ Report top_groups(const Graph& g, const hiremate::Partition& partition) {
 }
 
 int PartitionCommand::run() const {
+  prepare_outputs({{"-o", out}});
   const LoadedGraph loaded = load_and_warn(graph);
   const hiremate::Settings settings = hiremate::settings_of({.set = parse_set(set)});
   const hiremate::TrainingGraph training = hiremate::pair_layers(loaded.graph);
@@ -50,7 +51,7 @@ int PartitionCommand::run() const {
   report["largest_group"] = summary.largest;
   report["top_groups"] = top_groups(loaded.graph, partition);
   if (!out.empty()) {
-    write_file(out, hiremate::to_json(training, partition) + "\n");
+    write_output(out, hiremate::to_json(training, partition) + "\n");
     report["partition_file"] = out;
   }
   print(report, json);

@@ -8,6 +8,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <set>
+#include <string_view>
 
 namespace remat::cli {
 namespace {
@@ -37,19 +38,69 @@ bool is_bytes(const std::string& key) {
                                            "allocated_peak",
                                            "reserved_peak",
                                            "best_reserved",
+                                           "host_moves_out",
+                                           "host_moves_in",
+                                           "held",
+                                           "saved",
+                                           "saved_bytes",
+                                           "full_peak",
+                                           "least_budget",
                                            "bytes"};
   return kKeys.contains(key);
 }
 
 bool is_duration(const std::string& key) {
-  static const std::set<std::string> kKeys{"duration", "base_duration", "duration_lower_bound",
-                                           "duration_bound", "stalled"};
+  static const std::set<std::string> kKeys{"duration",       "base_duration", "duration_lower_bound",
+                                           "duration_bound", "stalled",       "slowest",
+                                           "full_duration"};
   return kKeys.contains(key);
 }
 
 bool ends_in_percent(const std::string& key) { return key.ends_with("percent"); }
 
-/// Three digits, in the unit that fits.
+/// Seconds of a graph's time unit, or 0 where it is none of time.
+double seconds_of(const std::string& time_unit) {
+  if (time_unit == "ns") return 1e-9;
+  if (time_unit == "us") return 1e-6;
+  if (time_unit == "ms") return 1e-3;
+  return time_unit == "s" ? 1 : 0;
+}
+
+/// A word in pieces of at most `width` characters, cut behind a mark where there is one.
+std::vector<std::string> pieces(std::string word, std::size_t width) {
+  std::vector<std::string> all;
+  while (width_of(word) > width) {
+    std::size_t end = 0, characters = 0, mark = 0;
+    for (; characters < width; ++end) {
+      if ((static_cast<unsigned char>(word[end + 1]) & 0xc0) == 0x80) continue;  // inside a character
+      ++characters;
+      if (std::string_view("._-/").find(word[end]) != std::string_view::npos) mark = end + 1;
+    }
+    const std::size_t cut = mark > 0 ? mark : end;
+    all.push_back(word.substr(0, cut));
+    word.erase(0, cut);
+  }
+  all.push_back(std::move(word));
+  return all;
+}
+
+}  // namespace
+
+int terminal_columns() {
+  constexpr int kUsual = 80;
+  if (is_standard_output_taken()) return 0;
+  if (const char* given = std::getenv("REMAT_COLUMNS")) return std::max(0, std::atoi(given));
+  if (::isatty(STDOUT_FILENO) != 1) return 0;
+  struct winsize size{};
+  const bool known = ::ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col > 0;
+  return known ? size.ws_col : kUsual;
+}
+
+bool is_dumb_terminal() {
+  const char* term = std::getenv("TERM");
+  return term != nullptr && std::string_view(term) == "dumb";
+}
+
 std::string format_seconds(double seconds) {
   struct Unit {
     const char* name;
@@ -66,29 +117,11 @@ std::string format_seconds(double seconds) {
   return text.data();
 }
 
-/// Seconds of a graph's time unit, or 0 where it is none of time.
-double seconds_of(const std::string& time_unit) {
-  if (time_unit == "ns") return 1e-9;
-  if (time_unit == "us") return 1e-6;
-  if (time_unit == "ms") return 1e-3;
-  return time_unit == "s" ? 1 : 0;
-}
-
-}  // namespace
-
-int terminal_columns() {
-  constexpr int kUsual = 80;
-  if (const char* given = std::getenv("REMAT_COLUMNS")) return std::max(0, std::atoi(given));
-  if (::isatty(STDOUT_FILENO) != 1) return 0;
-  struct winsize size{};
-  const bool known = ::ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col > 0;
-  return known ? size.ws_col : kUsual;
-}
-
 std::string for_people(const std::string& key, const Report& value, const std::string& time_unit) {
   if (value.is_number_integer() && is_bytes(key)) return format_bytes(Bytes(value.get<std::int64_t>()));
   if (value.is_number() && ends_in_percent(key)) return percent(value.get<double>() / 100);
-  if (value.is_number() && (key == "overhead" || key == "gap" || key.starts_with("busy_")))
+  if (value.is_number() && (key == "overhead" || key == "gap" || key == "gap_limit" ||
+                            key == "full_overhead" || key.starts_with("busy_")))
     return percent(value.get<double>());
   if (value.is_number() && key == "seconds") return format_seconds(value.get<double>());
   const double unit = seconds_of(time_unit);
@@ -113,19 +146,30 @@ std::string flush_right(const std::string& text, std::size_t width) {
   return std::string(width - std::min(width, width_of(text)), ' ') + text;
 }
 
+std::size_t longest_word(const std::string& text) {
+  std::size_t longest = 0;
+  for (std::size_t begin = 0; begin <= text.size();) {
+    const std::size_t end = std::min(text.find(' ', begin), text.size());
+    longest = std::max(longest, width_of(text.substr(begin, end - begin)));
+    begin = end + 1;
+  }
+  return longest;
+}
+
 std::vector<std::string> wrapped(const std::string& text, std::size_t width) {
   std::vector<std::string> lines{""};
   for (std::size_t at = 0; at < text.size();) {
     const std::size_t end = std::min(text.find(' ', at), text.size());
-    const std::string word = text.substr(at, end - at);
+    const std::vector<std::string> word = pieces(text.substr(at, end - at), width);
     std::string& line = lines.back();
     if (line.empty()) {
-      line = word;
-    } else if (width_of(line) + 1 + width_of(word) <= width) {
-      line += " " + word;
+      line = word.front();
+    } else if (width_of(line) + 1 + width_of(word.front()) <= width) {
+      line += " " + word.front();
     } else {
-      lines.push_back(word);
+      lines.push_back(word.front());
     }
+    lines.insert(lines.end(), word.begin() + 1, word.end());
     at = end + 1;
   }
   return lines;

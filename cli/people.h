@@ -12,6 +12,11 @@ namespace remat::cli {
 /// are written as they are, for scripts. REMAT_COLUMNS says it in place of the terminal.
 int terminal_columns();
 
+/// TERM=dumb: a terminal without colours whose lines cannot be written over.
+bool is_dumb_terminal();
+
+/// Three digits, in the unit that fits: "206 ms".
+std::string format_seconds(double seconds);
 /// What a value of this key is called for people: "3.56 GiB", "13.58 %", "206 ms".
 std::string for_people(const std::string& key, const Report& value, const std::string& time_unit);
 /// Head of a table's column.
@@ -20,7 +25,9 @@ std::string head_for_people(const std::string& key);
 std::size_t width_of(const std::string& text);
 /// The text with spaces before it.
 std::string flush_right(const std::string& text, std::size_t width);
-/// The text in lines of at most `width`, broken at spaces where there are any.
+/// Characters of the longest word.
+std::size_t longest_word(const std::string& text);
+/// The text in lines of at most `width`, broken at spaces, and within words that are longer.
 std::vector<std::string> wrapped(const std::string& text, std::size_t width);
 
 }  // namespace remat::cli

@@ -152,14 +152,14 @@ int PipelineCommand::run() {
   options.door = parse_pipeline_door(door);
   options.whole_layers = cuts == "layers";
   if (options.schedule == Schedule::kInterleaved && options.chunks == 1) options.chunks = 2;
-  if (!out.empty()) require_writable_folder(out);
+  prepare_outputs({{"-o", out}});
   const std::vector<PipelinePart> parts = load();
   effort.apply(limits);
   limits.set_stop(&catch_interrupts());
   const PipelineResult result = plan_pipeline(parts, options, limits);
   Report said = report(result);
   if (!out.empty() && result.plan) {
-    write_file(out, policies(result, parts).dump(1) + "\n");
+    write_output(out, policies(result, parts).dump(1) + "\n");
     said["policies"] = out;
   }
   print(said, json, {.time_unit = std::string(parts.front().graph->time_unit), .spare = {"saved", "held"}});

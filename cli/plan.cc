@@ -82,6 +82,7 @@ Report PlanCommand::report(const Problem& problem, const PlanResult& result, Byt
   report["duration_lower_bound"] = result.duration_bound.duration.count();
   report["duration_bound_argument"] = result.duration_bound.argument;
   report["gap"] = or_null(found, gap(result));
+  report["gap_limit"] = effort.gap_limit;
   if (door.is_given()) door.add_to(report, problem);
   report["seconds"] = result.seconds;
   report["seed"] = effort.plan.seed;
@@ -104,9 +105,7 @@ void PlanCommand::check_usage() {
                      " goes with --order fixed, --objective time, --budget-on peak and no --host only");
   }
   find_planner(planner);
-  for (const std::string* file : {&out, &layout_out}) {
-    if (!file->empty()) require_writable_folder(*file);
-  }
+  prepare_outputs({{"-o", out}, {"--layout", layout_out}});
 }
 
 PlanResult PlanCommand::make(const Problem& problem, Limits& limits) {
@@ -139,12 +138,13 @@ void PlanCommand::look_at_allocator(const Problem& problem, const PlanResult& re
 
 void PlanCommand::save(const Problem& problem, const PlanResult& result, Report& report) const {
   if (!out.empty()) {
-    save_plan(make_record(problem, result, effort.plan.seed), out);
+    write_output(out, format_plan(make_record(problem, result, effort.plan.seed)), FileKind::kPlan);
     report["plan_file"] = out;
   }
   if (!layout_out.empty()) {
-    save_layout(make_layout_record(*problem.graph, *result.plan, arena_->buffers, arena_->layout),
-                layout_out);
+    const LayoutRecord record =
+        make_layout_record(*problem.graph, *result.plan, arena_->buffers, arena_->layout);
+    write_output(layout_out, format_layout(record), FileKind::kLayout);
     report["layout_file"] = layout_out;
   }
 }
@@ -244,14 +244,15 @@ int PlanCommand::run() {
   } else {
     code = explain_failure(problem, result, said, limits, message);
     for (const std::string* file : {&out, &layout_out}) {
-      if (!file->empty()) message += "; " + *file + " is not written";
+      if (!file->empty()) message += "; " + output_name(*file) + " is not written";
     }
   }
   if (json || verbose) {
     for (const auto& [name, count] : result.counters) said["counter." + name] = count;
   }
   print(said, json, {.time_unit = std::string(loaded.graph.time_unit)});
-  if (has_plan(result) && !json && ::isatty(STDOUT_FILENO) == 1) draw(problem, result, keep_all_peak);
+  const bool is_for_people = !json && !is_standard_output_taken() && ::isatty(STDOUT_FILENO) == 1;
+  if (has_plan(result) && is_for_people) draw(problem, result, keep_all_peak);
   if (code != kOk) std::cerr << "remat: " << one_line(message) << "\n";
   return code;
 }

@@ -43,7 +43,7 @@ ProgressLine::ProgressLine(const Graph* graph, Bytes keep_all_peak, std::string 
     : graph_(graph),
       keep_all_peak_(keep_all_peak),
       which_(std::move(which)),
-      is_terminal_(::isatty(STDERR_FILENO) == 1) {}
+      is_terminal_(::isatty(STDERR_FILENO) == 1 && !is_dumb_terminal()) {}
 
 ProgressLine::~ProgressLine() {
   if (!thread_.joinable()) return;
@@ -69,13 +69,18 @@ void ProgressLine::attach(Limits& limits) {
 void ProgressLine::draw_until_done() {
   constexpr std::chrono::milliseconds kPause{100};
   std::unique_lock lock(mutex_);
-  bool is_shown = false;
-  while (!changed_.wait_for(lock, kPause, [this] { return is_done_; })) {
-    is_shown = true;
-    std::fprintf(stderr, "\r\033[K%s", line().c_str());
+  std::size_t shown = 0;
+  // Spaces in place of a terminal's own code: nothing but text reaches who collects it.
+  const auto show = [&shown](const std::string& text) {
+    const std::string rest(shown - std::min(shown, text.size()), ' ');
+    std::fprintf(stderr, "\r%s%s", text.c_str(), rest.c_str());
     std::fflush(stderr);
-  }
-  if (is_shown) std::fputs("\r\033[K", stderr);
+    shown = text.size();
+  };
+  while (!changed_.wait_for(lock, kPause, [this] { return is_done_; })) show(line());
+  if (shown == 0) return;
+  show("");
+  std::fputs("\r", stderr);
 }
 
 std::string ProgressLine::line() const {

@@ -47,7 +47,7 @@ void ReportCommand::check_usage() const {
   if (points == 1) throw UsageError("a curve has 2 points or more; --points 0 leaves it out");
   find_planner(planner);
   for (const std::string& name : planners) find_planner(name);
-  require_writable_folder(out);
+  prepare_outputs({{"-o", out}});
 }
 
 /// As it would be typed again; what was not asked for is left out.
@@ -59,6 +59,7 @@ std::string ReportCommand::command_line() const {
   if (planner != "auto") line += " --planner " + planner;
   for (std::size_t i = 0; i < planners.size(); ++i) line += (i == 0 ? " --planners " : ",") + planners[i];
   if (!allocator.text.empty()) line += " --allocator " + allocator.text;
+  if (effort.gap != EffortOptions().gap) line += " --gap " + effort.gap;
   if (effort.time_limit) line += " --time-limit " + *effort.time_limit;
   if (effort.work_limit) line += " --work-limit " + std::to_string(*effort.work_limit);
   if (effort.plan.seed != 0) line += " --seed " + std::to_string(effort.plan.seed);
@@ -68,14 +69,24 @@ std::string ReportCommand::command_line() const {
 void ReportCommand::read_plans(ReportContent& content) const {
   const std::string hash = graph_hash(*content.graph);
   for (const std::string& path : plans) {
-    PlanRecord record = load_plan(path);
-    for (const std::string& line : record.warnings) warn(line);
+    PlanRecord record = load_plan_and_warn(path);
     if (!record.graph_hash.empty() && record.graph_hash != hash) {
       throw InputError(path + ": the plan is of another graph: graph_hash " + record.graph_hash +
                        ", that of " + graph + " is " + hash);
     }
     content.plans.push_back({path, std::move(record)});
   }
+}
+
+/// Of the plans, for what some more and some less memory would do.
+std::vector<Bytes> budgets_shown(const ReportContent& content, OrderMode order) {
+  std::vector<Bytes> budgets;
+  for (const ReportPlan& plan : content.plans) {
+    if (plan.record.budget && plan.record.order == order && !plan.record.host) {
+      budgets.push_back(*plan.record.budget);
+    }
+  }
+  return budgets;
 }
 
 SweepResult ReportCommand::curve(const ReportContent& content, const std::string& name, OrderMode order,
@@ -92,6 +103,7 @@ SweepResult ReportCommand::curve(const ReportContent& content, const std::string
     }
   }
   SweepOptions options{name, order, points, effort.plan};
+  if (name == planner) options.around = budgets_shown(content, order);
   ProgressLine progress(content.graph, keep_all_peak(*content.graph), which);
   progress.attach(limits);
   return sweep(*content.graph, options, limits, store);
@@ -127,7 +139,7 @@ int ReportCommand::run() {
   check_report(content);
   if (has_curve && points > 0) add_curves(content);
   const std::string text = format_report(content, wanted);
-  write_file(out, text);
+  write_output(out, text);
   Report said;
   said["report_file"] = out;
   said["format"] = format;

@@ -69,11 +69,20 @@ std::string csv_text(const Report& rows) {
 
 /// A budget is known only when the sweep is under way, so no file of that kind may be an input.
 void refuse_inputs_named_as_budgets(const std::string& folder) {
+  const auto is_budget = [](const std::filesystem::path& path) {
+    const std::string stem = path.stem().string();
+    return path.extension() == ".json" && stem.find_first_not_of("0123456789") == std::string::npos;
+  };
   for (const auto& entry : std::filesystem::directory_iterator(folder)) {
-    const std::string stem = entry.path().stem().string();
-    if (entry.path().extension() != ".json" || stem.find_first_not_of("0123456789") != std::string::npos)
-      continue;
+    if (!is_budget(entry.path())) continue;
     refuse_to_replace_input(entry.path(), FileKind::kPlan);
+    if (!entry.is_symlink()) continue;
+    const std::filesystem::path target =
+        entry.path().parent_path() / std::filesystem::read_symlink(entry.path());
+    std::error_code error;
+    if (!is_budget(target) || !std::filesystem::equivalent(target.parent_path(), folder, error)) continue;
+    require_different_files({{entry.path().filename().string(), entry.path().string()},
+                             {target.filename().string(), target.string()}});
   }
 }
 
@@ -122,6 +131,7 @@ int SweepCommand::run() {
   report["peak_lower_bound"] = result.peak_bound.peak.count();
   report["base_duration"] = loaded.graph.base_duration.count();
   report["stopped_by"] = result.stopped_by ? Report(to_string(*result.stopped_by)) : Report(nullptr);
+  report["gap_limit"] = effort.gap_limit;
   report["seconds"] = result.seconds;
   report["seed"] = effort.plan.seed;
   report["points"] = std::move(rows);

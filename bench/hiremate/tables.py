@@ -69,7 +69,7 @@ class Bench:
     def plan(self, graph: str, budget: str, planner: str, options: dict[str, str]) -> dict:
         before = resource.getrusage(resource.RUSAGE_CHILDREN)
         words = ["plan", graph, "--budget", budget, "--planner", planner, "--order", self.args.order]
-        words += ["--time-limit", self.args.time_limit, "--threads", str(self.args.threads)]
+        words += ["--time-limit", self.args.time_limit, "--gap", "0", "--threads", str(self.args.threads)]
         for key, value in options.items():
             words += ["--set", f"{key}={value}"]
         result = self.call(*words)

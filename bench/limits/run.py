@@ -119,7 +119,7 @@ class Bench:
 
     def run(self, name: str, arguments: str, budget: str, planner: str, limit: float) -> Run:
         command = [self.remat, "plan", str(self.graph(name, arguments)), "--budget", budget, "--json"]
-        command += ["--planner", planner, "--order", self.order, "--time-limit", f"{limit}s"]
+        command += ["--planner", planner, "--order", self.order, "--time-limit", f"{limit}s", "--gap", "0"]
         code, seconds, cpu, mib, out, err = measure(command, limit)
         report = json.loads(out) if out.startswith("{") else {}
         said = report.get("status", err)

@@ -129,6 +129,8 @@ class Bench:
             "1",
             "--seed",
             str(seed),
+            "--gap",
+            "0",
             "--json",
             "-o",
             str(out),

@@ -70,9 +70,10 @@ std::vector<std::string> check_record(const Graph& graph, const PlanRecord& plan
 /// else, zero and negative amounts included; with a `floor` also for a small number below it that has lost
 /// its unit ("70" for "70%"), unless the graph is tiny itself.
 Bytes parse_budget(std::string_view text, Bytes keep_all_peak, Bytes floor = Bytes());
-/// "25GB/s", "1.5 GiB/s", "25000000000" to bytes per second. Throws UsageError for anything else.
+/// "25GB/s", "1.5 GiB/s" to bytes per second. Throws UsageError for anything else, numbers without a unit
+/// included.
 std::int64_t parse_bandwidth(std::string_view text);
-/// "0.1%" to 0.001. Throws UsageError for anything else.
+/// "0.1%" to 0.001, "0" to 0. Throws UsageError for anything else.
 double parse_gap(std::string_view text);
 /// For people, three digits: "3.56 GiB", "12.3 MiB", "512 B".
 std::string format_bytes(Bytes bytes);

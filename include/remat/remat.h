@@ -28,3 +28,4 @@
 #include "remat/selection.h"
 #include "remat/store.h"
 #include "remat/sweep.h"
+#include "remat/words.h"

@@ -19,6 +19,8 @@ struct SweepOptions {
   int points = 20;  ///< budgets, evenly spaced from the smallest peak found to the keep-all peak
   PlanOptions plan;
   std::optional<Host> host = std::nullopt;  ///< that plans may copy values to
+  /// Budgets that are points too, each with one on either side: so much more and so much less memory.
+  std::vector<Bytes> around = {};
 };
 
 /// The best plan known at one budget, and the best bound.
@@ -33,6 +35,7 @@ struct SweepResult {
   Bytes keep_all_peak;
   PeakBound peak_bound;  ///< no plan goes below
   Bytes smallest_peak;   ///< of any plan found
+  Bytes apart;           ///< of the points on either side of those that were asked for
   std::optional<StoppedBy> stopped_by;
   double seconds = 0;
 };

@@ -51,7 +51,7 @@ Effort read_effort(std::optional<double> time_limit, nb::handle work_limit,
 void Effort::apply(Limits& limits) const {
   if (time_limit) limits.set_time(*time_limit);
   if (work_limit) limits.set_work(*work_limit);
-  if (gap) limits.set_gap(*gap);
+  if (gap && *gap > 0) limits.set_gap(*gap);
 }
 
 PlanStore& plan_store() {

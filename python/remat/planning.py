@@ -12,6 +12,9 @@ from remat.errors import UsageError
 if TYPE_CHECKING:
     from typing_extensions import Unpack
 
+#: How near to the fastest plan is near enough, as for the command line.
+GAP = "0.01%"
+
 Progress = Callable[[str, float, "int | None", "int | None", bool], object]
 
 
@@ -54,7 +57,7 @@ def limits_of(call: str, effort: Effort) -> tuple[_core.Effort, Progress | None]
     limits = _core.Effort(
         effort.get("time_limit", 10.0),
         effort.get("work_limit"),
-        effort.get("gap"),
+        effort.get("gap", GAP),
         effort.get("seed", 0),
         effort.get("threads", 1),
         dict(effort.get("options") or {}),
@@ -104,8 +107,8 @@ def plan(
         time_limit: seconds of wall clock, 10.0 by default, or None.
         work_limit: deterministic units of work, None by default. With a work limit, no time limit and a seed
             the same plan comes out on every machine.
-        gap: ``"0.1%"``: end as soon as the plan is proved to be so near to the fastest (`stopped_by` is then
-            "gap"), or at the limits. None by default: only at the limits.
+        gap: end as soon as the plan is proved to be so near to the fastest (`stopped_by` is then "gap"), or
+            at the limits; ``"0.01%"`` by default. None or ``"0"``: only at the limits.
         seed: of the planner's random numbers, 0 by default.
         threads: how many the planner may use, 1 by default.
         options: of the planner itself, by name.

@@ -37,6 +37,7 @@ constexpr std::array<Unit, 10> kUnits{{{"", 1},
                                        {"TiB", 1LL << 40}}};
 
 char lower(char c) { return c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c; }
+bool is_lower(char c) { return c >= 'a' && c <= 'z'; }
 bool is_digit(char c) { return c >= '0' && c <= '9'; }
 
 bool same_word(std::string_view a, std::string_view b) {
@@ -107,6 +108,32 @@ constexpr const char* kForms =
 
 constexpr std::int64_t kSmallNumber = 1000, kLargeGraph = 1 << 20;
 
+const Unit* find_unit(std::string_view name) {
+  const auto unit =
+      std::find_if(kUnits.begin(), kUnits.end(), [&](const Unit& one) { return same_word(one.name, name); });
+  return unit == kUnits.end() ? nullptr : &*unit;
+}
+
+/// ": did you mean '6GiB'?" for "6G", or nothing.
+std::string meant_unit(std::string_view number, std::string_view unit) {
+  std::string_view meant = same_word(unit, "percent") ? "%" : "";
+  for (const char* end : {"B", "iB"}) {
+    if (const Unit* known = find_unit(std::string(unit) + end)) meant = known->name;
+  }
+  return meant.empty() ? "" : ": did you mean '" + std::string(number) + std::string(meant) + "'?";
+}
+
+/// ": did you mean '60%'?" for "0.6", "'6.5GiB'" for "6.5".
+std::string meant_fraction(std::string_view number) {
+  double amount = 0;
+  std::from_chars(number.data(), number.data() + number.size(), amount, std::chars_format::fixed);
+  if (amount == 0) return "";
+  std::array<char, 48> percent{};
+  std::snprintf(percent.data(), percent.size(), "%.6g%%", 100 * amount);
+  const std::string meant = amount < 1 ? percent.data() : std::string(number) + "GiB";
+  return ": did you mean '" + meant + "'?";
+}
+
 /// A small number without unit, on a large graph, is a share or has lost its unit.
 void refuse_lost_unit(std::string_view number, Bytes budget, Bytes floor, Bytes keep_all_peak) {
   if (budget.count() >= kSmallNumber || budget >= floor || keep_all_peak.count() < kLargeGraph) return;
@@ -147,19 +174,23 @@ std::string describe_budget(std::string_view asked, Bytes bytes) {
 Bytes parse_budget(std::string_view text, Bytes keep_all_peak, Bytes floor) {
   std::string_view rest = trimmed(text);
   if (rest.size() > 1 && rest.front() == '-' && is_digit(rest[1])) refuse(text, "is negative");
+  const std::string_view whole = rest;
   const auto number = take_decimal(rest);
   if (!number) refuse(text, kForms);
+  const std::string_view amount = whole.substr(0, whole.size() - rest.size());
   rest = trimmed(rest);
   std::optional<std::int64_t> bytes;
   if (rest == "%") {
     bytes = scaled(*number, keep_all_peak.count(), 100);
   } else {
-    const Unit* unit = nullptr;
-    for (const Unit& one : kUnits) {
-      if (same_word(one.name, rest)) unit = &one;
+    const Unit* unit = find_unit(rest);
+    if (!unit) {
+      const std::string hint = meant_unit(amount, rest);
+      refuse(text, hint.empty() ? kForms : "is not an amount of memory" + hint);
     }
-    if (!unit) refuse(text, kForms);
-    if (unit->bytes == 1 && number->places > 0) refuse(text, "is not a whole number of bytes");
+    if (unit->bytes == 1 && number->places > 0) {
+      refuse(text, "is not a whole number of bytes" + meant_fraction(amount));
+    }
     bytes = scaled(*number, unit->bytes, 1);
   }
   if (!bytes) refuse(text, "is not below " + std::to_string(kMaxCount) + " bytes");
@@ -172,14 +203,21 @@ std::int64_t parse_bandwidth(std::string_view text) {
   const auto refuse_bandwidth = [&](const std::string& why) {
     throw UsageError("bandwidth '" + std::string(text) + "' " + why);
   };
+  constexpr const char* kBandwidths = "is not bytes per second: write 25GB/s, 12GiB/s or 800MB/s";
   std::string_view rest = trimmed(text);
+  const std::string_view whole = rest;
   const auto number = take_decimal(rest);
+  if (!number) refuse_bandwidth(kBandwidths);
+  const std::string amount(whole.substr(0, whole.size() - rest.size()));
   rest = trimmed(rest);
   if (rest.ends_with("/s")) rest = trimmed(rest.substr(0, rest.size() - 2));
-  const auto unit =
-      std::find_if(kUnits.begin(), kUnits.end(), [&](const Unit& one) { return same_word(one.name, rest); });
-  if (!number || unit == kUnits.end()) {
-    refuse_bandwidth("is not bytes per second: write 25GB/s, 12GiB/s or 25000000000");
+  if (rest.empty())
+    refuse_bandwidth("has no unit: write " + amount + "GB/s, " + amount + "MB/s or " + amount + "B/s");
+  const Unit* unit = find_unit(rest);
+  if (!unit) refuse_bandwidth(kBandwidths);
+  // Links are sold in bits: 25 Gb/s are 3.1 GB/s.
+  if (rest.ends_with('b') && rest != "b" && !is_lower(rest.front())) {
+    refuse_bandwidth("is in bits: write bytes per second, as in 25GB/s");
   }
   const auto bytes = scaled(*number, unit->bytes, 1);
   if (!bytes) refuse_bandwidth("is not below " + std::to_string(kMaxCount) + " bytes per second");
@@ -189,12 +227,13 @@ std::int64_t parse_bandwidth(std::string_view text) {
 
 double parse_gap(std::string_view text) {
   const std::string_view whole = trimmed(text);
+  if (whole == "0") return 0;
   double percent = 0;
   const auto [end, error] =
       std::from_chars(whole.data(), whole.data() + whole.size(), percent, std::chars_format::fixed);
   const bool is_number = error == std::errc() && std::isfinite(percent) && percent >= 0;
   if (!is_number || trimmed(whole.substr(narrow<std::size_t>(end - whole.data()))) != "%") {
-    throw UsageError("gap '" + std::string(text) + "' is not a percentage: write 0.1%");
+    throw UsageError("gap '" + std::string(text) + "' is not a percentage: write 0.1%, or 0");
   }
   return percent / 100;
 }

@@ -5,6 +5,7 @@
 #include "base/numbers.h"
 #include "remat/error.h"
 #include "remat/pipeline.h"
+#include "remat/words.h"
 
 namespace remat {
 namespace {
@@ -44,13 +45,13 @@ std::vector<BlockPolicy> policies_of(const PipelineResult& result, const std::ve
 Schedule parse_schedule(std::string_view text) {
   if (text == "1f1b") return Schedule::k1f1b;
   if (text == "interleaved") return Schedule::kInterleaved;
-  throw UsageError("unknown schedule '" + std::string(text) + "'; known: 1f1b, interleaved");
+  throw UsageError(unknown_word("schedule", text, {"1f1b", "interleaved"}));
 }
 
 PipelineDoor parse_pipeline_door(std::string_view text) {
   if (text == "saved") return PipelineDoor::kSaved;
   if (text == "checkpoint") return PipelineDoor::kCheckpoint;
-  throw UsageError("unknown door '" + std::string(text) + "'; known: saved, checkpoint");
+  throw UsageError(unknown_word("door", text, {"saved", "checkpoint"}));
 }
 
 }  // namespace remat

@@ -3,6 +3,7 @@
 #include <charconv>
 
 #include "remat/error.h"
+#include "remat/words.h"
 
 namespace remat {
 namespace {
@@ -87,10 +88,10 @@ OptionReader& OptionReader::choice(std::string_view name, std::string& into,
 void OptionReader::finish() const {
   for (const auto& [name, text] : options_->set) {
     if (known_.contains(name)) continue;
-    std::string listed;
-    for (const std::string& one : known_) listed += (listed.empty() ? "" : ", ") + one;
-    throw UsageError("planner " + planner_ + " has no option '" + name + "'; " +
-                     (listed.empty() ? "it has none" : "it has: " + listed));
+    const std::vector<std::string> known(known_.begin(), known_.end());
+    const std::string hint = did_you_mean(name, known);
+    throw UsageError("planner " + planner_ + " has no option '" + name + "'" + (hint.empty() ? ";" : hint) +
+                     (known.empty() ? " it has none" : " it has: " + listed(known)));
   }
 }
 

@@ -23,6 +23,7 @@
 #include "planners/tw_remat/tw_remat.h"
 #include "remat/error.h"
 #include "remat/planner.h"
+#include "remat/words.h"
 
 namespace remat {
 
@@ -56,12 +57,12 @@ std::span<const PlannerInfo> planners() {
 }
 
 const PlannerInfo& find_planner(std::string_view name) {
-  std::string known;
+  std::vector<std::string> known;
   for (const PlannerInfo& planner : planners()) {
     if (planner.name == name) return planner;
-    known += (known.empty() ? "" : ", ") + std::string(planner.name);
+    known.emplace_back(planner.name);
   }
-  throw UsageError("unknown planner '" + std::string(name) + "'; known: " + known);
+  throw UsageError(unknown_word("planner", name, known));
 }
 
 }  // namespace remat

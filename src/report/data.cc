@@ -245,6 +245,7 @@ Json Writer::curve(const ReportCurve& curve) const {
   written["order"] = to_string(curve.order);
   written["smallest_peak"] = sweep.smallest_peak.count();
   written["peak_bound"] = {{"bytes", sweep.peak_bound.peak.count()}, {"argument", sweep.peak_bound.argument}};
+  written["apart"] = sweep.apart.count();
   written["stopped_by"] = sweep.stopped_by ? Json(to_string(*sweep.stopped_by)) : Json(nullptr);
   written["seconds"] = sweep.seconds;
   written["points"] = Json::array();

@@ -4,6 +4,7 @@
 
 #include "remat/bounds.h"
 #include "remat/error.h"
+#include "remat/words.h"
 #include "report/plans.h"
 
 namespace remat {
@@ -99,12 +100,12 @@ std::string_view to_string(ReportFormat format) {
 }
 
 ReportFormat parse_report_format(std::string_view name) {
-  std::string known;
+  std::vector<std::string> known;
   for (ReportFormat format : kFormats) {
     if (name == to_string(format)) return format;
-    known += (known.empty() ? "" : ", ") + std::string(to_string(format));
+    known.emplace_back(to_string(format));
   }
-  throw UsageError("unknown format '" + std::string(name) + "'; known: " + known);
+  throw UsageError(unknown_word("format", name, known));
 }
 
 void check_report(const ReportContent& content) { report::ShownPlans{content}; }

@@ -1,6 +1,7 @@
 #include "remat/sweep.h"
 
 #include <algorithm>
+#include <functional>
 
 #include "base/numbers.h"
 #include "remat/bounds.h"
@@ -74,8 +75,26 @@ class Sweeper {
       const std::int64_t down = span / last * i + span % last * i / last;
       SweepPoint point;
       point.budget = high - Bytes(down);
-      if (!result_.points.empty() && result_.points.back().budget == point.budget) continue;
       result_.points.push_back(point);
+    }
+    add_budgets_around(low, high);
+    std::ranges::sort(result_.points, std::ranges::greater(), &SweepPoint::budget);
+    const auto same = std::ranges::unique(result_.points, {}, &SweepPoint::budget);
+    result_.points.erase(same.begin(), same.end());
+  }
+
+  /// Apart by an amount to speak of: 1 GiB, or the power of two that is at most a quarter of the range.
+  void add_budgets_around(Bytes low, Bytes high) {
+    std::int64_t apart = std::int64_t{1} << 30;
+    while (apart > 1 && apart > (high - low).count() / 4) apart /= 2;
+    result_.apart = Bytes(apart);
+    for (const Bytes budget : options_.around) {
+      for (const std::int64_t away : {-apart, std::int64_t{0}, apart}) {
+        SweepPoint point;
+        if (budget > high || budget.count() + away < low.count()) continue;
+        point.budget = std::min(high, budget + Bytes(away));
+        result_.points.push_back(point);
+      }
     }
   }
 

@@ -369,7 +369,8 @@ TEST_F(Cli, WrongUsageExitsWith64AndOneLine) {
   expect_one_line(run_cli({}), 64, "A subcommand is required (see 'remat --help')");
   const CliRun command = run_cli({"plam"});
   EXPECT_EQ(command.code, 64);
-  EXPECT_TRUE(command.err.starts_with("remat: unknown command 'plam'; known: plan, info, check, "))
+  EXPECT_TRUE(
+      command.err.starts_with("remat: unknown command 'plam': did you mean 'plan'? known: plan, info, "))
       << command.err;
   expect_one_line(run_cli({"plan"}), 64, "GRAPH is required (see 'remat plan --help')");
   expect_one_line(run_cli({"plan", graph_}), 64, "--budget is required (only --objective peak goes without)");
@@ -486,7 +487,7 @@ TEST_F(Cli, NumbersAreTakenWholeOrRefused) {
   expect_one_line(run_cli({"sweep", graph_, "--points", "1001"}), 64,
                   "--points: '1001' is not an integer in [2, 1000] (see 'remat sweep --help')");
   expect_one_line(run_cli({"generate", "random_layered", "--width", "inf", "-o", folder_ / "x"}), 64,
-                  "--width: 'inf' is not a number (see 'remat generate --help')");
+                  "--width: 'inf' is not a number (see 'remat generate random_layered --help')");
   for (const char* command : {"plan", "compare", "convert"}) {
     std::vector<std::string> words{command, graph_, std::string(command) == "compare" ? "--out-dir" : "-o",
                                    ""};
@@ -588,10 +589,11 @@ TEST_F(Cli, ProgressIsALiveLineOnATerminalOnlyWhereWorkTakesLonger) {
   testing::RunningCli on_terminal(arguments, true);
   const CliRun live = on_terminal.wait();
   ASSERT_EQ(live.code, 0) << live.err;
-  EXPECT_NE(live.err.find("\r\033[Ksearch  overhead "), std::string::npos) << live.err;
+  EXPECT_NE(live.err.find("\rsearch  overhead "), std::string::npos) << live.err;
   EXPECT_NE(live.err.find("  peak "), std::string::npos) << live.err;
   EXPECT_NE(live.err.find(" s left"), std::string::npos) << live.err;
-  EXPECT_TRUE(live.err.ends_with("\r\033[K")) << "the line goes when the planner is done";
+  EXPECT_TRUE(live.err.ends_with("  \r")) << "the line goes when the planner is done";
+  EXPECT_EQ(live.err.find('\033'), std::string::npos) << "no escape is needed";
   EXPECT_EQ(run_cli(arguments).err, "");
 }
 

@@ -54,7 +54,7 @@ TEST(Budget, RefusesEverythingElseWithAClearLine) {
       "keep-all peak (75%)";
   const std::vector<std::string> amiss{
       "abc",   "",     " ",    "%",      "GiB",   "1e400",   "1e9",
-      "nan",   "inf",  "+5",   ".5GiB",  "5.GiB", "1.2.3GB", "6 G",
+      "nan",   "inf",  "+5",   ".5GiB",  "5.GiB", "1.2.3GB", "6 X",
       "6GiBs", "75%%", "0x10", "1,5GiB", "-",     "--1",     "99999999999999999999999999999"};
   for (const auto& text : amiss) EXPECT_EQ(refusal(text), "budget '" + text + "' " + forms);
   for (const char* text : {"-1GiB", "-5", "-0"})
@@ -66,7 +66,22 @@ TEST(Budget, RefusesEverythingElseWithAClearLine) {
        {"4611686018427387904", "9999999999GiB", "999999999999999999999999%", "4294967296GiB"}) {
     EXPECT_EQ(refusal(text), "budget '" + std::string(text) + "' is not below 4611686018427387904 bytes");
   }
-  EXPECT_EQ(refusal("6.5"), "budget '6.5' is not a whole number of bytes");
+}
+
+TEST(Budget, SaysWhatWasProbablyMeant) {
+  const std::vector<std::pair<std::string, std::string>> cases{
+      {"6G", "6GiB"},     {"6 g", "6GiB"},  {"1.5Ti", "1.5TiB"},
+      {"800m", "800MiB"}, {"64K", "64KiB"}, {"60 percent", "60%"},
+  };
+  for (const auto& [text, meant] : cases) {
+    EXPECT_EQ(refusal(text),
+              "budget '" + text + "' is not an amount of memory: did you mean '" + meant + "'?");
+  }
+  const std::string whole = "is not a whole number of bytes: did you mean ";
+  EXPECT_EQ(refusal("0.6"), "budget '0.6' " + whole + "'60%'?");
+  EXPECT_EQ(refusal("0.125"), "budget '0.125' " + whole + "'12.5%'?");
+  EXPECT_EQ(refusal("6.5"), "budget '6.5' " + whole + "'6.5GiB'?");
+  EXPECT_EQ(refusal("0.0"), "budget '0.0' is not a whole number of bytes");
 }
 
 TEST(Budget, AsksForTheUnitOfANumberThatIsFarTooSmall) {
@@ -103,14 +118,36 @@ TEST(Budget, IsWrittenForPeopleWithThreeDigits) {
   EXPECT_EQ(describe_budget("6GiB", Bytes(512)), "512 bytes");
 }
 
-TEST(Bandwidth, IsBytesPerSecondWithOrWithoutAUnit) {
+std::string bandwidth_refusal(std::string_view text) {
+  try {
+    return "accepted as " + std::to_string(parse_bandwidth(text));
+  } catch (const UsageError& error) {
+    return error.what();
+  }
+}
+
+TEST(Bandwidth, IsBytesPerSecondWithAUnit) {
   EXPECT_EQ(parse_bandwidth("25GB/s"), 25'000'000'000);
   EXPECT_EQ(parse_bandwidth("1.5 GiB/s"), 1'610'612'736);
   EXPECT_EQ(parse_bandwidth("12gb"), 12'000'000'000);
-  EXPECT_EQ(parse_bandwidth("7"), 7);
-  for (const char* wrong : {"", "fast", "25 GB/h", "-1GB/s", "0", "25%", "9e9"}) {
+  EXPECT_EQ(parse_bandwidth("7B/s"), 7);
+  for (const char* wrong : {"", "fast", "25 GB/h", "-1GB/s", "0B/s", "25%", "9e9"}) {
     EXPECT_THROW(parse_bandwidth(wrong), UsageError) << wrong;
   }
+  for (const char* bare : {"25", "25 /s", "25"}) {
+    EXPECT_EQ(bandwidth_refusal(bare),
+              "bandwidth '" + std::string(bare) + "' has no unit: write 25GB/s, 25MB/s or 25B/s");
+  }
+  EXPECT_EQ(bandwidth_refusal("200 Gb/s"),
+            "bandwidth '200 Gb/s' is in bits: write bytes per second, as in 25GB/s");
+}
+
+TEST(Gap, IsAShareOrZero) {
+  EXPECT_EQ(parse_gap("0.1%"), 0.001);
+  EXPECT_EQ(parse_gap("0"), 0);
+  EXPECT_EQ(parse_gap(" 0 % "), 0);
+  for (const char* wrong : {"", "0.1", "1", "-1%", "nan%"})
+    EXPECT_THROW(parse_gap(wrong), UsageError) << wrong;
 }
 
 }  // namespace

@@ -33,6 +33,7 @@ def outcome(run: dict[str, Any]) -> dict[str, Any]:
             host=run.get("host"),
             time_limit=None if run["work"] else run["limit"],
             work_limit=run["work"],
+            gap=None,
             seed=run["seed"],
             options=run["options"],
             progress=progress,
