@@ -3,7 +3,7 @@
 import { colour } from "./dom";
 import { bytes, duration } from "./format";
 import type { Grouping } from "./groups";
-import type { Plan, Stack } from "./model";
+import { BACKWARD, LOSS, type Plan, type Stack } from "./model";
 
 export type Axis = "step" | "time";
 
@@ -26,6 +26,8 @@ export interface ChartOptions {
   axis: Axis;
   lines: Line[];
   top: number;
+  /** What keeping everything needs, by step: a line behind the areas. */
+  outline: Float64Array | null;
   height: number;
   hover: (step: number) => void;
   click: (step: number) => void;
@@ -118,8 +120,8 @@ export class Chart {
     );
   }
 
-  resize(width: number): void {
-    this.plot.setSize({ width, height: this.options.height });
+  resize(width: number, height: number): void {
+    this.plot.setSize({ width, height });
   }
 
   destroy(): void {
@@ -151,7 +153,9 @@ export class Chart {
     const count = Math.min(length, Math.max(300, Math.min(1600, this.into.clientWidth)));
     const groups = this.stack.length;
     const { measured } = plan;
-    const series = groups + (measured ? 1 : 0);
+    const { outline } = this.options;
+    const behind = outline ? 1 : 0;
+    const series = behind + groups + (measured ? 1 : 0);
     const columns = Array.from({ length: series + 1 }, () => new Float64Array(count + 1));
     this.shown = [];
     for (let bucket = 0; bucket < count; bucket++) {
@@ -164,8 +168,9 @@ export class Chart {
       let sum = 0;
       for (let group = 0; group < groups; group++) {
         sum += this.stack[group][step];
-        columns[groups - group][bucket] = sum;
+        columns[behind + groups - group][bucket] = sum;
       }
+      if (outline) columns[1][bucket] = most(outline.subarray(begin, end));
       if (measured) columns[series][bucket] = most(measured.subarray(begin, end));
     }
     columns[0][count] = this.position(this.to);
@@ -178,12 +183,19 @@ export class Chart {
     const text = colour("text-2");
     const grid = { stroke: colour("grid"), width: 1 };
     const stepped = uPlot.paths.stepped({ align: 1 });
+    const line = (label: string, name: string, width: number) => ({
+      label,
+      stroke: colour(name),
+      width,
+      points: { show: false },
+      paths: stepped,
+    });
     const unit = options.plan.graph.data.graph.time_unit;
     const axis = { stroke: text, font: FONT, grid, ticks: grid };
     return {
       width: this.into.clientWidth,
       height: options.height,
-      padding: [14, 12, 0, 0],
+      padding: [20, 12, 0, 0],
       legend: { show: false },
       scales: {
         x: { time: false, range: (_, low, high) => [low, high] },
@@ -202,6 +214,7 @@ export class Chart {
       ],
       series: [
         {},
+        ...(options.outline ? [line("keeping everything", "keep-all", 1.2)] : []),
         ...grouping.colours
           .slice()
           .reverse()
@@ -213,20 +226,11 @@ export class Chart {
             points: { show: false },
             paths: stepped,
           })),
-        ...(options.plan.measured
-          ? [
-              {
-                label: "measured",
-                stroke: colour("measured"),
-                width: 2,
-                points: { show: false },
-                paths: stepped,
-              },
-            ]
-          : []),
+        ...(options.plan.measured ? [line("measured", "measured", 2)] : []),
       ],
       cursor: { y: false, points: { show: false }, drag: { x: true, y: false, setScale: false } },
       hooks: {
+        drawClear: [(u) => this.drawPhases(u)],
         draw: [(u) => this.draw(u)],
         setCursor: [(u) => this.hovered(u)],
         setSelect: [(u) => this.selected(u)],
@@ -246,6 +250,44 @@ export class Chart {
     u.setSelect({ left: 0, top: 0, width: 0, height: 0 }, false);
     if (axis === "step") this.zoom(Math.floor(a), Math.ceil(b));
     else this.zoom(plan.stepAt(a), plan.stepAt(b) + 1);
+  }
+
+  /** Forward and backward half behind everything, named above it, and where the loss begins. */
+  private drawPhases(u: UPlot): void {
+    const { plan } = this.options;
+    const backward = plan.firstOf(BACKWARD);
+    if (backward === 0 || backward === plan.steps.length) return;
+    const { ctx, bbox } = u;
+    const ratio = devicePixelRatio;
+    const inside = (step: number) =>
+      Math.min(bbox.left + bbox.width, Math.max(bbox.left, u.valToPos(this.position(step), "x", true)));
+    const above = bbox.top - 5 * ratio;
+    ctx.save();
+    ctx.font = `${12 * ratio}px system-ui, sans-serif`;
+    ctx.textAlign = "center";
+    for (const [name, first, end] of [
+      ["forward", 0, backward],
+      ["backward", backward, plan.steps.length],
+    ] as const) {
+      const [left, right] = [inside(first), inside(end)];
+      ctx.fillStyle = colour(name);
+      ctx.fillRect(left, bbox.top, right - left, bbox.height);
+      ctx.fillStyle = colour("text-2");
+      if (ctx.measureText(name).width + 36 * ratio < right - left)
+        ctx.fillText(name, (left + right) / 2, above);
+    }
+    const loss = plan.firstOf(LOSS);
+    if (loss < backward && loss >= this.from && loss < this.to) {
+      const x = inside(loss);
+      ctx.strokeStyle = colour("text-2");
+      ctx.setLineDash([2 * ratio, 3 * ratio]);
+      ctx.beginPath();
+      ctx.moveTo(x, bbox.top);
+      ctx.lineTo(x, bbox.top + bbox.height);
+      ctx.stroke();
+      ctx.fillText("loss", x, above);
+    }
+    ctx.restore();
   }
 
   /** Budget, keep-all and the peak. */

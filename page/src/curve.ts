@@ -1,6 +1,6 @@
 // Overhead against memory: the curve, what no plan can be below, this plan's place, other planners.
 
-import type { CurveData, CurvePoint } from "./data";
+import type { CurveData, CurvePoint, PlanData } from "./data";
 import { byId, colour, h, replace } from "./dom";
 import { bytes, count, exactBytes, percent } from "./format";
 import type { Graph, Plan } from "./model";
@@ -17,13 +17,6 @@ export function overheadAt(
 ): number | null {
   const within = points.filter((point) => point.peak <= budget);
   return within.length === 0 ? null : Math.min(...within.map((point) => point.duration / base - 1));
-}
-
-/** An amount to speak of: 1 GiB, or a smaller power of two where that is much of what there is. */
-export function spokenAmount(range: number): number {
-  let amount = 2 ** 30;
-  while (amount > 1 && amount > range / 4) amount /= 2;
-  return amount;
 }
 
 /** A sign at a place; other planners' signs are explained in the legend alone. */
@@ -86,6 +79,11 @@ export class Curve {
     return point.duration / this.base - 1;
   }
 
+  /** The overhead that no plan within a budget is below. */
+  private least(budget: number): number {
+    return this.graph.bound(budget, this.curve?.order ?? "").duration / this.base - 1;
+  }
+
   private range(): [number, number] {
     const bound = this.curve?.peak_bound.bytes ?? 0;
     const last = this.points[this.points.length - 1].budget;
@@ -103,16 +101,12 @@ export class Curve {
       floor,
       ...this.points.map((p) => p.budget),
       ...this.found.map((p) => p.peak),
+      ...this.graph.data.plans.flatMap((plan) => plan.budget ?? []).filter((x) => low < x && x < high),
       high,
     ]);
     const most = this.top();
     const found = xs.map((x) => overheadAt(this.found, this.base, x));
-    // The bound at a budget holds for all smaller ones.
-    const bound = xs.map((x) => {
-      if (x <= floor) return most;
-      const next = this.points.find((point) => point.budget >= x);
-      return next ? Math.max(0, next.bound / this.base - 1) : 0;
-    });
+    const bound = xs.map((x) => (x <= floor ? most : this.least(x)));
     return [xs, bound, found];
   }
 
@@ -256,12 +250,10 @@ export class Curve {
   /** What a budget buys, in words. */
   private read(budget: number): void {
     const found = overheadAt(this.found, this.base, budget);
-    const next = this.points.find((point) => point.budget >= budget);
-    const bound = next ? Math.max(0, next.bound / this.base - 1) : 0;
     const text =
       found === null
         ? `${bytes(budget)}: no plan found${budget < (this.curve?.peak_bound.bytes ?? 0) ? ", and proved that there is none" : ""}`
-        : `${bytes(budget)}: ${percent(found)} more time; proved: not below ${percent(Math.min(bound, found))}`;
+        : `${bytes(budget)}: ${percent(found)} more time; proved: not below ${percent(Math.min(this.least(budget), found))}`;
     const output = byId("curve-read");
     replace(output, text);
     output.title = exactBytes(budget);
@@ -290,33 +282,42 @@ export class Curve {
     this.read(start);
   }
 
-  /** "1 GiB more would save 3.1 %." */
-  private sentence(): void {
-    const plan = this.plans[0].data;
-    const at = plan.budget ?? plan.peak;
-    const range = this.points[this.points.length - 1].budget - this.points[0].peak;
-    const amount = spokenAmount(range);
-    const here = Math.min(plan.overhead, overheadAt(this.found, this.base, at) ?? plan.overhead);
-    const more = overheadAt(this.found, this.base, at + amount);
-    const less = overheadAt(this.found, this.base, at - amount);
+  /** "1 GiB more would save at least 3.1 %", where that budget was planned for. */
+  private aroundPlan(plan: PlanData): string {
+    const { budget } = plan;
+    if (budget === null || plan.order !== this.curve?.order || plan.host) return "";
+    const { apart, peak_bound } = this.curve;
+    const at = (wanted: number) => this.points.find((point) => point.budget === wanted);
+    const most = this.graph.data.graph.keep_all_peak;
+    const more = budget < most ? at(Math.min(most, budget + apart)) : undefined;
+    const less = at(budget - apart);
     const parts: string[] = [];
-    if (at < this.graph.data.graph.keep_all_peak && more !== null)
-      parts.push(
-        `${bytes(amount)} more would save ${percent(Math.max(0, here - more))} of the time that keeping everything takes`,
-      );
-    if (less !== null)
-      parts.push(`${bytes(amount)} less would cost ${percent(Math.max(0, less - here))} more`);
-    else if (at - amount < (this.curve?.peak_bound.bytes ?? 0))
-      parts.push(`${bytes(amount)} less is proved to be too little`);
-    else parts.push(`with ${bytes(amount)} less no plan was found`);
-    const text = parts.join("; ");
+    if (more) {
+      const saved = plan.overhead - this.overhead(more);
+      const what = bytes(more.budget - budget);
+      if (saved > 0) parts.push(`${what} more would save at least ${percent(saved)} of keep-all's time`);
+    }
+    if (less) {
+      const cost = percent(Math.max(0, this.overhead(less) - plan.overhead));
+      parts.push(`${bytes(apart)} less would cost at most ${cost} of it`);
+    } else if (budget - apart < peak_bound.bytes)
+      parts.push(`${bytes(apart)} less is proved to be too little`);
+    return parts.join("; ");
+  }
+
+  private sentence(): void {
+    if (!this.curve) return;
+    const { planner, order, stopped_by, peak_bound } = this.curve;
+    const plan = this.plans[0].data;
+    const text = this.aroundPlan(plan);
     replace(
       byId("curve-sentence"),
-      `From ${plan.title} at ${bytes(at)}: `,
-      h("b", {}, text),
-      `. The curve is the best that ${this.curve?.planner} found in ${this.curve?.order} order${
-        this.curve?.stopped_by ? ` within its limits (stopped by ${this.curve.stopped_by})` : ""
-      }; no plan can lie in the shaded area, and none fits below ${bytes(this.curve?.peak_bound.bytes ?? 0)}.`,
+      text && `From ${plan.title} at ${bytes(plan.budget ?? 0)}: `,
+      text && h("b", {}, text),
+      text && ". ",
+      `The curve is the best that ${planner} found in ${order} order${
+        stopped_by ? ` within its limits (stopped by ${stopped_by})` : ""
+      }; no plan can lie in the shaded area, and none fits below ${bytes(peak_bound.bytes)}.`,
     );
   }
 
@@ -331,7 +332,7 @@ export class Curve {
           h("td", {}, percent(point.budget / this.graph.data.graph.keep_all_peak)),
           h("td", { title: exactBytes(point.peak) }, bytes(point.peak)),
           h("td", {}, percent(this.overhead(point))),
-          h("td", {}, percent(Math.max(0, point.bound / this.base - 1))),
+          h("td", {}, percent(this.least(point.budget))),
           h("td", {}, `${point.status}${point.knee ? ", knee" : ""}`),
         ),
       );

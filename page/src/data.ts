@@ -72,6 +72,8 @@ export interface CurveData {
   planner: string;
   order: string;
   smallest_peak: number;
+  /** By which budgets of plans and the points on either side of them differ. */
+  apart: number;
   peak_bound: PeakBound;
   stopped_by: string | null;
   seconds: number;

@@ -15,8 +15,15 @@ export function h<Tag extends keyof HTMLElementTagNameMap>(
     else if (value !== false && value !== null) element.setAttribute(name, String(value));
   }
   for (const child of children)
-    if (child !== null && child !== undefined && child !== false) element.append(child);
+    if (child !== null && child !== undefined && child !== false)
+      element.append(...(typeof child === "string" && tag !== "option" ? breakable(child) : [child]));
   return element;
+}
+
+/** A text whose long names may go on in the next line behind a mark, and not inside a word. */
+function breakable(text: string): Node[] {
+  const parts = text.split(/(?<=[A-Za-z0-9][._/])(?=[A-Za-z][^\s]{5})/);
+  return parts.flatMap((part, i) => [...(i > 0 ? [document.createElement("wbr")] : []), new Text(part)]);
 }
 
 export function byId(id: string): HTMLElement {

@@ -20,12 +20,11 @@ function start(): void {
   const keepAll = planAt(data.plans.length - 1);
   let first = 0;
   let second: number | null = data.plans.length > 2 ? 1 : null;
-  const shown = () =>
-    second === null || second === first ? [planAt(first)] : [planAt(first), planAt(second)];
+  const shown = () => (second === null ? [planAt(first)] : [planAt(first), planAt(second)]);
 
   document.title = `${graph.name} – Remat`;
   replace(byId("title"), graph.name);
-  const timeline = new Timeline(graph, shown());
+  const timeline = new Timeline(graph, shown(), keepAll);
   const prices = new Prices(graph, planAt(first), keepAll);
   const curve = new Curve(graph, shown());
   const layers = new Layers(graph, planAt(first));
@@ -38,23 +37,33 @@ function start(): void {
 
   const titles = data.plans.map((plan, i): [string, string] => [String(i), plan.title]);
   const changed = () => {
+    if (second === first) second = null;
+    pick();
     timeline.show(shown());
     prices.show(planAt(first));
     curve.show(shown());
     layers.show(planAt(first));
     summarize();
   };
-  replace(
-    byId("plans"),
-    choice("Plan", titles, String(first), (value) => {
-      first = Number(value);
-      changed();
-    }),
-    choice("Beside it", [["", "nothing"], ...titles], second === null ? "" : String(second), (value) => {
-      second = value === "" ? null : Number(value);
-      changed();
-    }),
-  );
+  function pick(): void {
+    const others = titles.filter(([index]) => index !== String(first));
+    const picked = document.activeElement?.closest("label")?.textContent?.startsWith("Beside") ? 1 : 0;
+    const hadFocus = byId("plans").contains(document.activeElement);
+    replace(
+      byId("plans"),
+      choice("Plan", titles, String(first), (value) => {
+        first = Number(value);
+        changed();
+      }),
+      others.length > 0 &&
+        choice("Beside it", [["", "nothing"], ...others], second === null ? "" : String(second), (value) => {
+          second = value === "" ? null : Number(value);
+          changed();
+        }),
+    );
+    if (hadFocus) byId("plans").querySelectorAll("select")[picked]?.focus();
+  }
+  pick();
   themes(() => {
     timeline.redraw();
     curve.redraw();

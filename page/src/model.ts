@@ -17,6 +17,8 @@ export const ACTIVATIONS = 3;
 export const RECOMPUTED = 4;
 export const COPIED = 7;
 export const WORKSPACE = 8;
+export const LOSS = 2;
+export const BACKWARD = 3;
 const PHASES = ["", "forward", "loss", "backward", "update"];
 
 /** Rows of integers, stored back to back. */
@@ -119,6 +121,28 @@ export class Graph {
       const path = named ? named[1].replace(/\.?[^.]*$/, "") : "";
       this.valueModule[value] = entry(known, path, () => this.modules.push(path) - 1);
     }
+  }
+
+  /**
+   * What no plan of this order within a budget is faster than, by the curve and by the plans' own bounds, which
+   * hold for all smaller budgets too; and the name of the argument that proves it.
+   */
+  bound(budget: number, order: string): { duration: number; argument: string } {
+    let best = { duration: this.data.graph.base_duration, argument: "every op once" };
+    const raise = (duration: number, argument: string) => {
+      if (duration > best.duration) best = { duration, argument };
+    };
+    const [curve] = this.data.curves;
+    const points = curve?.order === order ? curve.points : [];
+    for (const point of points) if (point.budget >= budget) raise(point.bound, "of the curve");
+    for (const plan of this.data.plans) {
+      if (plan.budget === null || plan.budget < budget || plan.order !== order || plan.host) continue;
+      const { duration, argument } = plan.duration_bound;
+      // A curve of plans with copies goes below what is proved without.
+      const isBelow = points.some((p) => p.peak <= (plan.budget ?? 0) && p.duration < duration);
+      if (!isBelow) raise(duration, argument);
+    }
+    return best;
   }
 
   op(op: number): string {
@@ -329,6 +353,22 @@ export class Plan {
         if (this.lifeFirst[life] < step && step < this.lifeEnd[life]) steps.push(step);
     return steps.sort((a, b) => a - b);
   }
+  /** By step, what another plan needs when it is as far: at the latest first run. */
+  memoryOf(other: Plan): Float64Array {
+    const memory = new Float64Array(this.steps.length);
+    let last = 0;
+    this.steps.forEach((op, step) => {
+      if (!this.again[step]) last = other.memory[other.runsOf(op)[0]];
+      memory[step] = last;
+    });
+    return memory;
+  }
+  /** The first step of an op of this phase or a later one, or the number of steps. */
+  firstOf(phase: number): number {
+    const step = this.steps.findIndex((op) => this.graph.opPhase[op] >= phase);
+    return step < 0 ? this.steps.length : step;
+  }
+
   /** The step that runs at a time. */
   stepAt(time: number): number {
     let low = 0;

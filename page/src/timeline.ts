@@ -13,6 +13,13 @@ interface Pane {
   from: HTMLElement;
 }
 
+const LEAST_HEIGHT = 280;
+
+/** What a line of the chart is. */
+function key(kind: string, text: string): HTMLElement {
+  return h("p", { class: `key ${kind}` }, h("i", { "aria-hidden": "true" }), text);
+}
+
 export class Timeline {
   private axis: Axis = "step";
   private group = "kind";
@@ -28,6 +35,7 @@ export class Timeline {
   constructor(
     private readonly graph: Graph,
     plans: Plan[],
+    private readonly keepAll: Plan,
   ) {
     this.shown = plans;
     this.step = plans[0].data.peak_step;
@@ -64,10 +72,13 @@ export class Timeline {
     const top = 1.1 * Math.max(highest, keepAll < 3 * highest ? keepAll : 0, 1);
     this.panes = this.shown.map((shown, i) => this.pane(shown, i, top, charts));
     this.update();
+    this.resize();
   }
 
   private pane(plan: Plan, index: number, top: number, charts: HTMLElement): Pane {
     const holder = h("div", { class: "plot" });
+    // In another order first runs are not those of keep-all.
+    const outline = plan === this.keepAll || plan.data.order !== "fixed" ? null : plan.memoryOf(this.keepAll);
     const label = `Memory of ${plan.title} by step: peak ${bytes(plan.data.peak)} at step ${plan.data.peak_step}. `;
     const figure = h(
       "div",
@@ -80,7 +91,8 @@ export class Timeline {
         focus: () => this.point(index, this.active === index ? this.step : plan.data.peak_step, false),
       },
       h("h3", {}, plan.title),
-      plan.measured && h("p", { class: "key" }, h("i", { "aria-hidden": "true" }), "measured when it ran"),
+      outline && key("", "keeping everything, at the same op"),
+      plan.measured && key("measured", "measured when it ran"),
       holder,
     );
     const from = h("p", { class: "range" });
@@ -92,7 +104,8 @@ export class Timeline {
       axis: this.axis,
       lines: this.lines(plan),
       top,
-      height: Math.min(380, Math.max(240, innerHeight * 0.42)),
+      outline,
+      height: LEAST_HEIGHT,
       hover: (step) => !this.pinned && this.point(index, step, false),
       click: (step) => this.pin(index, step),
       zoomed: () => this.update(),
@@ -114,10 +127,11 @@ export class Timeline {
     const zoom = (factor: number) => () => this.zoomBy(factor);
     replace(
       byId("timeline-controls"),
-      choice("Colours", groups, this.group, (value) => {
-        this.group = value;
-        this.redraw();
-      }),
+      groups.length > 1 &&
+        choice("Colours", groups, this.group, (value) => {
+          this.group = value;
+          this.redraw();
+        }),
       choice(
         "Across",
         [
@@ -258,10 +272,18 @@ export class Timeline {
     }));
   }
 
+  /** As wide as there is room, and as tall as what stands beside it. */
   private resize(): void {
+    const panel = byId("panel");
+    const isBeside = panel.offsetLeft > byId("charts").offsetLeft;
+    const most = Math.max(LEAST_HEIGHT, 0.7 * innerHeight);
     for (const pane of this.panes) {
-      const width = pane.figure.querySelector(".plot")?.clientWidth ?? 0;
-      if (width > 0) pane.chart.resize(width);
+      const plot = pane.figure.querySelector<HTMLElement>(".plot");
+      const width = plot?.clientWidth ?? 0;
+      const others = (pane.figure.parentElement?.clientHeight ?? 0) - (plot?.clientHeight ?? 0);
+      const beside = isBeside ? panel.clientHeight - others : 0;
+      const height = Math.min(most, Math.max(LEAST_HEIGHT, beside));
+      if (width > 0) pane.chart.resize(width, height);
     }
     if (this.panes.length > 0) this.update();
   }

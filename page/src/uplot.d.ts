@@ -40,6 +40,7 @@ interface UPlotOptions {
     drag?: { x: boolean; y: boolean; setScale: boolean };
   };
   hooks?: {
+    drawClear?: ((u: UPlot) => void)[];
     draw?: ((u: UPlot) => void)[];
     setCursor?: ((u: UPlot) => void)[];
     setSelect?: ((u: UPlot) => void)[];

@@ -11,9 +11,35 @@ const STATUS: Record<string, string> = {
   unknown: "unknown: no plan within the budget was found",
 };
 
+/** What no plan within the budget is faster than, by all that the page knows. */
+function bound(plan: Plan): { duration: number; argument: string } {
+  const { budget, order, host, duration_bound } = plan.data;
+  if (budget === null || host) return duration_bound;
+  const best = plan.graph.bound(budget, order);
+  return best.duration > duration_bound.duration ? best : duration_bound;
+}
+
 function gap(plan: Plan): number {
-  const bound = plan.data.duration_bound.duration;
-  return bound > 0 ? Math.max(0, plan.data.duration / bound - 1) : 0;
+  const { duration } = bound(plan);
+  return duration > 0 ? Math.max(0, plan.data.duration / duration - 1) : 0;
+}
+
+/** The strongest that is true of a plan, in few words, and what they mean. */
+function verdict(plan: Plan): [string, string] {
+  const { data } = plan;
+  if (isOver(plan)) return ["over budget", "to be looked at, not to be run"];
+  if (data.planner === "keep_all") return ["fastest", "every op once"];
+  if (data.status === "optimal" || (data.status === "feasible" && gap(plan) === 0))
+    return ["optimal", "proved: no plan within the budget is faster"];
+  if (data.status !== "feasible") return [data.status || "not stated", `within ${nearness(plan)} of optimal`];
+  return [`within ${nearness(plan)} of optimal`, "feasible, and proved to be so near to the fastest"];
+}
+
+/** The gap in two digits, rounded up. */
+function nearness(plan: Plan): string {
+  const ratio = Math.max(0.0001, gap(plan));
+  const unit = 10 ** (Math.floor(Math.log10(ratio)) - 1);
+  return percent(Math.ceil(ratio / unit - 1e-9) * unit);
 }
 
 function isOver(plan: Plan): boolean {
@@ -73,11 +99,7 @@ export function showSummary(plan: Plan): void {
         "data-duration": data.duration,
       },
     ),
-    card(
-      "Verdict",
-      isOver(plan) ? "over budget" : data.status || "not stated",
-      data.planner === "keep_all" ? "" : `within ${percent(gap(plan))} of the fastest possible`,
-    ),
+    card("Verdict", ...verdict(plan)),
   );
 }
 
@@ -185,9 +207,9 @@ export function showVerdicts(plans: Plan[]): void {
         ),
         ...line(
           "No plan is faster than",
-          duration(data.duration_bound.duration, time_unit),
+          duration(bound(plans[i]).duration, time_unit),
           data.budget === null ? "" : " within the budget",
-          `, by the bound “${data.duration_bound.argument}”`,
+          `, by the bound “${bound(plans[i]).argument}”`,
         ),
         ...line("Gap", percent(gap(plans[i]))),
         ...hostLines(plans[i]),

@@ -11,9 +11,10 @@ namespace remat::python {
 namespace {
 
 BoundSweep sweep(const Question& question, int points, const std::string& planner, const Effort& effort,
-                 nb::handle progress) {
+                 nb::handle progress, const std::vector<std::int64_t>& around) {
   const Graph& graph = *question.problem.graph;
-  const SweepOptions options{planner, question.problem.order, points, effort.options, question.problem.host};
+  SweepOptions options{planner, question.problem.order, points, effort.options, question.problem.host};
+  for (const std::int64_t budget : around) options.around.emplace_back(budget);
   find_planner(planner);
   BoundSweep outcome{planner, options.order, graph.base_duration, {}, {}};
   PlannerThread thread;
@@ -92,10 +93,10 @@ void bind_sweep(nb::module_& m) {
           "_repr_html_", [](const BoundSweep& s) { return notebook_html(s.result, s.base_duration); },
           "For notebooks.");
   m.def("sweep", sweep, nb::arg("question"), nb::arg("points"), nb::arg("planner"), nb::arg("effort"),
-        nb::arg("progress").none(),
+        nb::arg("progress").none(), nb::arg("around") = std::vector<std::int64_t>(),
         nb::sig("def sweep(question: Question, points: int, planner: str, effort: Effort, progress: "
-                "collections.abc.Callable[[str, float, int | None, int | None, bool], object] | None"
-                ") -> SweepResult"),
+                "collections.abc.Callable[[str, float, int | None, int | None, bool], object] | None, "
+                "around: collections.abc.Sequence[int] = ...) -> SweepResult"),
         "See remat.sweep.");
 }
 

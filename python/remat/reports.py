@@ -72,9 +72,12 @@ def report(
             effort["time_limit"] = _CURVE_S
         if titled and "order" not in effort:
             effort["order"] = "free" if titled[0][1].order == "free" else "fixed"
+        order = effort.get("order", "fixed")
+        around = [plan.budget for _, plan in titled if plan.budget is not None and plan.order == order]
         for name in (planner, *planners):
             question, limits, progress = asked("report", graph, None, effort)
-            known.append(_core.sweep(question, points, name, limits, progress))
+            beside = [] if known else around
+            known.append(_core.sweep(question, points, name, limits, progress, beside))
     return _core.report(graph, titled, known, format, amounts, allocator)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import pickle
 import re
 import shutil
@@ -209,14 +210,14 @@ def test_what_was_measured_is_drawn_and_said(browser: Any, written: Written, tmp
         said = "4 KiB more than predicted" if step == 3 else "as predicted"
         assert said in opened.text("#panel .measured")
         opened.page.keyboard.press("ArrowRight")
-    assert "measured" in opened.text(".key")
+    assert opened.text(".key.measured") == "measured when it ran"
     assert "4 KiB" in opened.text("#verdict-body")
     # The line is drawn: without it the canvas is another one.
     canvas = "document.querySelector('#charts canvas').toDataURL()"
     with_line = opened.page.evaluate(canvas)
     remat.report(written.graph, {"tight": plan}, points=0).save(tmp_path / "plain.html")
     plain = Opened(browser, tmp_path / "plain.html")
-    assert plain.page.locator(".key").count() == 0
+    assert plain.page.locator(".key.measured").count() == 0
     assert plain.page.evaluate(canvas) != with_line
     for each in (opened, plain):
         assert each.complaints == []
@@ -360,6 +361,11 @@ def test_plans_side_by_side(browser: Any, written: Written) -> None:
     opened.choose("Plan", "1")
     assert opened.bytes_of("#fact-peak") == [loose.peak]
     assert opened.page.locator(".pane").count() == 1, "a plan is not shown beside itself"
+    assert opened.page.locator("#plans label").nth(1).locator("option").all_inner_texts() == [
+        "nothing",
+        "tight",
+        "keep all",
+    ]
     opened.choose("Beside it", "2")
     assert opened.text("#comparison thead").split("\t")[1:3] == ["loose", "keep all"]
     opened.page.locator(".pane").nth(1).focus()
@@ -434,6 +440,56 @@ def test_the_curve_is_that_of_the_sweep(opened: Opened, written: Written) -> Non
     assert slider.get_attribute("aria-valuetext") == opened.text("#curve-read")
     opened.page.keyboard.press("Home")
     assert "no plan found, and proved that there is none" in opened.text("#curve-read")
+
+
+def test_a_report_claims_only_what_was_planned_or_proved(
+    browser: Any, written: Written, tmp_path: Path
+) -> None:
+    graph = written.graph
+    result = remat.plan(graph, "60%", gap=None, **WORK)
+    report = remat.report(graph, result, points=3, **WORK)
+    path = tmp_path / "claims.html"
+    report.save(path)
+    data = json.loads(remat.report(graph, result, format="json", points=3, **WORK).content)
+    curve, plan = data["curves"][0], data["plans"][0]
+    at = {point["budget"]: point["duration"] for point in curve["points"]}
+    base = data["graph"]["base_duration"]
+    opened = Opened(browser, path)
+    # What some more and some less memory does was planned for: both budgets are points.
+    more, less = at[plan["budget"] + curve["apart"]], at[plan["budget"] - curve["apart"]]
+    saved = re.search(r"save at least ([\d.]+) %", opened.text("#curve-sentence"))
+    cost = re.search(r"cost at most ([\d.]+) %", opened.text("#curve-sentence"))
+    assert saved
+    assert float(saved[1]) == pytest.approx(100 * (plan["duration"] - more) / base, rel=0.01)
+    assert cost
+    assert float(cost[1]) == pytest.approx(100 * (less - plan["duration"]) / base, rel=0.01)
+    # The card, the floor of the curve and the details say one gap.
+    verdict = opened.text("#facts .fact:last-child b")
+    within = re.fullmatch(r"within ([\d.]+) % of optimal", verdict)
+    assert within, verdict
+    bound = max(point["bound"] for point in curve["points"] if point["budget"] >= plan["budget"])
+    bound = max(bound, plan["duration_bound"]["duration"])
+    gap = 100 * (plan["duration"] / bound - 1)
+    assert gap <= float(within[1]) <= 1.1 * gap + 0.01
+    floor = re.search(r"not below ([\d.]+) %", opened.text("#curve-read"))
+    assert floor
+    assert float(floor[1]) == pytest.approx(100 * (bound / base - 1), rel=0.01)
+    assert opened.complaints == []
+    opened.context.close()
+
+
+def test_keeping_everything_stands_behind_a_plan(browser: Any, written: Written) -> None:
+    opened = Opened(browser, written.path)
+    assert opened.page.get_by_text("keeping everything, at the same op").count() == 2
+    opened.choose("Plan", "2")
+    opened.choose("Beside it", "")
+    assert opened.page.get_by_text("keeping everything, at the same op").count() == 0
+    assert opened.text("#facts .fact:last-child b") == "fastest"
+    panel, chart = (opened.page.locator(one).first.bounding_box() for one in ("#panel", "#charts .plot"))
+    assert panel
+    assert chart
+    assert chart["height"] > 0.6 * min(panel["height"], 0.7 * 900)
+    opened.context.close()
 
 
 def test_dark_and_light(browser: Any, written: Written) -> None:
