@@ -30,7 +30,7 @@ build: build/build.ninja
 	@.venv/bin/python -m remat.torch.native || echo "native: not built, steps in eager mode go through Python"
 
 demo: build
-	@.venv/bin/python examples/train_gpt.py
+	@.venv/bin/python examples/train_gpt.py --page build/demo.html
 
 test: test-cpp test-python
 
