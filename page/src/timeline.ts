@@ -14,6 +14,7 @@ interface Pane {
 }
 
 const LEAST_HEIGHT = 280;
+const LEAST_LIST = 160;
 
 /** What a line of the chart is. */
 function key(kind: string, text: string): HTMLElement {
@@ -272,17 +273,19 @@ export class Timeline {
     }));
   }
 
-  /** As wide as there is room, and as tall as what stands beside it. */
+  /** As wide as there is room; beside the panel as tall as that, whose list has what is left of half a window. */
   private resize(): void {
     const panel = byId("panel");
     const isBeside = panel.offsetLeft > byId("charts").offsetLeft;
-    const most = Math.max(LEAST_HEIGHT, 0.7 * innerHeight);
+    if (isBeside) {
+      const head = panel.clientHeight - (panel.querySelector(".scroll")?.clientHeight ?? 0);
+      panel.style.setProperty("--list", `${Math.max(LEAST_LIST, innerHeight / 2 - head)}px`);
+    } else panel.style.removeProperty("--list");
     for (const pane of this.panes) {
       const plot = pane.figure.querySelector<HTMLElement>(".plot");
       const width = plot?.clientWidth ?? 0;
       const others = (pane.figure.parentElement?.clientHeight ?? 0) - (plot?.clientHeight ?? 0);
-      const beside = isBeside ? panel.clientHeight - others : 0;
-      const height = Math.min(most, Math.max(LEAST_HEIGHT, beside));
+      const height = Math.max(LEAST_HEIGHT, isBeside ? panel.clientHeight - others : 0.42 * innerHeight);
       if (width > 0) pane.chart.resize(width, height);
     }
     if (this.panes.length > 0) this.update();

@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 import remat
+from graphs import chain
 
 playwright = pytest.importorskip("playwright.sync_api", reason="there is no package playwright")
 BROWSER = next((found for name in ("chromium", "chromium-browser") if (found := shutil.which(name))), None)
@@ -488,7 +489,18 @@ def test_keeping_everything_stands_behind_a_plan(browser: Any, written: Written)
     panel, chart = (opened.page.locator(one).first.bounding_box() for one in ("#panel", "#charts .plot"))
     assert panel
     assert chart
-    assert chart["height"] > 0.6 * min(panel["height"], 0.7 * 900)
+    assert panel["height"] - 80 < chart["height"] <= panel["height"], "as tall as what stands beside it"
+    opened.context.close()
+
+
+def test_what_cannot_be_chosen_is_not_offered(browser: Any, tmp_path: Path) -> None:
+    path = tmp_path / "chain.html"
+    graph = chain(4)
+    remat.report(graph, points=0).save(path)
+    opened = Opened(browser, path)
+    names = opened.page.locator("select").evaluate_all("all => all.map(one => one.labels[0].innerText)")
+    assert not [name for name in names if "Colours" in name or "Beside" in name]
+    assert any("Across" in name for name in names)
     opened.context.close()
 
 

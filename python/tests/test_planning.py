@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import json
+import subprocess
+import sys
 import time
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -10,6 +14,7 @@ import pytest
 import remat
 from graphs import chain, graph_dicts, two_layers
 from hypothesis import given, settings, strategies as st
+from remat import planning
 
 PLANNERS = [p.name for p in remat.planners()]
 
@@ -226,6 +231,13 @@ def test_a_time_limit_of_zero_ends_at_once() -> None:
     r = remat.plan(chain(200), "50%", time_limit=0)
     assert time.monotonic() - start < 5
     assert r.status in ("feasible", "unknown")
+
+
+def test_the_command_line_and_python_are_content_with_the_same_gap(tmp_path: Path) -> None:
+    chain(4).save(tmp_path / "g.json")
+    command = [sys.executable, "-m", "remat", "plan", str(tmp_path / "g.json"), "-b", "100%", "--json"]
+    said = json.loads(subprocess.run(command, capture_output=True, check=True).stdout)
+    assert said["gap_limit"] == pytest.approx(float(planning.GAP.rstrip("%")) / 100)
 
 
 def test_a_gap_ends_planning_with_what_is_proved_so_near() -> None:

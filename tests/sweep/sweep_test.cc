@@ -2,6 +2,9 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <functional>
+
 #include "helpers/graphs.h"
 #include "remat/error.h"
 
@@ -47,6 +50,28 @@ TEST(Sweep, MarksOneKneeBelowTheChord) {
       std::count_if(result.points.begin(), result.points.end(), [](const auto& p) { return p.knee; });
   EXPECT_LE(knees, 1);
   for (const SweepPoint& point : {result.points.front(), result.points.back()}) EXPECT_FALSE(point.knee);
+}
+
+TEST(Sweep, BudgetsAreLookedAtOnBothSides) {
+  const Graph graph = testing::training_chain(40);
+  Limits limits;
+  limits.set_work(200'000);
+  PlanStore store;
+  SweepOptions options;
+  options.points = 3;
+  options.around = {Bytes(20), Bytes(1000), Bytes(1)};
+  const SweepResult result = sweep(graph, options, limits, store);
+  EXPECT_EQ(result.apart, Bytes(8)) << "the largest power of two that is a quarter of 41 - 5 or less";
+  std::vector<Bytes> budgets;
+  for (const SweepPoint& point : result.points) {
+    budgets.push_back(point.budget);
+    EXPECT_FALSE(validate(graph, *point.result.plan, OrderMode::kFixed, point.budget));
+  }
+  for (const std::int64_t wanted : {28, 20, 12, 9}) {
+    EXPECT_EQ(std::ranges::count(budgets, Bytes(wanted)), 1) << wanted;
+  }
+  EXPECT_EQ(budgets.size(), 7u) << "none above the keep-all peak or below the smallest one";
+  EXPECT_TRUE(std::ranges::is_sorted(budgets, std::ranges::greater()));
 }
 
 TEST(Sweep, NeedsTwoPoints) {
