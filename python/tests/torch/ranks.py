@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-import subprocess
+import multiprocessing
+import os
+import runpy
 import sys
 import textwrap
 import time
+from multiprocessing.context import ForkServerProcess
 from pathlib import Path
 
 HEAD = """
@@ -29,6 +32,12 @@ print("done")
 """
 
 
+# Ranks are forked from one process that has imported what they need: to import PyTorch and its compiler takes
+# longer than most of the programs.
+_forked = multiprocessing.get_context("forkserver")
+_forked.set_forkserver_preload(["remat.torch", "torch.nn.parallel", "torch.distributed.fsdp"])
+
+
 def run_on_two_ranks(program: str, folder: Path, timeout_s: float = 600) -> list[str]:
     """`run_on_ranks` with two."""
     return run_on_ranks(2, program, folder, timeout_s)
@@ -50,10 +59,10 @@ def run_on_ranks(count: int, program: str, folder: Path, timeout_s: float = 600)
     finally:
         for process in ranks:
             process.kill()
-            process.wait()
+            process.join()
     said = [path.read_text() for path in words]
     ends = [
-        "done" if process.returncode == 0 and text.rstrip().endswith("done") else process.returncode
+        "done" if process.exitcode == 0 and text.rstrip().endswith("done") else process.exitcode
         for process, text in zip(ranks, said, strict=True)
     ]
     assert ends == ["done"] * count, "".join(
@@ -62,23 +71,32 @@ def run_on_ranks(count: int, program: str, folder: Path, timeout_s: float = 600)
     return said
 
 
-def _start(script: Path, rank: int, meeting: Path, words: Path) -> subprocess.Popen[bytes]:
-    with words.open("w") as file:
-        return subprocess.Popen(
-            [sys.executable, "-u", str(script), str(rank), str(meeting)],
-            stdout=file,
-            stderr=subprocess.STDOUT,
-        )
+def _start(script: Path, rank: int, meeting: Path, words: Path) -> ForkServerProcess:
+    words.touch()
+    process = _forked.Process(target=_run, args=(str(script), str(rank), str(meeting), str(words)))
+    process.start()
+    return process
+
+
+def _run(script: str, rank: str, meeting: str, words: str) -> None:
+    """In the process of a rank: as `python SCRIPT RANK MEETING > WORDS` would."""
+    file = os.open(words, os.O_WRONLY)
+    os.dup2(file, 1)
+    os.dup2(file, 2)
+    sys.stdout = os.fdopen(1, "w", buffering=1)
+    sys.stderr = os.fdopen(2, "w", buffering=1)
+    sys.argv = [script, rank, meeting]
+    runpy.run_path(script, run_name="__main__")
 
 
 # What a rank may need to end after the other one failed.
 _GRACE_S = 10.0
 
 
-def _wait(ranks: list[subprocess.Popen[bytes]], timeout_s: float) -> None:
+def _wait(ranks: list[ForkServerProcess], timeout_s: float) -> None:
     """Until all ended, but no longer than a moment for the others of one that failed."""
     end = time.monotonic() + timeout_s
-    while any(process.poll() is None for process in ranks) and time.monotonic() < end:
-        if any(process.poll() not in (None, 0) for process in ranks):
+    while any(process.exitcode is None for process in ranks) and time.monotonic() < end:
+        if any(process.exitcode not in (None, 0) for process in ranks):
             end = min(end, time.monotonic() + _GRACE_S)
         time.sleep(0.05)
