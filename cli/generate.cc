@@ -102,7 +102,7 @@ void add_random_dag(CLI::App& generate, Action& action) {
   setting(*sub, "seed", options->seed, "seed");
 }
 
-void add_model(CLI::App& generate, Action& action, const ModelInfo& model) {
+void add_generator(CLI::App& generate, Action& action, const ModelInfo& model) {
   auto texts = std::make_shared<ModelTexts>();
   auto command = std::make_shared<GenerateCommand>();
   command->make = [texts] { return training_graph(finish(*texts)); };
@@ -119,7 +119,7 @@ void add_generate(CLI::App& app, Action& action) {
   add_random_layered(*sub, action);
   add_chain(*sub, action);
   add_random_dag(*sub, action);
-  for (const ModelInfo& model : models()) add_model(*sub, action, model);
+  for (const ModelInfo& model : models()) add_generator(*sub, action, model);
   require_known_word(*sub, action, "kind of graph");
 }
 
