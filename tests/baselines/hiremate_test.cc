@@ -9,6 +9,7 @@
 #include "baselines/hiremate/hierarchy.h"
 #include "baselines/hiremate/same_groups.h"
 #include "helpers/graphs.h"
+#include "helpers/long.h"
 #include "helpers/reproduce.h"
 #include "lp/highs.h"
 #include "remat/error.h"
@@ -282,7 +283,8 @@ TEST(HIlp, SolutionsWithRefreshedOptionsKeepTheirBudget) {
 TEST(HIlp, IsAsGoodAsCheckmateOnOneLevel) {
   Random random(8);
   int compared = 0;
-  for (int round = 0; round < 4; ++round) {
+  const int rounds = testing::is_long() ? 4 : 2;
+  for (int round = 0; round < rounds; ++round) {
     const Graph graph = random_training(random, 5);
     Settings settings = small(64, 4);
     settings.polish = false;
@@ -304,7 +306,7 @@ TEST(HIlp, IsAsGoodAsCheckmateOnOneLevel) {
       ++compared;
     }
   }
-  EXPECT_GT(compared, 4);
+  EXPECT_GT(compared, rounds);
 }
 
 /// The half a percentage point, on real networks with groups, where the optimum is proved.
@@ -318,8 +320,9 @@ TEST(HIlp, IsNearTheOptimumOnNetworks) {
     return training_graph(options);
   };
   int proved = 0;
+  const std::vector<int> shares = testing::is_long() ? std::vector{80, 70, 60} : std::vector{80};
   for (const Graph& graph : {network("fno", -1, -1), network("mlp_mixer", 1, -1)}) {
-    for (int percent : {80, 70, 60}) {
+    for (int percent : shares) {
       const Problem problem{&graph, Bytes(keep_all_peak(graph).count() * percent / 100)};
       Limits checkmate_limits, limits;
       checkmate_limits.set_work(10'000'000);
@@ -334,7 +337,7 @@ TEST(HIlp, IsNearTheOptimumOnNetworks) {
           << graph.name << ' ' << percent;
     }
   }
-  EXPECT_GT(proved, 3);
+  EXPECT_GT(proved, testing::is_long() ? 3 : 0);
 }
 
 TEST(RkRotor, FindsTheSquareRootOnAChain) {
@@ -381,13 +384,15 @@ TEST(Framework, RefusesGraphsWithoutABackwardPass) {
 }
 
 TEST(Framework, GivesTheSamePlanAgainForAnyNumberOfThreads) {
-  for (const char* name : {"fno", "mlp_mixer", "unet"}) {
+  std::vector<const char*> names{"fno", "mlp_mixer"};
+  if (testing::is_long()) names.push_back("unet");
+  for (const char* name : names) {
     const Graph graph = model(name);
     const Problem problem{&graph, Bytes(keep_all_peak(graph).count() * 7 / 10)};
     for (const char* preset : {"hiremate", "h_ilp"}) {
       const auto run = [&](int threads) {
         Limits limits;
-        limits.set_work(4'000'000);
+        limits.set_work(testing::is_long() ? 4'000'000 : 1'000'000);
         return testing::recorded_plan(problem, "hiremate",
                                       {.seed = 1,
                                        .threads = threads,
