@@ -1,5 +1,6 @@
 # make demo    trains a GPT within a byte budget and compares it with eager PyTorch
-# make test    everything that tests, C++ and Python
+# make test    the tests, C++ and Python
+# make test-long  the tests that take long, and when they ran last (docs/testing.md)
 # make build   the command line at build/remat, and the Python package
 # make check   the fast checks: formats, lints, types, and every snippet of the documentation
 # make format  puts C++ and Python sources into shape
@@ -21,7 +22,7 @@ export PATH := $(CURDIR)/.venv/bin:$(PATH)
 NINJA := ninja $(if $(MAKE_TERMOUT),,--quiet)
 
 .DELETE_ON_ERROR:
-.PHONY: demo test test-cpp test-python build check format page docs wheels bench sanitize sanitize-threads fuzz \
+.PHONY: demo test test-cpp test-python test-long build check format page docs wheels bench sanitize sanitize-threads fuzz \
         differential coverage clean distclean
 
 build: build/build.ninja
@@ -41,7 +42,14 @@ test-cpp: build/build.ninja
 
 test-python: build
 	@echo "test: Python"
-	@.venv/bin/python -m pytest -q -n auto --maxprocesses 4 --dist worksteal python/tests
+	@.venv/bin/python -m pytest -q -n auto --maxprocesses 4 --dist worksteal -m "not long" python/tests
+	@grep -h '^The last `make test-long`' docs/testing.md
+
+test-long: build/build.ninja
+	@echo "build: everything"
+	@$(NINJA) -C build
+	@.venv/bin/python -m remat.torch.native || echo "native: not built, steps in eager mode go through Python"
+	@.venv/bin/python tools/test_long.py build
 
 check: build
 	@.venv/bin/python tools/check.py

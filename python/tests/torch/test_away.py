@@ -96,7 +96,7 @@ def test_late_copies_change_neither_bits_nor_the_peak(c: Case, slow) -> None:
     assert measured <= making.budget
 
 
-@pytest.mark.parametrize("seed", range(2))
+@pytest.mark.parametrize("seed", [0, pytest.param(1, marks=pytest.mark.long)])
 @pytest.mark.parametrize("name", ["mlp", "conv_net", "encoder"])
 def test_copies_at_any_time_of_any_plan_equal_eager(name: str, seed: int, slow) -> None:
     model, inputs = case(name).build()
@@ -608,7 +608,7 @@ def streams(monkeypatch: pytest.MonkeyPatch) -> FakeCuda:
     return fake
 
 
-@pytest.mark.parametrize("seed", range(2))
+@pytest.mark.parametrize("seed", [0, pytest.param(1, marks=pytest.mark.long)])
 def test_streams_that_are_as_late_as_they_may_be_give_the_bits_of_eager_mode(
     streams: FakeCuda, seed: int
 ) -> None:

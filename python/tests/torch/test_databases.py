@@ -15,7 +15,15 @@ OPERATORS, MODULES, EACH = 18, 6, 6
 WAYS = ["100%", "least", "random"]
 
 
-@pytest.mark.parametrize("first", range(0, OPERATORS + MODULES, EACH))
+# The first operators and the modules; the other operators take their time.
+@pytest.mark.parametrize(
+    "first",
+    [
+        0,
+        *(pytest.param(first, marks=pytest.mark.long) for first in range(EACH, OPERATORS, EACH)),
+        *range(OPERATORS, OPERATORS + MODULES, EACH),
+    ],
+)
 def test_operators_and_modules_are_as_in_eager_mode_and_within_their_budgets(first: int) -> None:
     of_all = all_cases(list(DTYPES))
     cases = drawn([c for c in of_all if c.kind == "op"], OPERATORS)

@@ -351,18 +351,34 @@ def test_an_op_that_does_not_fit_while_it_is_measured(monkeypatch: pytest.Monkey
         assert fit(model, inputs, "100%").remat.predicted_peak > 0
 
 
-def test_the_first_twenty_minutes_on_a_gpu_say_on_a_cpu_what_they_leave_out(tmp_path: Path) -> None:
+def gpu_check(folder: Path, checks: str) -> subprocess.CompletedProcess[str]:
     script = Path(__file__).parents[3] / "bench" / "torch" / "gpu_check.py"
-    command = [sys.executable, str(script), "--out", str(tmp_path), "--device", "cpu"]
-    done = subprocess.run([*command, "--only", "blocks,costs"], capture_output=True, text=True)
+    command = [sys.executable, str(script), "--out", str(folder), "--device", "cpu", "--only", checks]
+    return subprocess.run(command, capture_output=True, text=True)
+
+
+# Each check is a process of its own, beside that of the script.
+@pytest.mark.parametrize(
+    ("checks", "verdicts"),
+    [
+        ("blocks", ["skipped"]),
+        pytest.param("blocks,costs", ["skipped", "passed"], marks=pytest.mark.long),
+    ],
+)
+def test_the_first_twenty_minutes_on_a_gpu_say_on_a_cpu_what_they_leave_out(
+    tmp_path: Path, checks: str, verdicts: list[str]
+) -> None:
+    done = gpu_check(tmp_path, checks)
     assert done.returncode == 0, done.stderr
     found = json.loads((tmp_path / "gpu_check.json").read_text())
-    assert [(row["check"], row["verdict"]) for row in found["checks"]] == [
-        ("blocks", "skipped"),
-        ("costs", "passed"),
-    ]
+    assert [row["check"] for row in found["checks"]] == checks.split(",")
+    assert [row["verdict"] for row in found["checks"]] == verdicts
     assert "| blocks |  |  | there is no accelerator | skipped |" in (tmp_path / "gpu_check.md").read_text()
-    refused = subprocess.run([*command, "--only", "all"], capture_output=True, text=True)
+
+
+@pytest.mark.long
+def test_an_unknown_check_on_a_gpu_is_refused(tmp_path: Path) -> None:
+    refused = gpu_check(tmp_path, "all")
     assert refused.returncode == 2
     assert "unknown check all; there are attention, " in refused.stderr
 

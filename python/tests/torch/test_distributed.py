@@ -215,6 +215,7 @@ def test_sharded_training_equals_eager_mode_and_keeps_the_budget_on_each_rank(tm
     assert all("no plan" in each and "fully_shard (FSDP2)" in each for each in said)
 
 
+@pytest.mark.long
 def test_sharded_training_in_other_ways_equals_eager_mode_too(tmp_path: Path) -> None:
     run_on_two_ranks(
         SHARDED
@@ -267,6 +268,7 @@ def test_ranks_agree_on_planning_anew(tmp_path: Path) -> None:
     )
 
 
+@pytest.mark.long
 def test_a_buffer_that_a_collective_frees_late_is_not_counted_for_good(tmp_path: Path) -> None:
     run_on_two_ranks(
         SHARDED

@@ -64,6 +64,8 @@ assert again == once + 2 * (4 - saved), (once, again, saved)
 """
 
 
-@pytest.mark.parametrize(("data", "tensor"), [(2, 1), (1, 2), (2, 2)])
+@pytest.mark.parametrize(
+    ("data", "tensor"), [(2, 2), *(pytest.param(*each, marks=pytest.mark.long) for each in ((2, 1), (1, 2)))]
+)
 def test_gradients_on_ranks_are_those_without_checkpoints(data: int, tensor: int, tmp_path: Path) -> None:
     run_on_ranks(data * tensor, PROGRAM.format(data=data, tensor=tensor), tmp_path)

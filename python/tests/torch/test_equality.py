@@ -29,7 +29,13 @@ def eager():
 
 
 @pytest.mark.parametrize(
-    ("c", "budget"), [(c, b) for c in CASES for b in c.budgets], ids=lambda x: getattr(x, "name", x)
+    ("c", "budget"),
+    [
+        pytest.param(c, b, marks=pytest.mark.long if b == c.budgets[1] else [])
+        for c in CASES
+        for b in c.budgets
+    ],
+    ids=lambda x: getattr(x, "name", x),
 )
 def test_three_accumulating_steps_equal_eager_and_keep_the_budget(eager, c: Case, budget: str) -> None:
     model, inputs = c.build()
@@ -58,7 +64,7 @@ def test_a_budget_of_everything_recomputes_nothing_and_needs_no_more_than_eager(
     assert step_peak(fitted, inputs) <= 1.001 * eager_peak
 
 
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("seed", [0, *(pytest.param(seed, marks=pytest.mark.long) for seed in (1, 2))])
 @pytest.mark.parametrize("name", ["conv_net", "encoder"])
 def test_random_plans_with_recomputation_anywhere_equal_eager(eager, name: str, seed: int) -> None:
     c = case(name)

@@ -15,6 +15,7 @@ SCRIPT = Path(__file__).resolve().parents[3] / "bench" / "torch" / "gpt2.py"
 SMALL = "--layers 2 --width 64 --heads 2 --vocabulary 256 --batch 2 --length 64 --threads 1 --steps 2"
 
 
+@pytest.mark.long
 def test_all_rows_train_alike_within_the_budget_and_one_without_a_plan_ends_the_table() -> None:
     done = subprocess.run(
         [sys.executable, str(SCRIPT), *SMALL.split(), "--budgets", "60%,1KB"], capture_output=True, text=True

@@ -29,7 +29,9 @@ SEVERAL_GRAPHS = "calls in flight together"
 
 # PyTorch's own, of modules of complex numbers.
 @pytest.mark.filterwarnings("ignore:Casting complex values to real")
-@pytest.mark.parametrize("first", range(0, MODULES, EACH))
+@pytest.mark.parametrize(
+    "first", [0, *(pytest.param(first, marks=pytest.mark.long) for first in range(EACH, MODULES, EACH))]
+)
 def test_random_modules_are_as_in_eager_mode_and_within_their_budgets(first: int) -> None:
     outcomes = [check(n) for n in range(first, first + EACH)]
     wrong = [each.line for each in outcomes if each.kind == "wrong"]
@@ -38,7 +40,10 @@ def test_random_modules_are_as_in_eager_mode_and_within_their_budgets(first: int
 
 # The last of them were wrong once: predictions, or budgets that were named and then refused.
 @pytest.mark.filterwarnings("ignore:Casting complex values to real")
-@pytest.mark.parametrize("number", [*range(100, 106), 40, 120, 223, 232, 478])
+@pytest.mark.parametrize(
+    "number",
+    [100, *(pytest.param(n, marks=pytest.mark.long) for n in range(101, 106)), 40, 120, 223, 232, 478],
+)
 def test_random_modules_in_eager_mode(number: int) -> None:
     outcome = check(number, "eager")
     assert outcome.kind != "wrong", outcome.line

@@ -21,7 +21,12 @@ NEEDS = {
 # Each takes most of a minute: one type for each.
 @pytest.mark.parametrize(
     ("name", "options"),
-    [("trainer", ["--bf16"]), ("sft", []), ("accelerate_loop", ["--bf16"]), ("lightning_loop", [])],
+    [
+        ("trainer", ["--bf16"]),
+        pytest.param("sft", [], marks=pytest.mark.long),
+        pytest.param("accelerate_loop", ["--bf16"], marks=pytest.mark.long),
+        pytest.param("lightning_loop", [], marks=pytest.mark.long),
+    ],
     ids=lambda x: x if isinstance(x, str) else "bf16" if x else "float32",
 )
 def test_loops_train_a_fitted_model_as_they_do_the_model_itself(

@@ -41,7 +41,14 @@ def step_peak(z: Zoo, model: nn.Module, inputs: Any) -> int:
     return remat.torch.measure_peak(lambda: z.loss(call(model, inputs)).backward(), resident=resident)
 
 
-@pytest.mark.parametrize("z", ZOO, ids=lambda z: z.name)
+# Text, images and batch norms, recurrent layers, complex numbers.
+QUICK = ("gpt2", "resnet", "lstm", "fno1d")
+
+
+@pytest.mark.parametrize(
+    "z",
+    [pytest.param(z, id=z.name, marks=[] if z.name in QUICK else pytest.mark.long) for z in ZOO],
+)
 def test_the_zoo_is_trained_as_in_eager_mode_within_the_budget(z: Zoo) -> None:
     model, inputs = z.build()
     expected = train(z, copy.deepcopy(model), inputs)
@@ -78,7 +85,9 @@ def test_recurrent_layers_need_what_is_predicted_at_their_own_peak() -> None:
     assert step_peak(recurrent, fitted, inputs) == report.peak
 
 
-@pytest.mark.parametrize("name", ["gpt2", "resnet", "vit", "fno1d"])
+@pytest.mark.parametrize(
+    "name", ["resnet", *(pytest.param(name, marks=pytest.mark.long) for name in ("gpt2", "vit", "fno1d"))]
+)
 def test_the_plan_with_the_least_peak_trains_as_in_eager_mode(name: str) -> None:
     z = animal(name)
     model, inputs = z.build()
