@@ -125,7 +125,7 @@ std::string bash(const std::vector<Entry>& entries) {
   std::string text =
       "# Completion of remat for bash: source <(remat completion bash)\n"
       "_remat_offer() { COMPREPLY=($(compgen -W \"$*\" -- \"${COMP_WORDS[COMP_CWORD]}\")); }\n"
-      "_remat_files() { COMPREPLY=($(compgen -f -- \"${COMP_WORDS[COMP_CWORD]}\")); }\n"
+      "_remat_files() { local IFS=$'\\n'; COMPREPLY=($(compgen -f -- \"${COMP_WORDS[COMP_CWORD]}\")); }\n"
       "_remat() {\n";
   text += shared(entries, "((i = 1; i < COMP_CWORD; i++))", "${COMP_WORDS[i]}", "${COMP_WORDS[COMP_CWORD-1]}",
                  "_remat_offer");

@@ -234,6 +234,8 @@ TEST_F(CliUsage, BashCompletes) {
   EXPECT_EQ(offered(script, {"generate", "gpt", "--optimizer", "a"}), "adam");
   EXPECT_EQ(offered(script, {"completion", ""}), "bash zsh fish");
   EXPECT_EQ(offered(script, {"plan", folder_ / "chai"}), graph_);
+  save_graph(testing::training_chain(2), folder_ / "two words.json");
+  EXPECT_EQ(offered(script, {"plan", folder_ / "two"}), folder_ / "two words.json");
 }
 
 }  // namespace
