@@ -201,6 +201,27 @@ def test_what_is_compiled_inside_is_not_traced() -> None:
             remat.torch.fit(model, inputs(), "90%", executor="boxed")
 
 
+def test_what_takes_long_to_trace_is_recorded(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr("remat.torch.session.session._MOST_OPS", 8)
+    model, plain, x = Noisy(), Noisy(), torch.randn(4, WIDTH)
+    plain.load_state_dict(model.state_dict())
+    fitted = remat.torch.fit(model, x, "100%", work_limit=5_000, time_limit=None)
+    said = [record.getMessage() for record in caplog.records]
+    assert any("runs in eager mode" in each and "more than 8 ops" in each for each in said)
+    for run in (fitted, plain):
+        torch.manual_seed(1)
+        run(x).backward()
+    for mine, theirs in zip(model.parameters(), plain.parameters(), strict=True):
+        assert mine.grad is not None
+        assert theirs.grad is not None
+        assert mine.grad.equal(theirs.grad)
+    caplog.clear()
+    remat.torch.fit(Noisy(), x, "100%", executor="boxed", work_limit=5_000, time_limit=None)
+    assert not any("eager mode" in record.getMessage() for record in caplog.records)
+
+
 def test_what_is_kept_from_compilation_is_not_compiled() -> None:
     class Kept(nn.Module):
         def __init__(self) -> None:

@@ -14,6 +14,7 @@ import sys
 import threading
 import types
 import warnings
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from typing import Any, NamedTuple, cast
@@ -565,11 +566,8 @@ def changing_floats() -> Iterator[None]:
         with _dynamo.config.patch(automatic_dynamic_shapes=True):
             return plain(translator, name, entry, **keywords)
 
-    setattr(builder, "process_automatic_dynamic", noting)  # noqa: B010
-    try:
+    with replaced(builder, "process_automatic_dynamic", noting):
         yield
-    finally:
-        setattr(builder, "process_automatic_dynamic", plain)  # noqa: B010
 
 
 def _is_compiled(function: Any) -> bool:
@@ -590,11 +588,27 @@ def compiled_functions(told: Callable[[Any], object]) -> Iterator[None]:
             told(function)
         plain(self, function, *args, **keywords)
 
-    setattr(wrappers, "__init__", noting)  # noqa: B010
-    try:
+    with replaced(wrappers, "__init__", noting):
         yield
-    finally:
-        setattr(wrappers, "__init__", plain)  # noqa: B010
+
+
+@contextmanager
+def traced_ops(told: Callable[[int], object]) -> Iterator[None]:
+    """While it lasts, `told` is called with how many ops are in the graph that Dynamo is making, with each.
+    `SubgraphTracer.create_proxy`.
+    """
+    tracers: Any = output_graph.SubgraphTracer
+    plain = tracers.create_proxy
+    found: Counter[Any] = Counter()
+
+    def noting(self: Any, kind: str, *args: Any, **keywords: Any) -> Any:
+        if kind.startswith("call_"):
+            found[self] += 1
+            told(found[self])
+        return plain(self, kind, *args, **keywords)
+
+    with replaced(tracers, "create_proxy", noting):
+        yield
 
 
 def compiled_part(model: torch.nn.Module) -> str | None:

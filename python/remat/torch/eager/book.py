@@ -116,6 +116,11 @@ class Book:
         kept = sum(1 for _ in _alive(self._kept.get(number, ())))
         return kept + sum(handle.kept is not None for handle in _alive(self._handles.get(number, ())))
 
+    def holds_alone(self, number: int, users: int) -> bool:
+        """Do only runs hold a storage that so many tensors show?"""
+        kept = self._kept.get(number, ())
+        return 0 < users <= len(kept) and users <= sum(1 for _ in _alive(kept))
+
     def kept(self, number: int) -> list[Argument]:
         """Tensors that show a storage, as runs read them."""
         return list(_alive(self._kept.get(number, ())))

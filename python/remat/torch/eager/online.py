@@ -333,9 +333,10 @@ class Evictor:
         """Bytes that autograd waits for and that are not there, less those that are there for runs alone."""
         found = 0
         for number, (storage, size, always) in list(self._own.items()):
-            if storage.expired():
+            users = users_of_storage(number)
+            if not users and storage.expired():
                 del self._own[number]
-            elif always or 0 < users_of_storage(number) <= len(self.book.kept(number)):
+            elif always or self.book.holds_alone(number, users):
                 found -= size
         for key, reference in list(self._away.items()):
             result = reference()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -117,7 +118,7 @@ def within(step: StepGraph, limit: int, options: Options) -> EagerPlan | remat.P
     graph = step.graph
     target = min(limit, graph.keep_all_peak)
     for _ in range(_TRIES):
-        result = _planned(graph, max(1, target), options)
+        result = _planned(step.charged, max(1, target), options)
         if result.plan is None:
             break
         again = step.closed(step.again(result.plan.steps))
@@ -146,14 +147,18 @@ def _planned(graph: remat.Graph, target: int, options: Options) -> remat.PlanRes
 def _report(
     step: StepGraph, plan: remat.Plan, result: remat.PlanResult | None, options: Options
 ) -> PlanReport:
-    """result: of the planner, whose bound and proof hold for the plan if it is that one."""
+    """result: of the planner, whose bound and proof hold for the plan if it is that one. Times are with what
+    second runs cost besides.
+    """
     around, reserve = step.around, options.size("reserve")
     existing = sum(step.record.values[v].bytes for v in step.record.gradients) if around.adds else 0
     graph, steps = step.graph, list(plan.steps)
     memory = [int(each) + reserve for each in remat.simulate(graph, steps).memory]
     peak = max(memory)
     same = result is not None and result.plan is not None and list(result.plan.steps) == steps
-    least = graph.base_duration if result is None else result.duration_lower_bound
+    least = 0 if result is None else result.duration_lower_bound - step.charges()
+    again = list((Counter(steps) - Counter(range(graph.num_ops))).elements())
+    duration = (plan.duration or 0) + sum(map(step.charge, again)) + (step.following() if again else 0)
     return PlanReport(
         name="step_0",
         graph=graph,
@@ -164,9 +169,9 @@ def _report(
         reserve=reserve,
         predicted_peak=peak,
         keep_all_peak=graph.keep_all_peak + reserve,
-        overhead=plan.overhead or 0.0,
+        overhead=duration / max(1, graph.base_duration) - 1,
         peak_lower_bound=graph.floor + reserve,
-        duration_lower_bound=min(least, plan.duration or 0),
+        duration_lower_bound=min(max(least, graph.base_duration), duration),
         ops=graph.num_ops,
         recomputed_steps=len(steps) - graph.num_ops,
         fixed=reserve,

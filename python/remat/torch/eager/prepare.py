@@ -148,9 +148,7 @@ class Preparation:
                 record = step.record(True, self._evictor(step, start), before_write)
             if record.made_in_autocast == timed.made_in_autocast != []:
                 self._check_in_autocast(step, record, snapshot.restore)
-            if record.functions == timed.functions and len(record.ops) == len(timed.ops):
-                for op, other in zip(record.ops, timed.ops, strict=True):
-                    op.timed_again(other.duration)
+            record.time_again(timed)
             count_hidden(record)
         return Recorded(record, once=routed_once(record) if self._options.routing == "once" else set())
 
@@ -277,11 +275,11 @@ class Preparation:
             plan = plan_record(sequence.record, around, options, sequence.once, less)
             if isinstance(plan, Missed):
                 break
-            if self._differs(step, sequence, plan, restore):
-                continue
             if not (plan.again or sequence.is_tight(plan)):
                 return plan
-            peak = self._measured(step, sequence, plan, kind, restore)
+            peak = self._compared_and_measured(step, sequence, plan, kind, restore)
+            if peak is None:
+                continue
             if not plan.again:
                 sequence.note_whole(around, peak - plan.report.predicted_peak)
             if peak <= plan.report.budget:
@@ -326,16 +324,19 @@ class Preparation:
         self, step: TrainingStep, sequence: Recorded, around: Around, restore: Callable[[], object]
     ) -> EagerPlan:
         options = self._options_on(step.device)
-        plan = least_plan(sequence.record, around, options, sequence.once)
-        while self._differs(step, sequence, plan, restore):
+        while True:
             plan = least_plan(sequence.record, around, options, sequence.once)
-        return plan
+            with step.without_traces(restore):
+                if not (plan.again and self._differs(step, sequence, plan)):
+                    return plan
 
-    def _differs(
-        self, step: TrainingStep, sequence: Recorded, plan: EagerPlan, restore: Callable[[], object]
-    ) -> bool:
+    def _differs(self, step: TrainingStep, sequence: Recorded, plan: EagerPlan) -> bool:
         """Does the second run of an op make other bits than the first? Then it runs once from now on."""
-        differing = self._compared(step, plan, restore)
+        differing: set[int] = set()
+        try:
+            step.run_planned(Ledger([plan], verify=True, told=differing.add))
+        except NotMadeAgainError as error:
+            differing.add(error.number)
         sequence.compared.update(() if differing else plan.again)
         if differing:
             self._say_differing(sequence.record, differing)
@@ -352,16 +353,21 @@ class Preparation:
             resident[EXISTING_GRADIENTS] = existing + 3 * record.sparse
         return Around(resident, kind.adds, record.dropped(kind.dropped))
 
-    def _compared(self, step: TrainingStep, plan: EagerPlan, restore: Callable[[], object]) -> set[int]:
-        """Ops whose second run makes other bits than the first."""
-        differing: set[int] = set()
-        if plan.again:
-            with step.without_traces(restore):
-                try:
-                    step.run_planned(Ledger([plan], verify=True, told=differing.add))
-                except NotMadeAgainError as error:
-                    differing.add(error.number)
-        return differing
+    def _compared_and_measured(
+        self,
+        step: TrainingStep,
+        sequence: Recorded,
+        plan: EagerPlan,
+        kind: Kind,
+        restore: Callable[[], object],
+    ) -> int | None:
+        """As `_measured`. None: an op made other bits in its second run."""
+        with step.without_traces(restore):
+            if plan.again and self._differs(step, sequence, plan):
+                return None
+            if plan.again and kind.adds and not step.existing:  # that step made what this one adds to
+                return self._peak(step, sequence, plan, kind)
+        return self._measured(step, sequence, plan, kind, restore)
 
     def _measured(
         self,
@@ -375,15 +381,15 @@ class Preparation:
         with step.without_traces(restore):
             if kind.adds and not step.existing:
                 step.run_planned(Ledger([plan]))
-            peak = (
-                plan.report.reserve
-                + step.existing
-                + measure_peak(
-                    lambda: step.run_planned(Ledger([plan]), kind.dropped),
-                    device=step.device,
-                    resident=step.resident,
-                )
-            )
+            return self._peak(step, sequence, plan, kind)
+
+    def _peak(self, step: TrainingStep, sequence: Recorded, plan: EagerPlan, kind: Kind) -> int:
+        measured = measure_peak(
+            lambda: step.run_planned(Ledger([plan]), kind.dropped),
+            device=step.device,
+            resident=step.resident,
+        )
+        peak = plan.report.reserve + step.existing + measured
         known = sequence.above.get(kind.adds, 0)
         sequence.above[kind.adds] = max(known, peak - plan.report.predicted_peak)
         if self._in_training and peak + step.copies > plan.report.budget:

@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import remat
@@ -20,6 +21,10 @@ from .recorder import BACKWARD, FORWARD, Ran, Value
 
 # A generator's state is a value of its own: it is saved where its op may run again.
 _STATE = "remat.generator_state"
+# Besides its kernel, in ns: Python writes it down, looks it up and calls it again.
+ONE_RUN = 300_000
+# Of each op of a forward in which anything is to run again, in ns.
+ONE_FOLLOWED = 10_000
 _LET_GO = "remat.let_go"
 
 
@@ -48,6 +53,12 @@ class Record:
         """Those of a step that makes them stay."""
         for value in self.gradients:
             self.values[value].stays()
+
+    def time_again(self, other: Record) -> None:
+        """The lesser times of two records of a step count, if their ops are the same."""
+        if other.functions == self.functions and len(other.ops) == len(self.ops):
+            for op, again in zip(self.ops, other.ops, strict=True):
+                op.timed_again(again.duration)
 
     def dropped(self, outputs: Collection[int]) -> frozenset[int]:
         """Values of these outputs that no other output shows."""
@@ -92,7 +103,7 @@ class Around:
 class StepGraph:
     """The graph of a record.
 
-    graph: for the planner. ops_of: by op of the graph, those of the record.
+    graph: of what the step is. ops_of: by op of the graph, those of the record.
     """
 
     def __init__(
@@ -109,8 +120,27 @@ class StepGraph:
         self._sizes = [value.bytes for value in record.values]
         self._after = dict(pair for op in record.ops for pair in op.wrote)
         self._build()
-        self.graph = remat.Graph.from_dict(self._to_dict())
         self.ops_of = [op.members for op in self._ops]
+        self.graph = remat.Graph.from_dict(self._to_dict())
+
+    @cached_property
+    def charged(self) -> remat.Graph:
+        """The graph for the planner: what may run again takes longer there by what a second run of it costs
+        besides, so that plans are compared by the times that they really take.
+        """
+        return remat.Graph.from_dict(self._to_dict(charged=True)) if self._timed else self.graph
+
+    def charge(self, index: int) -> int:
+        """ns for a second run of an op of the graph."""
+        return ONE_RUN * len(self.ops_of[index])
+
+    def following(self) -> int:
+        """ns that a forward takes longer where any op is to run again."""
+        return ONE_FOLLOWED * len(self.record.functions)
+
+    def charges(self) -> int:
+        """ns by which the graph for the planner takes longer."""
+        return self.charged.base_duration - self.graph.base_duration
 
     def hidden(self) -> dict[int, int]:
         """By op of the record, what was in memory while it ran and is no value: states of generators that
@@ -280,7 +310,7 @@ class StepGraph:
                     found[at].append(self._there_at(value.number, at))
         return found
 
-    def _to_dict(self) -> dict[str, Any]:
+    def _to_dict(self, charged: bool = False) -> dict[str, Any]:
         made = {value for op in self._ops for value in op.outputs}
         read = {value for op in self._ops for value in op.inputs}
         used = sorted(made | read)
@@ -308,9 +338,8 @@ class StepGraph:
             "time_unit": "ns",
             "values": values,
             "ops": [
-                to_dict(op, place, made)
-                | ({} if self._timed else {"duration": 1 + sum(self._sizes[v] for v in op.outputs)})
-                for op in self._ops
+                to_dict(op, place, made) | {"duration": self._duration(i, charged)}
+                for i, op in enumerate(self._ops)
             ],
             "inputs": [
                 *(place[value] for value in used if value not in made),
@@ -318,6 +347,12 @@ class StepGraph:
             ],
             "outputs": [place[value] for value in kept],
         }
+
+    def _duration(self, index: int, charged: bool) -> int:
+        op = self._ops[index]
+        if not self._timed:
+            return 1 + sum(self._sizes[value] for value in op.outputs)
+        return op.duration + (self.charge(index) if charged and op.recompute else 0)
 
     def again(self, steps: Iterable[int]) -> set[int]:
         """Ops of the record that run again in a plan."""

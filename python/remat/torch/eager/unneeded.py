@@ -25,7 +25,7 @@ def let_go_of_unneeded(
     book.forget_dead()
     stays = []
     for number, (storage, size, _) in own.items():
-        if not storage.expired() and 0 < users_of_storage(number) <= len(book.kept(number)):
+        if not storage.expired() and book.holds_alone(number, users_of_storage(number)):
             stays += _let_go(book, number, size)
     return stays
 

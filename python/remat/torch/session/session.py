@@ -44,8 +44,8 @@ log = logging.getLogger("remat.torch")
 _SHARDED_MEASUREMENTS = 5
 
 
-# Of Dynamo's graph: AOTAutograd, measuring and rewriting take some 10 ms for each of them.
-_MOST_NODES = 8_000
+# Of Dynamo's graph. Tracing, measuring and rewriting take 30 to 60 ms for each; recording in eager mode, 5.
+_MOST_OPS = 1_500
 
 
 class NotOneGraphError(UnsupportedModelError):
@@ -95,10 +95,8 @@ class Session:
         return self
 
     def __call__(self, gm: fx.GraphModule, example_inputs: Sequence[Any]) -> Callable[..., Any]:
-        if self.one_graph and self.shared.is_preparing:
-            _check_size(gm)
-            if self.regions:
-                raise NotOneGraphError(f"Dynamo makes several graphs of it ({self.unplanned.where()})")
+        if self.one_graph and self.shared.is_preparing and self.regions:
+            raise NotOneGraphError(f"Dynamo makes several graphs of it ({self.unplanned.where()})")
         number = next(self._numbers)
         # Of pieces of a graph none is compiled at this moment.
         frame, times = compiled_frame(default=-1 - number)
@@ -304,6 +302,10 @@ class Session:
         if self._knows_model and self.sharding is None and self.shared.is_preparing:
             raise NotOneGraphError(compiled_inside(name))
 
+    def traced(self, ops: int) -> None:
+        if ops > _MOST_OPS and self.one_graph and self.shared.is_preparing:
+            raise NotOneGraphError(f"tracing its more than {_MOST_OPS:,} ops may take more than a minute")
+
     def _refuse(self, spot: Spot) -> None:
         if self.one_graph and self.shared.is_preparing:
             raise NotOneGraphError(f"Dynamo makes several graphs of it ({spot}: {spot.reason})")
@@ -345,12 +347,6 @@ def compiled_inside(name: str) -> str:
         f"{name} is compiled by torch.compile, and traced it would run as it is written, with other last "
         'bits; executor="eager" runs it compiled'
     )
-
-
-def _check_size(gm: fx.GraphModule) -> None:
-    size = len(gm.graph.nodes)
-    if size > _MOST_NODES:
-        raise NotOneGraphError(f"tracing its graph of {size} ops would take minutes")
 
 
 watch_conversions(lambda backend: isinstance(backend, Session), lambda session, _: session, unlimited=True)

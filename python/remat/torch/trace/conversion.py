@@ -38,6 +38,7 @@ from ..base.private import (
     is_half_made,
     loop_breaks,
     prepare_dynamo,
+    traced_ops,
     without_names,
 )
 from ..base.turns import is_turn_of_another, one_at_a_time
@@ -89,6 +90,9 @@ class Watcher(Protocol):
     def compiled_inside(self, name: str) -> None:
         """A function of this name, which `torch.compile` made, is converted as it is written."""
 
+    def traced(self, ops: int) -> None:
+        """The graph that is being made has so many ops up to now."""
+
 
 # Finds the watcher of a backend, given the keywords that go with it.
 Find = Callable[[Any, Mapping[str, Any]], Watcher]
@@ -137,6 +141,7 @@ class _Converter(convert_frame.CatchErrorsWrapper):
         self._find_watcher, self._unlimited = find, unlimited
         self._watcher: Watcher | None = None
         self._left: dict[CodeType, tuple[Spot, Any]] = {}
+        self._stopped: RematError | None = None
 
     def __deepcopy__(self, memo: Any) -> _Converter:
         """Of a compiled model: what the copy compiles it finds out by itself."""
@@ -155,6 +160,7 @@ class _Converter(convert_frame.CatchErrorsWrapper):
             stack.enter_context(permissive_tracing(self._unlimited, self._sees_sizes()))
             compiled: list[str] = []
             stack.enter_context(compiled_functions(lambda each: compiled.append(each.__qualname__)))
+            stack.enter_context(traced_ops(self._note_ops))
             breaks, attempts = len(graph_break_reasons), get_compilation_metrics()[-1:]
             loops = len(loop_breaks)
             result, failure = self._converted(frame, cache_entry, frame_state)
@@ -188,10 +194,21 @@ class _Converter(convert_frame.CatchErrorsWrapper):
         except RematError:
             raise
         except Exception as error:
+            # Dynamo gives every error another type.
+            stopped, self._stopped = self._stopped, None
+            if stopped is not None:
+                raise stopped from None
             if is_asked_for(error, self):
                 raise
             log.debug("Dynamo failed: %s", error, exc_info=True)
             return convert_frame.ConvertFrameReturn(), error
+
+    def _note_ops(self, ops: int) -> None:
+        try:
+            self._tell().traced(ops)
+        except RematError as error:
+            self._stopped = error
+            raise
 
     def _leave(self, frame: Any) -> Any:
         spot, result = self._left[frame.f_code]
