@@ -1,4 +1,5 @@
-"""The fast checks: formats, lints, types, snippets. One line each; all are run, then any failure counts.
+"""The fast checks: formats, lints, types, snippets. One line each; all are run, two at a time, then any
+failure counts.
 
 python tools/check.py [--fix] [NAME ...]
 """
@@ -10,6 +11,7 @@ import os
 import subprocess
 import sys
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -43,13 +45,22 @@ def commands(fix: bool) -> list[tuple[str, str, list[str]]]:
             ("format", "Python format", ["ruff", "format", "--quiet", *python]),
             ("format", "files shown in documentation", [sys.executable, "tools/snippets.py", "--fix"]),
         ]
+    snippets = [
+        (
+            "snippets",
+            f"snippets of README.md and docs/, {part}",
+            [sys.executable, "tools/snippets.py", "--part", part],
+        )
+        for part in ("1/2", "2/2")
+    ]
+    # What takes long comes first.
     return [
+        *snippets,
         ("format", "C++ format", ["clang-format", "--dry-run", "--Werror", *cpp]),
         ("format", "Python format", ["ruff", "format", "--quiet", "--diff", *python]),
         ("lint", "Python lints", ["ruff", "check", "--quiet", *python]),
         ("types", "Python types, stubs included", ["mypy"]),
         ("page", "the page of reports is current", [sys.executable, "tools/page.py", "--check"]),
-        ("snippets", "snippets of README.md and docs/", [sys.executable, "tools/snippets.py"]),
     ]
 
 
@@ -76,7 +87,9 @@ def main() -> int:
     # Tools come from the environment that runs this file.
     os.environ["PATH"] = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
     chosen = [c for c in commands(arguments.fix) if not arguments.names or c[0] in arguments.names]
-    passed = [run(what, command) for _, what, command in chosen]
+    # What is written must not be written by two at once.
+    with ThreadPoolExecutor(1 if arguments.fix else 2) as at_a_time:
+        passed = list(at_a_time.map(lambda check: run(check[1], check[2]), chosen))
     return 0 if all(passed) else 1
 
 

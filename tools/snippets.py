@@ -1,6 +1,6 @@
 """Runs the fenced blocks of README.md and docs/: what the documentation shows is what happens.
 
-    python tools/snippets.py [--fix] [FILE ...]
+    python tools/snippets.py [--fix] [--part K/N] [FILE ...]
 
 A block is run by its language:
 
@@ -322,9 +322,12 @@ def main() -> int:
     parser.add_argument(
         "--fix", action="store_true", help="bring blocks that show a file up to date, run nothing"
     )
+    parser.add_argument("--part", default="1/1", help="of so many processes that share the pages, the K-th")
     parser.add_argument("pages", nargs="*", type=Path)
     arguments = parser.parse_args()
     pages = [p.resolve() for p in arguments.pages] or [ROOT / "README.md", *sorted(ROOT.glob("docs/**/*.md"))]
+    part, parts = map(int, arguments.part.split("/"))
+    pages = pages[part - 1 :: parts]
     if arguments.fix:
         for page in pages:
             update_files(page)
