@@ -270,9 +270,10 @@ class Preparation:
                 other = replace(kind, adds=not kind.adds)
                 sequence.around[other.adds] = self._around(step, sequence.record, other)
             around = sequence.around[kind.adds] = self._around(step, sequence.record, kind)
-        less = step.copies
+        less, asked = step.copies, None
         for _ in range(_TRIES):
             plan = plan_record(sequence.record, around, options, sequence.once, less)
+            asked = asked if less else plan
             if isinstance(plan, Missed):
                 break
             if not (plan.again or sequence.is_tight(plan)):
@@ -288,7 +289,9 @@ class Preparation:
                 continue
             # Chance moves peaks a little from run to run.
             less += peak - plan.report.budget + plan.report.budget // 1000
-        return self._least(step, sequence, kind, restore, around)
+        if asked is None:
+            asked = plan_record(sequence.record, around, options, sequence.once)
+        return self._least(step, sequence, kind, restore, around, asked)
 
     def _least(
         self,
@@ -297,13 +300,12 @@ class Preparation:
         kind: Kind,
         restore: Callable[[], object],
         around: Around,
+        asked: EagerPlan | Missed,
     ) -> EagerPlan:
         """The plan of least peak that is known, where it is within the budget; else an error with the budget
-        that it needs.
+        that it needs. asked: what was found for the budget, and does not do.
         """
-        options = self._options_on(step.device)
         plan = self._least_right(step, sequence, around, restore)
-        asked = plan_record(sequence.record, around, options, sequence.once)
         budget = asked.budget if isinstance(asked, Missed) else asked.report.budget
         needs = self._measured(step, sequence, plan, kind, restore)
         if needs <= budget:
