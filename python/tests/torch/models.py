@@ -32,8 +32,8 @@ def _gpt_inputs() -> tuple[torch.Tensor, ...]:
 CASES = (
     Case("mlp", MLP, lambda: (torch.randn(1024, 128),), ("100%", "85%", "75%")),
     Case("conv_net", ConvNet, lambda: (torch.randn(8, 3, 32, 32),), ("100%", "80%", "70%")),
-    Case("encoder", Encoder, lambda: (torch.randn(8, 64, 64),)),
-    Case("gpt", lambda: GPT(Config(layers=4, width=64, heads=2, context=64)), _gpt_inputs),
+    Case("encoder", lambda: Encoder(depth=2), lambda: (torch.randn(8, 64, 64),)),
+    Case("gpt", lambda: GPT(Config(layers=2, width=64, heads=2, context=64)), _gpt_inputs),
 )
 
 

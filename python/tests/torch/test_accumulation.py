@@ -299,7 +299,7 @@ def test_buckets_of_data_parallel_training_are_added_to(tmp_path: Path) -> None:
             eager = copy.deepcopy(model)
             torch.manual_seed(1)
             expected = train(DistributedDataParallel(eager, gradient_as_bucket_view=views), eager, apart)
-            fitted = remat.torch.fit(model, x, "80%", time_limit=0.3)
+            fitted = remat.torch.fit(model, x, "80%", work_limit=20_000)
             torch.manual_seed(1)
             mine = train(DistributedDataParallel(fitted, gradient_as_bucket_view=views), model, apart)
             assert all(a.equal(b) for a, b in zip(expected, mine, strict=True)), (views, apart)
@@ -335,7 +335,7 @@ def test_ten_steps_of_four_micro_batches_on_two_ranks_end_at_the_parameters_of_e
         torch.manual_seed(0)
         model = Encoder(depth=2)
         expected = train(DistributedDataParallel(copy.deepcopy(model)))
-        fitted = remat.torch.fit(model, torch.randn(4, 32, 64), "70%", time_limit=0.3)
+        fitted = remat.torch.fit(model, torch.randn(4, 32, 64), "70%", work_limit=20_000)
         mine = train(DistributedDataParallel(fitted))
         assert all(a.equal(b) for a, b in zip(expected, mine, strict=True))
         assert all(p.recomputed_steps > 0 for p in fitted.remat.parts)
@@ -379,14 +379,14 @@ def test_a_budget_that_one_kind_of_step_cannot_keep_is_refused_at_once() -> None
 
 def test_sweep_and_report_show_both_kinds_of_steps() -> None:
     model, x = wide()
-    swept = remat.torch.sweep(model, x, points=3, time_limit=1)
+    swept = remat.torch.sweep(model, x, points=3, work_limit=20_000)
     assert swept.adding is not None
     assert swept.adding.keep_all_peak > swept.keep_all_peak
     assert swept.to_dict()["adding"]["rows"] == [
         {k: v for k, v in vars(row).items() if k != "plan"} for row in swept.adding.rows
     ]
     assert "steps that add to existing gradients:" in str(swept)
-    assert remat.torch.sweep(model, x, points=2, time_limit=1, accumulate=True).adding is None
+    assert remat.torch.sweep(model, x, points=2, work_limit=20_000, accumulate=True).adding is None
     filled = remat.torch.report(model, x)
     assert filled.adding is not None
     assert filled.adding.by_category()["existing gradients"] == sum(p.nbytes for p in model.parameters())

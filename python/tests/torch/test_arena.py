@@ -119,7 +119,7 @@ def test_the_zoo_has_the_gradients_of_eager_mode(name: str, budget: str) -> None
         return [p.grad for p in model.parameters() if p.grad is not None]
 
     expected = steps(copy.deepcopy(model))
-    options: dict[str, Any] = {"loss": z.loss, "arena": True, "accumulate": False, "time_limit": 0.3}
+    options: dict[str, Any] = {"loss": z.loss, "arena": True, "accumulate": False, "work_limit": 20_000}
     try:
         planned = remat.torch.fit(model, inputs, budget, **options)
     except remat.NoPlanError as error:

@@ -27,18 +27,18 @@ def _policy(model: nn.Module, inputs: Any) -> nn.Module:
 
 
 TRAINED: dict[str, Callable[[nn.Module, Any], Any]] = {
-    "fit": lambda model, inputs: remat.torch.fit(model, inputs, _PLENTY, time_limit=1.0),
-    "eager": lambda model, inputs: remat.torch.fit(model, inputs, _PLENTY, executor="eager", time_limit=1.0),
+    "fit": lambda model, inputs: remat.torch.fit(model, inputs, _PLENTY, work_limit=20_000),
+    "eager": lambda model, inputs: remat.torch.fit(model, inputs, _PLENTY, executor="eager", work_limit=20_000),
     "compile": lambda model, _: torch.compile(
-        model, backend="remat", options={"budget": _PLENTY, "time_limit": 1.0}
+        model, backend="remat", options={"budget": _PLENTY, "work_limit": 20_000}
     ),
     "checkpoint_policy": _policy,
 }
 ASKED: dict[str, Callable[[nn.Module, Any], Any]] = {
     "capture": remat.torch.capture,
-    "sweep": lambda model, inputs: remat.torch.sweep(model, inputs, points=2, time_limit=0.2),
+    "sweep": lambda model, inputs: remat.torch.sweep(model, inputs, points=2, work_limit=20_000),
     "report": remat.torch.report,
-    "verify": lambda model, inputs: remat.torch.verify(model, inputs, _PLENTY, time_limit=1.0),
+    "verify": lambda model, inputs: remat.torch.verify(model, inputs, _PLENTY, work_limit=20_000),
 }
 
 
@@ -124,7 +124,7 @@ def test_errors_of_the_model_itself_come_out_as_in_eager_mode() -> None:
 @pytest.mark.parametrize("way", ["torch.compile", "Module.compile"])
 def test_a_deep_copy_of_a_compiled_model_trains_itself(way: str) -> None:
     model, inputs = _made("own function")
-    given = {"backend": "remat", "options": {"budget": _PLENTY, "time_limit": 0.5}}
+    given = {"backend": "remat", "options": {"budget": _PLENTY, "work_limit": 20_000}}
     if way == "torch.compile":
         compiled: Any = torch.compile(model, **given)
     else:
@@ -146,7 +146,7 @@ def test_a_deep_copy_of_a_compiled_model_trains_itself(way: str) -> None:
 
 def test_a_graph_breaks_where_only_its_backward_depends_on_data(caplog: pytest.LogCaptureFixture) -> None:
     model, inputs = _made("mask assigned")
-    fitted = remat.torch.fit(model, inputs, _PLENTY, time_limit=0.5, executor="boxed")
+    fitted = remat.torch.fit(model, inputs, _PLENTY, work_limit=20_000, executor="boxed")
     numbers = {part.name for part in fitted.remat.parts}
     assert len(numbers) == 2
     (said,) = [r.getMessage() for r in caplog.records if "runs as 2 graphs" in r.getMessage()]
@@ -178,6 +178,6 @@ def test_jagged_tensors_run_in_eager_mode_or_without_a_plan() -> None:
 
 def test_a_loss_outside_is_looked_at_where_the_model_needs_gradients_itself() -> None:
     model, inputs = _made("gradient inside")
-    fitted = remat.torch.fit(model, inputs, _PLENTY, loss=lambda output: output * 2, time_limit=0.5)
+    fitted = remat.torch.fit(model, inputs, _PLENTY, loss=lambda output: output * 2, work_limit=20_000)
     expected, found = model(*inputs), fitted(*inputs)
     assert found.equal(expected)

@@ -81,7 +81,7 @@ def test_auto_is_found_out_once_with_the_model_and_its_inputs_as_part_of_the_ste
 
     monkeypatch.setattr(remat.torch.session.surroundings, "auto_budget", answer)
     model, (x,) = case("mlp").build()
-    fitted = remat.torch.fit(model, x, "auto", time_limit=1.0)
+    fitted = remat.torch.fit(model, x, "auto", work_limit=20_000)
     fitted(x[:8]).backward()
     assert asked == [sum(4 * p.numel() for p in model.parameters()) + 4 * x.numel()]
     assert [part.budget for part in fitted.remat.parts] == [50 * MB] * 3
@@ -163,7 +163,7 @@ def test_the_budget_holds_with_the_state_of_the_optimizer() -> None:
     model, inputs = case("mlp").build()
     optimizer = torch.optim.AdamW(model.parameters())
     state = optimizer_state_bytes(optimizer, CPU)
-    fitted = remat.torch.fit(model, inputs, "90%", optimizer=optimizer, reserve=1000, time_limit=1.0)
+    fitted = remat.torch.fit(model, inputs, "90%", optimizer=optimizer, reserve=1000, work_limit=20_000)
     part = fitted.remat.parts[0]
     assert part.reserve == state + 1000
     assert part.recomputed_steps > 0

@@ -32,7 +32,7 @@ def test_data_parallel_training_on_two_ranks_equals_eager_mode_with_one_plan(tmp
 
         expected = train(DistributedDataParallel(copy.deepcopy(model)))
         fitted = remat.torch.fit(
-            model, x, "60%", group=dist.group.WORLD, time_limit=0.5, accumulate=True
+            model, x, "60%", group=dist.group.WORLD, work_limit=20_000, accumulate=True
         )
         mine = train(DistributedDataParallel(fitted))
         assert all(a.equal(b) for a, b in zip(expected, mine, strict=True))
@@ -71,7 +71,7 @@ def test_each_rank_copies_to_its_own_host(tmp_path: Path) -> None:
             return [p.grad.clone() for p in m.parameters()]
 
         expected = train(DistributedDataParallel(copy.deepcopy(model)))
-        fitted = remat.torch.fit(model, x, "60%", host="25GB/s", time_limit=1, accumulate=True)
+        fitted = remat.torch.fit(model, x, "60%", host="25GB/s", work_limit=20_000, accumulate=True)
         mine = train(DistributedDataParallel(fitted))
         assert all(a.equal(b) for a, b in zip(expected, mine, strict=True))
         assert fitted.remat.plan.copies
@@ -167,7 +167,7 @@ SHARDED = """
         dist.all_gather_object(tops, peak(eager))
         top = min(tops)
         model = build(**how)
-        fitted = remat.torch.fit(model, tokens, int(share * top), time_limit=0.5)
+        fitted = remat.torch.fit(model, tokens, int(share * top), work_limit=20_000)
         assert same(train(fitted), expected), how
         parts = fitted.remat.parts
         assert sum(part.recomputed_steps for part in parts) > 0
@@ -200,7 +200,7 @@ def test_sharded_training_equals_eager_mode_and_keeps_the_budget_on_each_rank(tm
 
     model = build()
     try:
-        remat.torch.fit(model, tokens, 300_000, time_limit=0.3)
+        remat.torch.fit(model, tokens, 300_000, work_limit=20_000)
     except remat.NoPlanError as error:
         print("no plan", error.smallest_known)
     assert train(model)
@@ -236,7 +236,7 @@ def test_the_plan_keeps_the_smallest_budget_of_all_ranks(tmp_path: Path) -> None
     dist.all_gather_object(tops, peak(build()))
     # Rank 0, which plans, has room for everything.
     budget = 4 * max(tops) if rank == 0 else int(0.6 * min(tops))
-    fitted = remat.torch.fit(build(), tokens, budget, time_limit=0.5)
+    fitted = remat.torch.fit(build(), tokens, budget, work_limit=20_000)
     assert same(train(fitted), train(build()))
     parts = fitted.remat.parts
     assert sum(part.recomputed_steps for part in parts) > 0

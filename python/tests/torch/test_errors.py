@@ -61,7 +61,7 @@ def test_bytes_are_answered_in_units_and_bytes_with_the_reserve() -> None:
 @pytest.mark.parametrize("reserve", [0, "1GiB"], ids=["below the floor", "all of it reserved"])
 def test_the_smallest_budget_known_is_the_best_one_known(reserve) -> None:
     model, inputs = case("mlp").build()
-    options = {"reserve": reserve, "time_limit": 2.0}
+    options = {"reserve": reserve, "work_limit": 20_000}
     error = caught_from(lambda: remat.torch.fit(model, inputs, "2KiB", **options))
     assert isinstance(error, remat.NoPlanError)
     planned = remat.torch.fit(model, inputs, error.smallest_known, **options).remat
@@ -72,7 +72,7 @@ def test_the_smallest_budget_known_is_the_best_one_known(reserve) -> None:
 def test_errors_of_fit_stand_alone_and_the_logger_has_the_rest(caplog) -> None:
     model, inputs = case("mlp").build()
     with caplog.at_level(logging.DEBUG, "remat.torch"):
-        error = caught_from(lambda: remat.torch.fit(model, inputs, "2KiB", time_limit=1.0))
+        error = caught_from(lambda: remat.torch.fit(model, inputs, "2KiB", work_limit=20_000))
     assert len(our_frames(error)) == 1
     assert error.__suppress_context__
     assert any(record.exc_info for record in caplog.records)

@@ -20,7 +20,7 @@ ROOFLINE = {"costs": "roofline", "device": "cpu"}
 
 def test_a_sweep_is_a_falling_curve_whose_budgets_work() -> None:
     model, inputs = case("mlp").build()
-    swept = remat.torch.sweep(model, inputs, points=6, time_limit=1.0, **ROOFLINE)
+    swept = remat.torch.sweep(model, inputs, points=6, work_limit=20_000, **ROOFLINE)
     assert [row.overhead for row in swept.rows] == sorted(row.overhead for row in swept.rows)
     budgets = [row.budget for row in swept.rows]
     assert budgets == sorted(set(budgets), reverse=True)
@@ -37,7 +37,7 @@ def test_a_sweep_is_a_falling_curve_whose_budgets_work() -> None:
 def test_a_sweep_is_a_table_and_data() -> None:
     model, inputs = case("mlp").build()
     swept = remat.torch.sweep(
-        model, inputs, points=3, time_limit=0.5, reserve=1000, accumulate=False, **ROOFLINE
+        model, inputs, points=3, work_limit=20_000, reserve=1000, accumulate=False, **ROOFLINE
     )
     data = json.loads(json.dumps(swept.to_dict()))
     assert [row["budget"] for row in data["rows"]] == [row.budget for row in swept.rows]
@@ -102,7 +102,7 @@ def test_a_report_of_a_model_that_was_not_planned_is_of_keeping_everything() -> 
     whole = remat.torch.report(model, inputs, **ROOFLINE)
     assert whole.peak == remat.torch.report(model, inputs, budget="100%", **ROOFLINE).peak
     assert whole.peak <= remat.torch.capture(model, inputs, **ROOFLINE).keep_all_peak
-    part = remat.torch.report(model, inputs, budget="80%", time_limit=1.0, **ROOFLINE)
+    part = remat.torch.report(model, inputs, budget="80%", work_limit=20_000, **ROOFLINE)
     assert part.peak <= 0.8 * whole.peak
     with pytest.raises(remat.UsageError, match="needs sample_inputs"):
         remat.torch.report(model)
@@ -149,5 +149,5 @@ def test_a_fitted_model_saves_a_page_of_its_plan(tmp_path: Path) -> None:
 
 def test_a_notebook_shows_a_sweep_with_what_is_reserved() -> None:
     model, inputs = case("mlp").build()
-    swept = remat.torch.sweep(model, inputs, points=3, time_limit=0.5, reserve=1 << 40, **ROOFLINE)
+    swept = remat.torch.sweep(model, inputs, points=3, work_limit=20_000, reserve=1 << 40, **ROOFLINE)
     assert f"{remat.format_bytes(swept.keep_all_peak)}, keep all" in swept._repr_html_()

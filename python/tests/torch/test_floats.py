@@ -64,7 +64,7 @@ def test_every_value_gives_the_bits_of_eager_mode(form: str, door: str) -> None:
     if door == "fit":
         trained = fit(model, (x, VALUES[0]), "95%")
     else:
-        trained = torch.compile(model, backend="remat", options={"budget": 1 << 20, "time_limit": 0.5})
+        trained = torch.compile(model, backend="remat", options={"budget": 1 << 20, "work_limit": 20_000})
     for weight in VALUES:
         assert_equal(step(trained, x, weight), step(eager, x, weight))
 
@@ -83,7 +83,7 @@ def test_a_new_value_costs_no_trace_and_no_plan(form: str, traces: list[Any]) ->
 def test_calls_in_flight_keep_their_values() -> None:
     model, x = made("a mixture")
     eager = copy.deepcopy(model)
-    fitted = remat.torch.fit(model, (x, VALUES[0]), 1 << 20, calls=2, time_limit=0.5)
+    fitted = remat.torch.fit(model, (x, VALUES[0]), 1 << 20, calls=2, work_limit=20_000)
     step(fitted, x, VALUES[1])
     fitted.zero_grad()
     eager.zero_grad()

@@ -272,7 +272,7 @@ def test_data_parallel_training_is_refused(tmp_path: Path) -> None:
 
         model, x = wide()
         optimizer = torch.optim.SGD(model.parameters(), 0.1)
-        fitted = remat.torch.fit(model, x, 1 << 30, optimizer=optimizer, step="backward", time_limit=0.3)
+        fitted = remat.torch.fit(model, x, 1 << 30, optimizer=optimizer, step="backward", work_limit=20_000)
         try:
             DistributedDataParallel(fitted)(x)
         except remat.torch.UnsupportedModelError as error:

@@ -63,7 +63,7 @@ def peak(model: nn.Module, tokens: torch.Tensor, loss: Any = loss_of, hold: bool
 
 
 def fit(model: nn.Module, tokens: torch.Tensor, budget: int | str, **options: Any) -> nn.Module:
-    return remat.torch.fit(model, tokens, budget, **{"time_limit": 0.3, **options})
+    return remat.torch.fit(model, tokens, budget, **{"work_limit": 20_000, **options})
 
 
 def test_after_the_first_step_dropped_outputs_and_gradients_that_nobody_asks_for_take_no_memory() -> None:

@@ -75,7 +75,7 @@ def test_another_process_finds_the_plan_too(tmp_path) -> None:
         from models import case
         torch.set_num_threads(1)
         model, inputs = case("mlp").build()
-        fitted = remat.torch.fit(model, inputs, "80%", cache_dir=sys.argv[2], time_limit=1.0)
+        fitted = remat.torch.fit(model, inputs, "80%", cache_dir=sys.argv[2], work_limit=20_000)
         print(fitted.remat.parts[0].stored)
     """
     printed = [
@@ -115,7 +115,7 @@ def plan_anew(captured, folder: Path):
 
 
 def test_calls_in_flight_together_are_planned_once_for_all_starts(tmp_path, captured) -> None:
-    options = Options(budget=int(2.2 * captured.graph.keep_all_peak), time_limit=2.0)
+    options = Options(budget=int(2.2 * captured.graph.keep_all_peak), work_limit=20_000)
     problem = Problem(captured.step, Part.of(captured.step, captured.graph, copies=2), options)
     first, second = (plan_step(problem, PlanCache(Store(tmp_path))) for _ in range(2))
     assert (first.stored, second.stored) == (False, True)

@@ -156,7 +156,7 @@ def test_a_trace_with_symbols_that_is_another_one_is_not_used(
         if fits:
             planned: Any = fit(other, inputs[0], "100%", loss=loss_of, dynamic=None)
         else:
-            planned = Compiled(other, {"budget": "100%", "time_limit": 1.0})
+            planned = Compiled(other, {"budget": "100%", "work_limit": 20_000})
         assert_equal_steps(model, planned, inputs)
     assert "each shape is traced for itself: one op is another" in caplog.text
 
@@ -164,7 +164,7 @@ def test_a_trace_with_symbols_that_is_another_one_is_not_used(
 def test_torch_compile_traces_shapes_that_vary_once_too(traces: list[Any]) -> None:
     model, inputs = subject("bert", (48, 40, 32, 56, 44))
     other = copy.deepcopy(model)
-    options = {"budget": "90%", "time_limit": 1.0, "outputs": "dropped"}
+    options = {"budget": "90%", "work_limit": 20_000, "outputs": "dropped"}
     compiled = Compiled(other, options)
     assert_equal_steps(model, compiled, inputs)
     counted = len(traces)

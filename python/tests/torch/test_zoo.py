@@ -54,11 +54,11 @@ def test_the_zoo_is_trained_as_in_eager_mode_within_the_budget(z: Zoo) -> None:
     expected = train(z, copy.deepcopy(model), inputs)
     budget = int(z.budget * step_peak(z, copy.deepcopy(model), inputs))
     try:
-        fitted = remat.torch.fit(model, inputs, budget, loss=z.loss, time_limit=0.5)
+        fitted = remat.torch.fit(model, inputs, budget, loss=z.loss, work_limit=20_000)
     except remat.InfeasibleError as error:
         assert BACKWARD_HOLDS_ARGUMENTS, "gradients of outputs are freed early in all but PyTorch 2.10"
         budget = error.smallest_known or 0
-        fitted = remat.torch.fit(model, inputs, budget, loss=z.loss, time_limit=0.5)
+        fitted = remat.torch.fit(model, inputs, budget, loss=z.loss, work_limit=20_000)
     first = step_peak(z, fitted, inputs)
     assert first <= budget
     assert first <= fitted.remat.predicted_peak
@@ -78,7 +78,7 @@ def test_recurrent_layers_need_what_is_predicted_at_their_own_peak() -> None:
     torch.manual_seed(0)
     model, inputs = Recurrent(layers=2, width=128), words(batch=16, length=32)
     recurrent = animal("lstm")
-    fitted = remat.torch.fit(model, inputs, "100%", loss=recurrent.loss, outputs="dropped", time_limit=0.5)
+    fitted = remat.torch.fit(model, inputs, "100%", loss=recurrent.loss, outputs="dropped", work_limit=20_000)
     report = remat.torch.report(fitted)
     assert "mkldnn_rnn_layer_backward" in report.kind
     step_peak(recurrent, fitted, inputs)

@@ -53,7 +53,7 @@ class Trace:
 
 def fit(model: nn.Module, inputs: Any, budget: int | str | None, **options: Any) -> nn.Module:
     """`remat.torch.fit` with little time for planning: the tests ask what plans do, not how good they are."""
-    return remat.torch.fit(model, inputs, budget, **{"time_limit": 1.0, **options})
+    return remat.torch.fit(model, inputs, budget, **{"work_limit": 20_000, **options})
 
 
 def train(model: nn.Module, inputs: Sequence[torch.Tensor], steps: int = 3) -> Trace:
