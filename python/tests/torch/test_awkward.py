@@ -28,7 +28,9 @@ def _policy(model: nn.Module, inputs: Any) -> nn.Module:
 
 TRAINED: dict[str, Callable[[nn.Module, Any], Any]] = {
     "fit": lambda model, inputs: remat.torch.fit(model, inputs, _PLENTY, work_limit=20_000),
-    "eager": lambda model, inputs: remat.torch.fit(model, inputs, _PLENTY, executor="eager", work_limit=20_000),
+    "eager": lambda model, inputs: remat.torch.fit(
+        model, inputs, _PLENTY, executor="eager", work_limit=20_000
+    ),
     "compile": lambda model, _: torch.compile(
         model, backend="remat", options={"budget": _PLENTY, "work_limit": 20_000}
     ),

@@ -158,7 +158,9 @@ class MarginLoss(nn.Module):
 
 def test_a_margin_loss_is_that_of_eager_mode() -> None:
     torch.manual_seed(0)
-    found = remat.torch.verify(MarginLoss(), torch.randn(32, 32), steps=1, costs="roofline", work_limit=20_000)
+    found = remat.torch.verify(
+        MarginLoss(), torch.randn(32, 32), steps=1, costs="roofline", work_limit=20_000
+    )
     assert found.differences == ()
 
 
