@@ -63,7 +63,7 @@ def conv_net() -> tuple[nn.Module, Inputs]:
 
 
 def fit(model: nn.Module, inputs: Any, budget: int | str, **options: Any) -> Any:
-    return remat.torch.fit(model, inputs, budget, **{"work_limit": 20_000, **options})
+    return remat.torch.fit(model, inputs, budget, **{"time_limit": 0.3, **options})
 
 
 def state_after(model: nn.Module, inputs: Inputs, steps: int = 1) -> list[torch.Tensor]:
@@ -264,7 +264,7 @@ def test_checkpoints_around_a_fitted_model() -> None:
 def test_verification_counts_the_copies_that_it_trains_and_nothing_else() -> None:
     model, inputs = gpt()
     held = torch.empty(1 << 20, device=HERE)
-    found = remat.torch.verify(model, inputs, "70%", work_limit=20_000)
+    found = remat.torch.verify(model, inputs, "70%", time_limit=0.3)
     assert found.equal
     assert found.within
     assert found.measured_peak == found.predicted_peak
@@ -363,7 +363,7 @@ def test_the_optimizer_steps_inside_the_backward() -> None:
 def test_the_backend_of_torch_compile() -> None:
     model, inputs = gpt()
     expected = state_after(copy.deepcopy(model), inputs, steps=2)
-    compiled: Any = torch.compile(model, backend="remat", options={"budget": "60%", "work_limit": 20_000})
+    compiled: Any = torch.compile(model, backend="remat", options={"budget": "60%", "time_limit": 0.3})
     assert differences(state_after(compiled, inputs, steps=2), expected) == []
 
 

@@ -123,7 +123,7 @@ def test_what_runs_out_of_memory_trains_within_what_the_device_has(memory: Cachi
 def test_a_budget_that_nothing_keeps_is_refused_with_both_numbers(memory: Caching) -> None:
     model, inputs = gpt()
     with pytest.raises(remat.InfeasibleError, match=r"impossible for this step: none goes below .* bytes"):
-        remat.torch.fit(model, inputs, "12MiB", budget_on="reserved", accumulate=False, work_limit=20_000)
+        remat.torch.fit(model, inputs, "12MiB", budget_on="reserved", accumulate=False, time_limit=0.5)
 
 
 class Broken(nn.Module):
@@ -141,4 +141,4 @@ class Broken(nn.Module):
 def test_graphs_that_share_a_budget_are_refused(memory: Caching) -> None:
     model, x = Broken().to(HERE), torch.randn(4, 8).to(HERE)
     with pytest.raises(remat.UsageError, match="for one graph and one call in flight"):
-        remat.torch.fit(model, x, "64MiB", loss=torch.sum, budget_on="reserved", work_limit=20_000)
+        remat.torch.fit(model, x, "64MiB", loss=torch.sum, budget_on="reserved", time_limit=0.5)
