@@ -22,7 +22,7 @@ BLOCKS = " ▁▂▃▄▅▆▇█"
 def said_by(command: list[str], columns: int | None, errors: bool = False, **environment: str) -> str:
     """What `remat` writes to a terminal of so many columns, or to a pipe. errors: to the terminal too."""
     known = {k: v for k, v in os.environ.items() if k not in ("NO_COLOR", "REMAT_COLUMNS")}
-    given: dict[str, Any] = {"env": {**known, **environment}, "stderr": subprocess.PIPE}
+    given: dict[str, Any] = {"env": {**known, "TERM": "xterm", **environment}, "stderr": subprocess.PIPE}
     whole = [sys.executable, "-m", "remat", *command]
     if columns is None:
         return subprocess.run(
@@ -88,6 +88,7 @@ def test_a_pipe_or_a_narrow_terminal_gets_none(tmp_path: Path, columns: int | No
 def test_colours_are_for_who_wants_them(tmp_path: Path) -> None:
     assert "\033[31m" in planned(tmp_path, 80)
     assert "\033" not in planned(tmp_path, 80, NO_COLOR="1")
+    assert "\033" not in planned(tmp_path, 80, TERM="dumb")
     assert "\033[31m" in planned(tmp_path, 80, NO_COLOR="")
 
 

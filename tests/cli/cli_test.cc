@@ -586,6 +586,7 @@ TEST_F(Cli, ProgressIsALiveLineOnATerminalOnlyWhereWorkTakesLonger) {
   ASSERT_EQ(run_cli({"generate", "random_layered", "--nodes", "300", "-o", hard}).code, 0);
   const std::vector<std::string> arguments{"plan",      hard,     "-b",           "85%",
                                            "--planner", "search", "--time-limit", "0.7s"};
+  ::setenv("TERM", "xterm", 1);
   testing::RunningCli on_terminal(arguments, true);
   const CliRun live = on_terminal.wait();
   ASSERT_EQ(live.code, 0) << live.err;

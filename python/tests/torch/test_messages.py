@@ -34,6 +34,11 @@ def plan_report(**fields) -> PlanReport:
     return PlanReport(**{**texts, **numbers, **counts, "overhead": 0.0, **fields})
 
 
+@pytest.fixture(autouse=True)
+def a_terminal_that_knows_more_than_text(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TERM", "xterm")
+
+
 def said_by_remat(caplog) -> list[str]:
     return [record.getMessage() for record in caplog.records if record.name == "remat.torch"]
 
@@ -199,6 +204,15 @@ def test_the_progress_line_is_drawn_on_terminals_only_and_cleared() -> None:
     last = terminal.getvalue().split("\r")[-2]
     assert last.strip() == ""
     assert len(last) > 30
+
+
+def test_a_dumb_terminal_gets_no_progress_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TERM", "dumb")
+    terminal = Terminal()
+    with ProgressLine(terminal, delay=0.0) as line:
+        line.planning(10.0)
+        assert line._thread is None
+    assert terminal.getvalue() == ""
 
 
 def test_the_progress_line_is_replaced_by_what_it_came_to_unless_there_was_an_error() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import sys
 import threading
@@ -39,7 +40,7 @@ class ProgressLine:
         self._thread: threading.Thread | None = None
 
     def __enter__(self) -> ProgressLine:
-        if self.stream.isatty():
+        if self.stream.isatty() and os.environ.get("TERM") != "dumb":
             self._thread = threading.Thread(target=self._draw_until_done, name="remat-progress", daemon=True)
             self._thread.start()
         return self
