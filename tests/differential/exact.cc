@@ -182,12 +182,14 @@ std::optional<std::string> broken_step(const Graph& graph, const std::vector<int
 }
 
 std::string to_string(Sum sum) {
-  if (sum < 0) return "-" + to_string(-sum);
   std::string digits;
+  const bool is_negative = sum < 0;
+  if (is_negative) sum = -sum;
   do {
     digits.insert(digits.begin(), static_cast<char>('0' + static_cast<int>(sum % 10)));
     sum /= 10;
   } while (sum > 0);
+  if (is_negative) digits.insert(digits.begin(), '-');
   return digits;
 }
 

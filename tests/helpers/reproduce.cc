@@ -34,7 +34,7 @@ std::string reproduction(const Call& call) {
   text += "\n";
   for (const Plan& start : problem.starts) {
     text += "# known before:";
-    for (OpId op : start.steps) text += " " + std::to_string(op.index());
+    for (OpId op : start.steps) text.append(" ").append(std::to_string(op.index()));
     text += "\n";
   }
   return text;
