@@ -133,6 +133,10 @@ def _make_converter(callback: Any, hooks: Any) -> Any:
     return _plain_converter(callback, hooks)
 
 
+class _StoppedError(Exception):
+    """A watcher raised an error. Dynamo adds lines to one that comes out of a trace."""
+
+
 class _Converter(convert_frame.CatchErrorsWrapper):
     """Converts for one callable of `torch.compile`."""
 
@@ -194,7 +198,6 @@ class _Converter(convert_frame.CatchErrorsWrapper):
         except RematError:
             raise
         except Exception as error:
-            # Dynamo gives every error another type.
             stopped, self._stopped = self._stopped, None
             if stopped is not None:
                 raise stopped from None
@@ -208,7 +211,7 @@ class _Converter(convert_frame.CatchErrorsWrapper):
             self._tell().traced(ops)
         except RematError as error:
             self._stopped = error
-            raise
+            raise _StoppedError from None
 
     def _leave(self, frame: Any) -> Any:
         spot, result = self._left[frame.f_code]
