@@ -208,7 +208,11 @@ class _Converter(convert_frame.CatchErrorsWrapper):
 
     def _note_ops(self, ops: int) -> None:
         try:
-            self._tell().traced(ops)
+            watcher = self._tell()
+        except RematError:  # the backend says why, in the first call
+            return
+        try:
+            watcher.traced(ops)
         except RematError as error:
             self._stopped = error
             raise _StoppedError from None
