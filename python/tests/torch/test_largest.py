@@ -15,7 +15,7 @@ from remat.torch.session.captured import captured_steps
 from torch import nn
 
 ROOFLINE = {"costs": "roofline", "device": "cpu"}
-QUICK: dict[str, Any] = {"accumulate": False, "work_limit": 20_000, **ROOFLINE}
+QUICK: dict[str, Any] = {"accumulate": False, "time_limit": 1.0, **ROOFLINE}
 
 
 class Blocks(nn.Module):
@@ -188,7 +188,7 @@ def test_a_model_with_memory_takes_what_fit_takes() -> None:
     assert row.peak is not None
     assert row.peak <= budget
     # The workspaces, which a roofline does not know, are looked at here.
-    fitted = remat.torch.fit(model, make(found.largest), budget + 5000, accumulate=False, work_limit=20_000)
+    fitted = remat.torch.fit(model, make(found.largest), budget + 5000, accumulate=False, time_limit=2.0)
     assert fitted.remat.predicted_peak <= budget + 5000
 
 
@@ -196,8 +196,8 @@ def test_meta_inputs_are_enough_for_a_model_with_memory() -> None:
     torch.manual_seed(0)
     model = Blocks()
     before = {name: p.clone() for name, p in model.named_parameters()}
-    found = remat.torch.largest_batch(model, batches, "2MiB", accumulate=False, work_limit=20_000)
-    same = remat.torch.largest_batch(blocks(), batches, "2MiB", accumulate=False, work_limit=20_000)
+    found = remat.torch.largest_batch(model, batches, "2MiB", accumulate=False, time_limit=1.0)
+    same = remat.torch.largest_batch(blocks(), batches, "2MiB", accumulate=False, time_limit=1.0)
     assert found.row(1).keep_all_peak == same.row(1).keep_all_peak
     assert all(p.equal(before[name]) for name, p in model.named_parameters())
 
