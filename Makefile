@@ -45,10 +45,9 @@ test-python: build
 	@.venv/bin/python -m pytest -q -n auto --maxprocesses 4 --dist worksteal -m "not long" python/tests
 	@grep -h '^The last `make test-long`' docs/testing.md
 
-test-long: build/build.ninja
+test-long: build
 	@echo "build: everything"
 	@$(NINJA) -C build
-	@.venv/bin/python -m remat.torch.native || echo "native: not built, steps in eager mode go through Python"
 	@.venv/bin/python tools/test_long.py build
 
 check: build

@@ -2,12 +2,14 @@
 // table of commands and options.
 #include <CLI/CLI.hpp>
 #include <algorithm>
+#include <functional>
 #include <iostream>
 #include <sstream>
 
 #include "commands.h"
 #include "common.h"
 #include "remat/planner.h"
+#include "remat/words.h"
 
 namespace remat::cli {
 namespace {
@@ -70,23 +72,19 @@ void collect(const CLI::App& app, const std::string& place, std::vector<Entry>& 
   for (const CLI::App* sub : app.get_subcommands(nullptr)) collect(*sub, place + " " + sub->get_name(), into);
 }
 
+using Said = std::function<std::string(const std::string& name, const std::string& description)>;
+
 std::string quoted(const std::string& text) {
   std::string result = "'";
   for (char c : text) result += c == '\'' ? "'\\''" : std::string(1, c == '\n' ? ' ' : c);
   return result + "'";
 }
 
-std::string joined(const std::vector<std::string>& words, const std::string& between) {
-  std::string text;
-  for (const std::string& word : words) text += (text.empty() ? "" : between) + word;
-  return text;
-}
-
 /// 'a'|'b', for a `case` of bash and zsh.
 std::string patterns(const std::vector<std::string>& texts) {
   std::vector<std::string> all;
   for (const std::string& text : texts) all.push_back(quoted(text));
-  return joined(all, "|");
+  return listed(all, "|");
 }
 
 std::vector<std::string> places(const std::vector<Entry>& entries) {
@@ -114,11 +112,36 @@ std::string shared(const std::vector<Entry>& entries, const std::string& loop, c
       if (flag.values.empty()) {
         free.insert(free.end(), at.begin(), at.end());
       } else {
-        text += "    " + patterns(at) + ") " + offer + " " + joined(flag.values, " ") + "; return ;;\n";
+        text += "    " + patterns(at) + ") " + offer + " " + listed(flag.values, " ") + "; return ;;\n";
       }
     }
   }
   return text + "    " + patterns(free) + ") _remat_files; return ;;\n  esac\n";
+}
+
+/// "name:description" for _describe of zsh.
+std::string described(const std::string& name, const std::string& description) {
+  std::string text;
+  for (char c : name) text += c == ':' ? "\\:" : std::string(1, c);
+  return quoted(text + ":" + description);
+}
+
+/// The branches of a `case` that offer what may stand at a place: flags behind a `-`, else words. `said`: a
+/// word with what it is; `begin` and `end` stand around them.
+std::string branches(const std::vector<Entry>& entries, const Said& said, const std::string& begin,
+                     const std::string& end) {
+  std::string text;
+  for (const Entry& entry : entries) {
+    std::vector<std::string> flags, words;
+    for (const Flag& flag : entry.flags) {
+      for (const std::string& name : flag.names) flags.push_back(said(name, flag.description));
+    }
+    for (const auto& [word, description] : entry.words) words.push_back(said(word, description));
+    text += "    " + quoted(entry.place + "|-") + "*) " + begin + listed(flags, " ") + end + " ;;\n";
+    if (words.empty()) continue;
+    text += "    " + quoted(entry.place + "|") + "*) " + begin + listed(words, " ") + end + " ;;\n";
+  }
+  return text;
 }
 
 std::string bash(const std::vector<Entry>& entries) {
@@ -130,22 +153,9 @@ std::string bash(const std::vector<Entry>& entries) {
   text += shared(entries, "((i = 1; i < COMP_CWORD; i++))", "${COMP_WORDS[i]}", "${COMP_WORDS[COMP_CWORD-1]}",
                  "_remat_offer");
   text += "  case \"$place|${COMP_WORDS[COMP_CWORD]}\" in\n";
-  for (const Entry& entry : entries) {
-    std::vector<std::string> flags, words;
-    for (const Flag& flag : entry.flags) flags.insert(flags.end(), flag.names.begin(), flag.names.end());
-    for (const auto& [word, description] : entry.words) words.push_back(word);
-    text += "    " + quoted(entry.place + "|-") + "*) _remat_offer " + joined(flags, " ") + " ;;\n";
-    if (!words.empty())
-      text += "    " + quoted(entry.place + "|") + "*) _remat_offer " + joined(words, " ") + " ;;\n";
-  }
+  const auto name_alone = [](const std::string& name, const std::string&) { return name; };
+  text += branches(entries, name_alone, "_remat_offer ", "");
   return text + "    *) _remat_files ;;\n  esac\n}\ncomplete -o filenames -F _remat remat\n";
-}
-
-/// "name:description" for _describe of zsh.
-std::string described(const std::string& name, const std::string& description) {
-  std::string text;
-  for (char c : name) text += c == ':' ? "\\:" : std::string(1, c);
-  return quoted(text + ":" + description);
 }
 
 std::string zsh(const std::vector<Entry>& entries) {
@@ -157,17 +167,7 @@ std::string zsh(const std::vector<Entry>& entries) {
   text +=
       shared(entries, "((i = 2; i < CURRENT; i++))", "${words[i]}", "${words[CURRENT-1]}", "_remat_offer");
   text += "  case \"$place|${words[CURRENT]}\" in\n";
-  for (const Entry& entry : entries) {
-    std::vector<std::string> flags, words;
-    for (const Flag& flag : entry.flags) {
-      for (const std::string& name : flag.names) flags.push_back(described(name, flag.description));
-    }
-    for (const auto& [word, description] : entry.words) words.push_back(described(word, description));
-    text += "    " + quoted(entry.place + "|-") + "*) offered=(" + joined(flags, " ") + ") ;;\n";
-    if (!words.empty()) {
-      text += "    " + quoted(entry.place + "|") + "*) offered=(" + joined(words, " ") + ") ;;\n";
-    }
-  }
+  text += branches(entries, described, "offered=(", ")");
   return text +
          "    *) _files; return ;;\n  esac\n  _describe remat offered\n}\n"
          "if [[ $zsh_eval_context[-1] == loadautofunc ]]; then _remat \"$@\"; else compdef _remat remat; "
@@ -180,7 +180,7 @@ std::string fish_flag(const std::string& condition, const Flag& flag) {
     line += name.starts_with("--") ? " -l " + name.substr(2) : " -s " + name.substr(1);
   }
   if (!flag.values.empty()) {
-    line += " -x -a " + quoted(joined(flag.values, " "));
+    line += " -x -a " + quoted(listed(flag.values, " "));
   } else if (flag.takes_value) {
     line += " -r -F";
   }
@@ -194,7 +194,7 @@ std::string fish(const std::vector<Entry>& entries) {
       "# Completion of remat for fish: remat completion fish | source\n"
       "function __remat_at\n  set -l place ''\n  for word in (commandline -opc)[2..-1]\n"
       "    if contains -- \"$place $word\" " +
-      joined(known, " ") +
+      listed(known, " ") +
       "\n      set place \"$place $word\"\n    end\n  end\n  test \"$place\" = \"$argv[1]\"\nend\n";
   for (const Entry& entry : entries) {
     const std::string condition = quoted("__remat_at \"" + entry.place + "\"");

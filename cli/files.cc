@@ -18,11 +18,14 @@ constexpr std::string_view kStandard = "-";
 
 bool is_taken = false;
 
-std::string read_standard_input(FileKind kind) {
+std::string read_input(const std::string& path, FileKind kind) {
   static bool was_read = false;
+  if (path != kStandard) return read_file(path, kind);
   if (std::exchange(was_read, true)) throw UsageError("only one file can come from standard input");
   return read_file("/dev/stdin", kind);
 }
+
+std::string input_name(const std::string& path) { return path == kStandard ? "standard input" : path; }
 
 /// Throws InputError where `path` cannot be written because its folder is missing or closed. The write itself
 /// may still fail.
@@ -64,28 +67,22 @@ Loaded warned(Loaded loaded) {
   return loaded;
 }
 
-constexpr const char* kInput = "standard input";
-
 }  // namespace
 
 LoadedGraph load_and_warn(const std::string& path) {
-  if (path != kStandard) return warned(load_graph(path));
-  return warned(parse_graph(read_standard_input(FileKind::kGraph), kInput));
+  return warned(parse_graph(read_input(path, FileKind::kGraph), input_name(path)));
 }
 
 PlanRecord load_plan_and_warn(const std::string& path) {
-  if (path != kStandard) return warned(load_plan(path));
-  return warned(parse_plan(read_standard_input(FileKind::kPlan), kInput));
+  return warned(parse_plan(read_input(path, FileKind::kPlan), input_name(path)));
 }
 
 LayoutRecord load_layout_and_warn(const std::string& path) {
-  if (path != kStandard) return warned(load_layout(path));
-  return warned(parse_layout(read_standard_input(FileKind::kLayout), kInput));
+  return warned(parse_layout(read_input(path, FileKind::kLayout), input_name(path)));
 }
 
 BufferTable load_buffers_and_warn(const std::string& path) {
-  if (path != kStandard) return warned(load_buffers(path));
-  return warned(parse_buffers(read_standard_input(FileKind::kBuffers), kInput));
+  return warned(parse_buffers(read_input(path, FileKind::kBuffers), input_name(path)));
 }
 
 void require_different_files(const std::vector<Output>& outputs) {

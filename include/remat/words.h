@@ -20,6 +20,6 @@ std::string did_you_mean(std::string_view word, const std::vector<std::string>& 
 std::string unknown_word(std::string_view what, std::string_view word, const std::vector<std::string>& known);
 
 /// "auto, keep_all".
-std::string listed(const std::vector<std::string>& words);
+std::string listed(const std::vector<std::string>& words, std::string_view between = ", ");
 
 }  // namespace remat

@@ -3,6 +3,7 @@
 
 #include "errors.h"
 #include "op.h"
+#include "remat/words.h"
 
 namespace remat::python {
 namespace {
@@ -13,11 +14,8 @@ class UnknownKeys {
   void add(const std::string& key) { keys_.insert(key); }
   void warn() const {
     if (keys_.empty()) return;
-    std::string listed;
-    for (const std::string& key : keys_) listed += (listed.empty() ? "" : ", ") + key;
-    if (PyErr_WarnEx(PyExc_UserWarning, ("graph: ignored unknown keys: " + listed).c_str(), 1) < 0) {
-      throw nb::python_error();
-    }
+    const std::string text = "graph: ignored unknown keys: " + listed({keys_.begin(), keys_.end()});
+    if (PyErr_WarnEx(PyExc_UserWarning, text.c_str(), 1) < 0) throw nb::python_error();
   }
 
  private:

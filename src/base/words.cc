@@ -65,9 +65,9 @@ std::string did_you_mean(std::string_view word, const std::vector<std::string>& 
   return nearest ? ": did you mean '" + *nearest + "'?" : "";
 }
 
-std::string listed(const std::vector<std::string>& words) {
+std::string listed(const std::vector<std::string>& words, std::string_view between) {
   std::string text;
-  for (const std::string& word : words) text += (text.empty() ? "" : ", ") + word;
+  for (const std::string& word : words) text.append(text.empty() ? "" : between).append(word);
   return text;
 }
 

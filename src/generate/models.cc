@@ -7,6 +7,7 @@
 #include "generate/checks.h"
 #include "generate/lower.h"
 #include "generate/training.h"
+#include "remat/words.h"
 
 namespace remat {
 namespace {
@@ -102,23 +103,23 @@ const std::vector<Row>& table() {
 }
 
 const Row& find_model(std::string_view name) {
-  std::string known;
+  std::vector<std::string> known;
   for (const Row& row : table()) {
     if (row.info.name == name) return row;
-    known.append(known.empty() ? "" : ", ").append(row.info.name);
+    known.emplace_back(row.info.name);
   }
-  throw UsageError("no model '" + std::string(name) + "'; there are " + known);
+  throw UsageError("no model '" + std::string(name) + "'; there are " + listed(known));
 }
 
 const ModelInfo::Variant& find_variant(const ModelInfo& model, std::string_view name) {
   if (name.empty()) return model.variants.front();
-  std::string known;
+  std::vector<std::string> known;
   for (const ModelInfo::Variant& variant : model.variants) {
     if (variant.name == name) return variant;
-    if (!variant.name.empty()) known.append(known.empty() ? "" : ", ").append(variant.name);
+    if (!variant.name.empty()) known.emplace_back(variant.name);
   }
   throw UsageError(std::string(model.name) + " has no variant '" + std::string(name) + "'" +
-                   (known.empty() ? "" : "; there are " + known));
+                   (known.empty() ? "" : "; there are " + listed(known)));
 }
 
 /// The model's value unless the user gave one; the user may only give what the model has.
@@ -185,11 +186,11 @@ Device in_bf16(Device device) {
   if (device.bf16_flops_per_second > 0) {
     device.flops_per_second = device.bf16_flops_per_second;
   } else if (is_known) {
-    std::string have;
+    std::vector<std::string> have;
     for (const Device& one : devices()) {
-      if (one.bf16_flops_per_second > 0) have += (have.empty() ? "" : ", ") + one.name;
+      if (one.bf16_flops_per_second > 0) have.push_back(one.name);
     }
-    throw UsageError("device '" + device.name + "' has no rate for bf16; these have: " + have +
+    throw UsageError("device '" + device.name + "' has no rate for bf16; these have: " + listed(have) +
                      ", and flops=F,bandwidth=B takes any");
   }
   return device;

@@ -1,5 +1,6 @@
 #include "planning/options.h"
 
+#include <algorithm>
 #include <charconv>
 
 #include "remat/error.h"
@@ -72,15 +73,10 @@ OptionReader& OptionReader::text(std::string_view name, std::string& into) {
 OptionReader& OptionReader::choice(std::string_view name, std::string& into,
                                    std::initializer_list<std::string_view> allowed) {
   if (const std::string* text = find(name)) {
-    std::string listed;
-    for (std::string_view one : allowed) {
-      if (*text == one) {
-        into = *text;
-        return *this;
-      }
-      listed += (listed.empty() ? "" : ", ") + std::string(one);
+    if (std::ranges::find(allowed, *text) == allowed.end()) {
+      refuse(name, "one of " + listed({allowed.begin(), allowed.end()}));
     }
-    refuse(name, "one of " + listed);
+    into = *text;
   }
   return *this;
 }
