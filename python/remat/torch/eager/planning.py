@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -157,8 +156,7 @@ def _report(
     peak = max(memory)
     same = result is not None and result.plan is not None and list(result.plan.steps) == steps
     least = 0 if result is None else result.duration_lower_bound - step.charges()
-    again = list((Counter(steps) - Counter(range(graph.num_ops))).elements())
-    duration = (plan.duration or 0) + sum(map(step.charge, again)) + (step.following() if again else 0)
+    duration = (plan.duration or 0) + step.charge(step.again(steps))
     return PlanReport(
         name="step_0",
         graph=graph,

@@ -255,7 +255,11 @@ class Preparation:
         with phase("plan"), torch.enable_grad(), step.without_traces(snapshot.restore):
             around = self._around(step, sequence.record, kind)
         with phase("plan"), torch.enable_grad():
-            return self._least_right(step, sequence, around, snapshot.restore)
+            while True:
+                plan = least_plan(sequence.record, around, self._options_on(step.device), sequence.once)
+                with step.without_traces(snapshot.restore):
+                    if not self._differs(step, sequence, plan):
+                        return plan
 
     def settled(self, call: Call) -> Options:
         """The options with the budget in bytes where it was "auto", and all that is reserved in `reserve`."""
@@ -278,7 +282,7 @@ class Preparation:
                 break
             if not (plan.again or sequence.is_tight(plan)):
                 return plan
-            peak = self._compared_and_measured(step, sequence, plan, kind, restore)
+            peak = self._measured(step, sequence, plan, kind, restore)
             if peak is None:
                 continue
             if not plan.again:
@@ -305,9 +309,11 @@ class Preparation:
         """The plan of least peak that is known, where it is within the budget; else an error with the budget
         that it needs. asked: what was found for the budget, and does not do.
         """
-        plan = self._least_right(step, sequence, around, restore)
+        options, needs = self._options_on(step.device), None
+        while needs is None:
+            plan = least_plan(sequence.record, around, options, sequence.once)
+            needs = self._measured(step, sequence, plan, kind, restore)
         budget = asked.budget if isinstance(asked, Missed) else asked.report.budget
-        needs = self._measured(step, sequence, plan, kind, restore)
         if needs <= budget:
             # What was predicted may be more: where such a step was recorded, more was in memory.
             predicted = min(plan.report.predicted_peak, budget)
@@ -322,18 +328,10 @@ class Preparation:
             smallest_known=known,
         )
 
-    def _least_right(
-        self, step: TrainingStep, sequence: Recorded, around: Around, restore: Callable[[], object]
-    ) -> EagerPlan:
-        options = self._options_on(step.device)
-        while True:
-            plan = least_plan(sequence.record, around, options, sequence.once)
-            with step.without_traces(restore):
-                if not (plan.again and self._differs(step, sequence, plan)):
-                    return plan
-
     def _differs(self, step: TrainingStep, sequence: Recorded, plan: EagerPlan) -> bool:
         """Does the second run of an op make other bits than the first? Then it runs once from now on."""
+        if not plan.again:
+            return False
         differing: set[int] = set()
         try:
             step.run_planned(Ledger([plan], verify=True, told=differing.add))
@@ -355,22 +353,6 @@ class Preparation:
             resident[EXISTING_GRADIENTS] = existing + 3 * record.sparse
         return Around(resident, kind.adds, record.dropped(kind.dropped))
 
-    def _compared_and_measured(
-        self,
-        step: TrainingStep,
-        sequence: Recorded,
-        plan: EagerPlan,
-        kind: Kind,
-        restore: Callable[[], object],
-    ) -> int | None:
-        """As `_measured`. None: an op made other bits in its second run."""
-        with step.without_traces(restore):
-            if plan.again and self._differs(step, sequence, plan):
-                return None
-            if plan.again and kind.adds and not step.existing:  # that step made what this one adds to
-                return self._peak(step, sequence, plan, kind)
-        return self._measured(step, sequence, plan, kind, restore)
-
     def _measured(
         self,
         step: TrainingStep,
@@ -378,11 +360,18 @@ class Preparation:
         plan: EagerPlan,
         kind: Kind,
         restore: Callable[[], object],
-    ) -> int:
-        """The peak of a planned step in bytes, with what is reserved."""
+    ) -> int | None:
+        """The peak of a planned step in bytes, with what is reserved. None: an op made other bits in its
+        second run, and runs once from now on.
+        """
         with step.without_traces(restore):
+            if self._differs(step, sequence, plan):
+                return None
             if kind.adds and not step.existing:
-                step.run_planned(Ledger([plan]))
+                if not plan.again:  # no step has run that made what this one adds to
+                    step.run_planned(Ledger([plan]))
+                return self._peak(step, sequence, plan, kind)
+        with step.without_traces(restore):
             return self._peak(step, sequence, plan, kind)
 
     def _peak(self, step: TrainingStep, sequence: Recorded, plan: EagerPlan, kind: Kind) -> int:

@@ -130,13 +130,9 @@ class StepGraph:
         """
         return remat.Graph.from_dict(self._to_dict(charged=True)) if self._timed else self.graph
 
-    def charge(self, index: int) -> int:
-        """ns for a second run of an op of the graph."""
-        return ONE_RUN * len(self.ops_of[index])
-
-    def following(self) -> int:
-        """ns that a forward takes longer where any op is to run again."""
-        return ONE_FOLLOWED * len(self.record.functions)
+    def charge(self, again: Collection[int]) -> int:
+        """ns that a step takes longer where these ops of the record run again, besides their kernels."""
+        return ONE_RUN * len(again) + (ONE_FOLLOWED * len(self.record.functions) if again else 0)
 
     def charges(self) -> int:
         """ns by which the graph for the planner takes longer."""
@@ -352,7 +348,7 @@ class StepGraph:
         op = self._ops[index]
         if not self._timed:
             return 1 + sum(self._sizes[value] for value in op.outputs)
-        return op.duration + (self.charge(index) if charged and op.recompute else 0)
+        return op.duration + (ONE_RUN * len(op.members) if charged and op.recompute else 0)
 
     def again(self, steps: Iterable[int]) -> set[int]:
         """Ops of the record that run again in a plan."""
