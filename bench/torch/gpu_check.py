@@ -6,8 +6,9 @@
     python bench/torch/gpu_check.py --list                 what there is
 
 Every check runs in a process of its own with a time limit, with the allocator as it is and, where that
-matters, with expandable segments too. DIR/gpu_check.json holds what was found, DIR/gpu_check.md a table; exit
-code 1 if a check failed. Nothing is counted that did not run: `skipped` says why.
+matters, with expandable segments too. --jobs: so many at once, but for those that measure time or fill the
+memory, which come last. DIR/gpu_check.json holds what was found, DIR/gpu_check.md a table, DIR/NAME.log what
+a check wrote; exit code 1 if a check failed. Nothing is counted that did not run: `skipped` says why.
 """
 
 from __future__ import annotations
@@ -16,13 +17,17 @@ import argparse
 import copy
 import json
 import os
+import re
 import subprocess
 import sys
 import tempfile
 import time
 import warnings
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass
+from functools import partial
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -33,9 +38,10 @@ import remat.torch
 import torch
 from remat_models.example import GPT, Config
 from remat_models.zoo import animal
-from subjects import Setting, Subject, copied, distance
+from subjects import STATED, Setting, Subject, alternate, copied, distance
 from torch import nn
 from torch.nn import functional as F
+from torch.utils.checkpoint import checkpoint
 
 EXPANDABLE = {"PYTORCH_CUDA_ALLOC_CONF": "expandable_segments:True"}
 TOTAL_S = 20 * 60
@@ -56,11 +62,14 @@ class Found:
 
 @dataclass(frozen=True)
 class Check:
-    """What is looked at. gpu: not on a CPU. both: with expandable segments too. limit: seconds."""
+    """What is looked at. gpu: not on a CPU. both: with expandable segments too. alone: nothing else
+    runs then. limit: seconds.
+    """
 
     run: Callable[[torch.device], Found]
     gpu: bool = True
     both: bool = False
+    alone: bool = False
     limit: int = 60
 
 
@@ -74,6 +83,21 @@ class Attention(nn.Module):
             q, k, v = layer(x).view(*x.shape[:2], 3, 4, 32).permute(2, 0, 3, 1, 4)
             y = F.scaled_dot_product_attention(q, k, v, dropout_p=self.dropout)
             x = x + y.transpose(1, 2).reshape(x.shape)
+        return x.square().mean()
+
+
+class Branching(nn.Module):
+    """Goes another way where its input has a negative sum."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layers = nn.ModuleList(nn.Linear(16 if i == 0 else 256, 256) for i in range(8))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        turn = bool(x.sum() < 0)
+        for layer in self.layers:
+            x = torch.tanh(layer(x))
+            x = F.softplus(x) if turn else F.dropout(x, 0.1)
         return x.square().mean()
 
 
@@ -104,14 +128,14 @@ def differences(mine: list[torch.Tensor], theirs: list[torch.Tensor]) -> int:
     return sum(not a.equal(b) for a, b in zip(mine, theirs, strict=True)) + abs(len(mine) - len(theirs))
 
 
-def equal_to_eager(model: nn.Module, inputs: tuple[Any, ...], budget: str) -> Found:
+def equal_to_eager(model: nn.Module, inputs: tuple[Any, ...], budget: str, executor: str = "boxed") -> Found:
     eager = copy.deepcopy(model)
     expected = state_of(eager, inputs)
     try:
-        fitted = remat.torch.fit(model, inputs, budget)
+        fitted = remat.torch.fit(model, inputs, budget, executor=executor)
     except remat.NoPlanError as error:
         share = f"{error.smallest_known} bytes"
-        fitted = remat.torch.fit(model, inputs, error.smallest_known)
+        fitted = remat.torch.fit(model, inputs, error.smallest_known, executor=executor)
     else:
         share = budget
     wrong = differences(expected, state_of(fitted, inputs))
@@ -120,25 +144,35 @@ def equal_to_eager(model: nn.Module, inputs: tuple[Any, ...], budget: str) -> Fo
     return Found.of("bits of eager mode", said, wrong == 0)
 
 
-def attention(device: torch.device) -> Found:
+def all_of(found: dict[str, Found]) -> Found:
+    """One for several of a kind."""
+    said = "; ".join(f"{name}: {each.found}" for name, each in found.items())
+    good = all(each.verdict == "passed" for each in found.values())
+    return Found.of(next(iter(found.values())).expected, said, good)
+
+
+def attention(device: torch.device, executor: str = "boxed") -> Found:
     x = torch.randn(4, 128, 128, device=device)
-    found = [equal_to_eager(Attention(dropout).to(device), (x,), "60%") for dropout in (0.1, 0.0)]
-    passed = all(each.verdict == "passed" for each in found)
-    return Found.of(found[0].expected, "; ".join(each.found for each in found), passed)
+    return all_of(
+        {
+            f"dropout {share}": equal_to_eager(Attention(share).to(device), (x,), "60%", executor)
+            for share in (0.1, 0.0)
+        }
+    )
 
 
-def recurrent(device: torch.device) -> Found:
+def recurrent(device: torch.device, executor: str = "boxed") -> Found:
     model, x = Recurrent().to(device), torch.randn(8, 32, 64, device=device)
     try:
-        return equal_to_eager(model, (x,), "90%")
+        return equal_to_eager(model, (x,), "90%", executor)
     except remat.torch.UnsupportedModelError as error:
         return Found("bits of eager mode, or refused", f"refused: {str(error).splitlines()[0]}")
 
 
-def gpt(device: torch.device) -> Found:
+def gpt(device: torch.device, executor: str = "boxed") -> Found:
     model = GPT(Config(layers=4, width=128, heads=4, context=128)).to(device)
     inputs = tuple(torch.randint(128, (4, 128), device=device) for _ in range(2))
-    return equal_to_eager(model, inputs, "45%")
+    return equal_to_eager(model, inputs, "45%", executor)
 
 
 def blocks(device: torch.device) -> Found:
@@ -162,43 +196,65 @@ def products(device: torch.device) -> Found:
     return Found.of(expected, f"{kept} bytes stay", kept < 80 << 20)
 
 
-def architectures(device: torch.device) -> Found:
+def architectures(device: torch.device, executor: str = "boxed") -> Found:
     """Predicted against measured, and bits, within several budgets."""
     setting = Setting("small", device.type)
     expandable = "expandable" in os.environ.get("PYTORCH_CUDA_ALLOC_CONF", "")
     tolerance = 0.005 if expandable or device.type == "cpu" else 0.04
-    worst, rows, wrong = 0.0, 0, 0
-    with warnings.catch_warnings(record=True) as said:
-        warnings.simplefilter("always")
-        for name in ("gpt2", "resnet", "unet", "vit"):
-            z = animal(name)
-            model, inputs = setting.build(z)
-            expected = Subject(z, copied(model), inputs).state()
-            for budget in ("100%", "75%", "50%"):
-                try:
-                    fitted = remat.torch.fit(copied(model), inputs, budget, loss=z.loss, time_limit=1.0)
-                except remat.NoPlanError:
-                    continue
-                subject = Subject(z, fitted, inputs)
-                wrong += bool(expected.differs(subject.state()))
-                predicted = fitted.remat.predicted_peak
-                worst = max(worst, subject.peak() / predicted - 1)
-                rows += 1
-    found = f"{rows} rows, {wrong} differ from eager mode, at most {worst:+.2%}, {len(said)} warnings"
-    good = wrong == 0 and worst < tolerance
-    return Found.of(f"equal, within {tolerance:.1%} of the prediction", found, good)
+    off: dict[str, float] = {}
+    wrong: list[str] = []
+    refused: list[str] = []
+    random: list[str] = []
+    for name in ("gpt2", "resnet", "unet", "vit"):
+        z = animal(name)
+        model, inputs = setting.build(z)
+        torch.backends.cudnn.deterministic = False
+        if not is_deterministic(z, model, inputs):
+            random.append(name)
+            torch.backends.cudnn.deterministic = True
+        expected = Subject(z, copied(model), inputs).state()
+        for budget in ("100%", "75%", "50%"):
+            options: Any = {"loss": z.loss, "time_limit": 1.0, "executor": executor, **STATED}
+            row = f"{name} {budget}"
+            try:
+                fitted = remat.torch.fit(copied(model), inputs, budget, **options)
+            except remat.NoPlanError:
+                continue
+            except remat.torch.UnsupportedModelError:
+                refused.append(row)
+                continue
+            subject = Subject(z, fitted, inputs)
+            if differs := expected.differs(subject.state()):
+                wrong.append(f"{row} {differs} ({distance(subject.state(), expected):.1e})")
+            measured, predicted = subject.peak(), fitted.remat.predicted_peak
+            off[row] = measured / predicted - 1
+            print(row, measured, predicted, fitted.remat.largest().summary(), file=sys.stderr)
+    least, most = (choose(off, key=lambda each: off[each]) for choose in (min, max))
+    found = f"{len(off)} rows, {len(wrong)} differ ({', '.join(wrong)}), {len(refused)} refused "
+    found += f"({', '.join(refused)}); from {off[least]:+.2%} ({least}) to {off[most]:+.2%} ({most}); "
+    found += f"eager mode differs from itself without cudnn.deterministic: {', '.join(random) or 'none'}"
+    good = not wrong and off[most] < tolerance
+    return Found.of(f"equal or refused, within {tolerance:.1%} of the prediction", found, good)
+
+
+def is_deterministic(z: Any, model: nn.Module, inputs: Any) -> bool:
+    """Do two steps of eager mode leave the same?"""
+    first, second = (Subject(z, copied(model), inputs).state() for _ in range(2))
+    return not first.differs(second)
 
 
 def durations(device: torch.device) -> Found:
-    """The sum of measured durations beside the eager step."""
-    z, setting = animal("gpt2"), Setting("small", device.type)
-    model, inputs = setting.build(z)
-    subject = Subject(z, copied(model), inputs)
+    """The sum of measured durations beside an eager step that keeps the device busy."""
+    large = device.type != "cpu"
+    config = Config(50304, 512, 6, 8, 512) if large else Config(128, 64, 2, 2, 64)
+    model = GPT(config).to(device)
+    inputs = tuple(torch.randint(128, (32, config.context), device=device) for _ in range(2))
+    subject = LossSubject(animal("gpt2"), copied(model), inputs)
     subject.step()
     eager = sorted(subject.seconds(elapsed=True) for _ in range(7))[3]
-    graph = remat.torch.capture(model, inputs, loss=z.loss)
+    graph = remat.torch.capture(model, inputs)
     ratio = graph.base_duration / 1e9 / eager
-    return Found.of("0.5 to 2 times the eager step", f"{ratio:.2f} times", 0.5 < ratio < 2)
+    return Found.of("0.5 to 2 times the eager step", f"{ratio:.2f} of {eager * 1e3:.1f} ms", 0.5 < ratio < 2)
 
 
 def automatic(device: torch.device) -> Found:
@@ -217,12 +273,19 @@ def automatic(device: torch.device) -> Found:
     return Found.of("no failure, 0 retries", f"{retries} retries", retries == 0)
 
 
+def take_workspaces(device: torch.device) -> None:
+    """So that small steps are not small beside them."""
+    x = torch.ones(16, 16, device=device, requires_grad=True)
+    (x @ x).sum().backward()
+
+
 def benchmark_mode(device: torch.device) -> Found:
     """The first step's peak where cuDNN tries its algorithms."""
     torch.backends.cudnn.benchmark = True
     z, setting = animal("resnet"), Setting("small", device.type)
     model, inputs = setting.build(z)
-    fitted = remat.torch.fit(model, inputs, "75%", loss=z.loss)
+    take_workspaces(device)
+    fitted = remat.torch.fit(model, inputs, "90%", loss=z.loss)
     subject = Subject(z, fitted, inputs)
     first = remat.torch.measure_peak(subject.step, device=device)
     later = remat.torch.measure_peak(subject.step, device=device)
@@ -230,23 +293,28 @@ def benchmark_mode(device: torch.device) -> Found:
 
 
 def residual(device: torch.device) -> Found:
-    """A ResNet in fp32 beside eager mode, with cuDNN's batch norm there and without."""
+    """A ResNet in fp32, traced and not, beside eager mode, with cuDNN's batch norm there and without."""
+    torch.backends.cudnn.deterministic = True
     z, setting = animal("resnet"), Setting("small", device.type)
     model, inputs = setting.build(z)
     found = {}
     for enabled in (True, False):
-        with torch.backends.cudnn.flags(enabled=enabled):
-            expected = Subject(z, copied(model), inputs).state()
-            fitted = remat.torch.fit(copied(model), inputs, "75%", loss=z.loss, time_limit=1.0)
-            state = Subject(z, fitted, inputs).state()
-        found[enabled] = (state.differs(expected), distance(state, expected))
+        for executor in ("boxed", "eager"):
+            name = f"{executor} {'with' if enabled else 'without'} cuDNN"
+            options: Any = {"loss": z.loss, "time_limit": 1.0, "executor": executor}
+            with torch.backends.cudnn.flags(enabled=enabled, deterministic=True):
+                expected = Subject(z, copied(model), inputs).state()
+                try:
+                    fitted = remat.torch.fit(copied(model), inputs, "90%", **options)
+                except remat.torch.UnsupportedModelError as error:
+                    found[name] = Found("", f"refused: {str(error).partition(':')[0]}")
+                    continue
+                state = Subject(z, fitted, inputs).state()
+            differs, far = state.differs(expected) or "equal", distance(state, expected)
+            found[name] = Found.of("", f"{differs}, at most {far:.1e}", differs == "equal")
         torch._dynamo.reset()
-    said = "; ".join(
-        f"{'with' if enabled else 'without'} cuDNN {differs or 'equal'}, at most {far:.1e}"
-        for enabled, (differs, far) in found.items()
-    )
-    good = not found[False][0] and found[True][1] < 1e-4
-    return Found.of("bits of eager mode without cuDNN, last bits with it", said, good)
+    one = all_of(found)
+    return Found("bits of eager mode, or refused", one.found, one.verdict)
 
 
 def whole_step(device: torch.device) -> Found:
@@ -281,16 +349,94 @@ def whole_step(device: torch.device) -> Found:
     return Found.of(wanted, f"{wrong} of {len(found)} differ, {again} steps run again", wrong == 0)
 
 
-def half(device: torch.device) -> Found:
-    found = []
+def half(device: torch.device, executor: str = "boxed") -> Found:
+    found = {}
     for name in ("FLASH_ATTENTION", "EFFICIENT_ATTENTION", "MATH"):
         backend: Any = getattr(torch.nn.attention.SDPBackend, name)
         with torch.nn.attention.sdpa_kernel(backend):
             x = torch.randn(4, 128, 128, device=device, dtype=torch.bfloat16)
-            each = equal_to_eager(Attention(0.0).to(device, torch.bfloat16), (x,), "60%")
-        found.append((name, each))
-    said = "; ".join(f"{name}: {each.found}" for name, each in found)
-    return Found.of("bits of eager mode", said, all(each.verdict == "passed" for _, each in found))
+            found[name] = equal_to_eager(Attention(0.0).to(device, torch.bfloat16), (x,), "60%", executor)
+    return all_of(found)
+
+
+def branches(device: torch.device) -> Found:
+    """A model that cannot be traced, by default: each way once recorded, once planned, within the budget."""
+    torch.manual_seed(1)
+    model, x = Branching().to(device), torch.rand(4096, 16, device=device)
+    eager = copy.deepcopy(model)
+    there = remat.torch.measure_peak(lambda: eager(x).backward(), device=device, resident=[eager, x])
+    eager.zero_grad()
+    budget = int(0.7 * there)
+    with warnings.catch_warnings(record=True) as said:
+        warnings.simplefilter("always")
+        fitted = remat.torch.fit(model, (x,), budget)
+        wrong, most = 0, 0
+        for inputs in (x, -x, -x, x, -x):
+            wrong += differences(state_of(eager, (inputs,)), state_of(fitted, (inputs,)))
+            eager.zero_grad()
+            fitted.zero_grad()
+
+            def step(inputs: torch.Tensor = inputs) -> None:
+                fitted(inputs).backward()
+
+            most = max(most, remat.torch.measure_peak(step, device=device, resident=[fitted, inputs]))
+    found = f"{wrong} differ, {most} bytes at most of {budget}, {len(said)} warnings"
+    tolerance = 1.005 if device.type == "cpu" else 1.04
+    return Found.of("bits of eager mode, within the budget", found, wrong == 0 and most < tolerance * budget)
+
+
+def step_times(device: torch.device, executors: tuple[str, ...] = ("boxed", "eager")) -> Found:
+    """A GPT as large as is usual, in bfloat16: time and bytes of each executor beside eager mode."""
+    large = device.type != "cpu"
+    config = Config(50304, 1024, 12, 12, 768) if large else Config(128, 64, 2, 2, 64)
+    torch.manual_seed(0)
+    batch = (16 if large else 4, config.context)
+    inputs = tuple(torch.randint(config.vocabulary, batch, device=device) for _ in range(2))
+    model = GPT(config).to(device, torch.bfloat16)
+    z = animal("gpt2")
+    options: Any = {"time_limit": 2.0, **STATED}
+    rows = {"eager mode": LossSubject(z, copied(model), inputs)}
+    peak, said = rows["eager mode"].peak(), []
+    for executor, share in product(executors, (0.7, 0.5)):
+        start = time.perf_counter()
+        name = f"{executor} {share:.0%}"
+        try:
+            fitted = remat.torch.fit(copied(model), inputs, f"{share:.0%}", **options, executor=executor)
+        except (remat.RematError, RuntimeError) as error:
+            said.append(f"{name}: {type(error).__name__}: {str(error).splitlines()[0]}")
+            print(said[-1], file=sys.stderr, flush=True)
+            continue
+        rows[name] = LossSubject(z, fitted, inputs)
+        predicted = fitted.remat.predicted_peak
+        off = rows[name].peak() / predicted - 1
+        said.append(
+            f"{name}: plan {1 + fitted.remat.overhead:.3f}, predicted {predicted / peak:.1%} of "
+            f"eager mode's peak, measured {off:+.2%}, fit {time.perf_counter() - start:.0f} s"
+        )
+        print(said[-1], file=sys.stderr, flush=True)
+    torch._dynamo.reset()
+    rows["checkpoints"] = LossSubject(z, checkpointed_blocks(copied(model)), inputs)
+    said.append(f"checkpoints around blocks: {rows['checkpoints'].peak() / peak:.1%} of eager mode's peak")
+    for subject in rows.values():
+        subject.seconds(elapsed=True)
+    times = dict(zip(rows, alternate(list(rows.values()), 9, elapsed=True), strict=True))
+    first = times["eager mode"]
+    said += [f"{name} takes {took / first:.3f}" for name, took in times.items() if name != "eager mode"]
+    return Found("documented", f"eager mode {first * 1e3:.1f} ms, {peak} bytes; " + "; ".join(said))
+
+
+class LossSubject(Subject):
+    """Of a model that returns its loss."""
+
+    def __init__(self, z: Any, model: nn.Module, inputs: Any) -> None:
+        super().__init__(z, model, inputs)
+        self.loss = lambda found: found
+
+
+def checkpointed_blocks(model: nn.Module) -> nn.Module:
+    for block in model.blocks:
+        block.forward = partial(checkpoint, block.forward, use_reentrant=False)
+    return model
 
 
 def costs_of_another(device: torch.device) -> Found:
@@ -316,6 +462,7 @@ def histories(device: torch.device) -> Found:
         for budget in ("100%", "60%"):
             z = animal(name)
             model, inputs = Setting("small", device.type).build(z)
+            take_workspaces(device)
             fitted = remat.torch.fit(copied(model), inputs, budget, loss=z.loss, time_limit=1.0)
             module.memory._record_memory_history()
             Subject(z, fitted, inputs).step()
@@ -333,29 +480,101 @@ CHECKS = {
     "blocks": Check(blocks, both=True),
     "products": Check(products),
     "architectures": Check(architectures, gpu=False, both=True, limit=240),
-    "durations": Check(durations, gpu=False, limit=120),
-    "automatic": Check(automatic, both=True, limit=120),
+    "durations": Check(durations, gpu=False, alone=True, limit=120),
+    "automatic": Check(automatic, both=True, alone=True, limit=120),
     "cudnn.benchmark": Check(benchmark_mode),
     "resnet": Check(residual),
     "bfloat16": Check(half),
     "cuda graph": Check(whole_step),
     "costs": Check(costs_of_another, gpu=False),
     "histories": Check(histories, limit=120),
+    "eager attention": Check(partial(attention, executor="eager"), gpu=False),
+    "eager recurrent": Check(partial(recurrent, executor="eager"), gpu=False),
+    "eager gpt": Check(partial(gpt, executor="eager"), gpu=False, both=True),
+    "eager bfloat16": Check(partial(half, executor="eager")),
+    "eager architectures": Check(partial(architectures, executor="eager"), gpu=False, both=True, limit=240),
+    "eager branches": Check(branches, gpu=False, both=True),
+    "step times": Check(step_times, alone=True, limit=240),
+    "inductor times": Check(partial(step_times, executors=("inductor",)), alone=True, limit=240),
 }
 
 
-def run_apart(name: str, device: str, extra: dict[str, str], out: Path, limit: float) -> Found:
+@dataclass(frozen=True, eq=False)
+class Run:
+    """A check with one setting of the allocator."""
+
+    name: str
+    way: str
+    extra: dict[str, str]
+
+    @property
+    def check(self) -> Check:
+        return CHECKS[self.name]
+
+    @property
+    def called(self) -> str:
+        return f"{self.name} ({self.way})" if self.way else self.name
+
+
+def run_apart(run: Run, device: str, out: Path, limit: float) -> Found:
     """A check in a process of its own."""
-    environment = {**os.environ, **extra, "REMAT_GPU_CHECK_OUT": str(out)}
-    command = [sys.executable, __file__, "--child", name, "--device", device]
+    environment = {**os.environ, **run.extra, "REMAT_GPU_CHECK_OUT": str(out)}
+    command = [sys.executable, __file__, "--child", run.name, "--device", device]
     try:
         done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=limit)
-    except subprocess.TimeoutExpired:
-        return Found("", f"not done after {limit:.0f} s", "timed out")
-    if done.returncode == 0:
-        return Found(**json.loads(done.stdout.splitlines()[-1]))
-    lines = [line for line in done.stderr.splitlines() if line.strip()]
-    return Found("", f"exit code {done.returncode}: {lines[-1] if lines else ''}", "crashed")
+    except subprocess.TimeoutExpired as late:
+        found = Found("", f"not done after {limit:.0f} s", "timed out")
+        wrote = late.stderr or b""
+        errors = wrote.decode(errors="replace") if isinstance(wrote, bytes) else wrote
+    else:
+        errors = done.stderr
+        if done.returncode == 0:
+            found = Found(**json.loads(done.stdout.splitlines()[-1]))
+        else:
+            lines = [line for line in errors.splitlines() if line.strip()]
+            found = Found("", f"exit code {done.returncode}: {lines[-1] if lines else ''}", "crashed")
+    if errors.strip():
+        write(out / (re.sub(r"\W+", "_", run.called).strip("_") + ".log"), errors)
+    return found
+
+
+def runs(names: list[str], device: str) -> list[Run]:
+    """In the order of the table."""
+    found = []
+    for name in names:
+        ways: dict[str, dict[str, str]] = {"": {}}
+        if CHECKS[name].both and device != "cpu":
+            ways = {"native": {}, "expandable segments": EXPANDABLE}
+        found += [Run(name, way, extra) for way, extra in ways.items()]
+    return found
+
+
+def found_by(run: Run, device: str, out: Path, start: float) -> Found:
+    """start: of all, as time.monotonic() had it."""
+    left = TOTAL_S - (time.monotonic() - start)
+    if run.check.gpu and device == "cpu":
+        found = Found("", "there is no accelerator", "skipped")
+    elif left < 1:
+        found = Found("", f"{TOTAL_S // 60} minutes are over", "skipped")
+    else:
+        found = run_apart(run, device, out, min(run.check.limit, left))
+    print(f"{run.called}: {found.verdict}: {found.found}", flush=True)
+    return found
+
+
+def all_found(wanted: list[Run], device: str, out: Path, jobs: int) -> dict[Run, Found]:
+    """jobs: how many at once, where nothing speaks against it."""
+    start = time.monotonic()
+    found: dict[Run, Found] = {}
+    beside = [run for run in wanted if not run.check.alone]
+    with ThreadPoolExecutor(jobs) as pool:
+        found.update(
+            zip(beside, pool.map(lambda run: found_by(run, device, out, start), beside), strict=True)
+        )
+    for run in wanted:
+        if run.check.alone:
+            found[run] = found_by(run, device, out, start)
+    return found
 
 
 def write(path: Path, text: str) -> None:
@@ -368,6 +587,7 @@ def parse() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--out", type=Path, default=Path("gpu_check"), help="a folder for what is found")
     parser.add_argument("--only", default=",".join(CHECKS), help="checks by name, with commas")
+    parser.add_argument("--jobs", type=int, default=1, help="so many checks at once")
     parser.add_argument("--device", default="", help="by default the accelerator, or the CPU")
     parser.add_argument("--list", action="store_true", help="the names of the checks")
     parser.add_argument("--child", default="", help=argparse.SUPPRESS)
@@ -390,22 +610,9 @@ def main() -> int:
         print("\n".join(CHECKS))
         return 0
     given.out.mkdir(parents=True, exist_ok=True)
-    start, rows = time.monotonic(), []
-    for name in given.only.split(","):
-        check = CHECKS[name]
-        ways: dict[str, dict[str, str]] = {"": {}}
-        if check.both and device != "cpu":
-            ways = {"native": {}, "expandable segments": EXPANDABLE}
-        for way, extra in ways.items():
-            left = TOTAL_S - (time.monotonic() - start)
-            if check.gpu and device == "cpu":
-                found = Found("", "there is no accelerator", "skipped")
-            elif left < 1:
-                found = Found("", f"{TOTAL_S // 60} minutes are over", "skipped")
-            else:
-                found = run_apart(name, device, extra, given.out, min(check.limit, left))
-            rows.append({"check": name, "allocator": way, **asdict(found)})
-            print(f"{name}{f' ({way})' if way else ''}: {found.verdict}: {found.found}", flush=True)
+    wanted = runs(given.only.split(","), device)
+    found = all_found(wanted, device, given.out, given.jobs)
+    rows = [{"check": run.name, "allocator": run.way, **asdict(found[run])} for run in wanted]
     what = {"device": device, "pytorch": torch.__version__, "remat": remat.__version__}
     if device != "cpu":
         what["name"] = torch.get_device_module(device).get_device_name(0)

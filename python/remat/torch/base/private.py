@@ -96,6 +96,8 @@ TRACED_BATCH_NORMS: Sequence[Any] = (
     torch.ops.aten._native_batch_norm_legit.no_stats,
     FUNCTIONAL_BATCH_NORM,
 )
+# What batch norms are in eager mode on CUDA, in fp32 and fp16; traced as another.
+CUDNN_BATCH_NORM: Any = torch.ops.aten.cudnn_batch_norm.default
 # A state beside the generator's (`get_dropout_state` in RNN.cpp): another run draws another mask.
 WITH_A_STATE: Sequence[Any] = (torch.ops.aten._cudnn_rnn.default,)
 # What copies a tensor.
@@ -1007,6 +1009,7 @@ __all__ = [
     "BREAKING_ERRORS",
     "COMPILED_CALL",
     "COPIES",
+    "CUDNN_BATCH_NORM",
     "ENTER_AUTOCAST",
     "EXIT_AUTOCAST",
     "IGNORED_LOGGING",

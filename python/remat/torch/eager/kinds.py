@@ -22,6 +22,8 @@ from ..base.private import (
 
 # They make memory that nothing has written yet.
 _EMPTY = ("empty", "empty_like", "empty_strided", "new_empty", "new_empty_strided", "empty_permuted")
+# They give their argument other memory.
+_OTHER_MEMORY = ("set_", "resize_", "resize_as_")
 # Batch norms update these although their schemas do not say so.
 _STATISTICS = ("running_mean", "running_var")
 
@@ -70,14 +72,14 @@ def _kind_of(func: Any) -> Kind:
         if argument.alias_info is not None and argument.alias_info.is_write
     )
     training = named.get("training", named.get("train"))
-    builtin = func.namespace in BUILTIN_NAMESPACES
+    builtin, name = func.namespace in BUILTIN_NAMESPACES, schema(func).name.partition("::")[2]
     return Kind(
         written=(*written, *(each for each in statistics if each not in written)),
         statistics=statistics,
         training=training,
         random=torch.Tag.nondeterministic_seeded in func.tags,
-        empty=builtin and schema(func).name.partition("::")[2] in _EMPTY,
-        repeatable=builtin and func not in WITH_A_STATE,
+        empty=builtin and name in _EMPTY,
+        repeatable=builtin and func not in WITH_A_STATE and name not in _OTHER_MEMORY,
         view=not written and any(each.alias_info is not None for each in schema(func).returns),
     )
 

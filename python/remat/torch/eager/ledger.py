@@ -54,11 +54,13 @@ class Ledger(OpsMode):
         told: Callable[[int], object] | None = None,
         leave: Callable[[Any, int], Evictor] | None = None,
         smaller: bool = False,
+        turn: Callable[[Any, Any, int], Evictor | None] | None = None,
     ) -> None:
         """plans: for the sequences of ops that are known, the likeliest first. verify: compare what runs
         again with digests of what was dropped, which take no memory. told: called with the number of an op
         whose second run made other bits. leave: what is to go on from an op that is in no plan. smaller: the
-        step is left too where an op makes more than the plan's.
+        step is left too where an op makes more than the plan's. turn: what is to go on where a step turns
+        from one plan to another, if that one is not enough.
         """
         super().__init__()
         self.plan = plans[0]
@@ -71,7 +73,7 @@ class Ledger(OpsMode):
         self._at_backward: Callable[[], object] | None = None
         self._verify, self._told = verify, told
         self._book = Book()
-        self._leave = leave
+        self._leave, self._turn = leave, turn
         self._evictor: Evictor | None = None
 
     def call_at_backward(self, look: Callable[[], object]) -> None:
@@ -119,6 +121,8 @@ class Ledger(OpsMode):
         for plan in self._plans:
             functions = plan.functions
             if len(functions) > position and functions[position] is func and functions[:position] == done:
+                if self._evictor is None and self._turn is not None:
+                    self._evict_by(self._turn(self.plan, plan, position))
                 self.follow(plan)
                 return
         self._leave_at(position)
@@ -126,7 +130,8 @@ class Ledger(OpsMode):
     def follow(self, plan: Followed) -> None:
         """It has been the same so far."""
         self.plan, self._functions, self._again = plan, plan.functions, plan.again
-        self._passing.follow(None if self._smaller else plan.passing)
+        every = self._smaller or self._evictor is not None
+        self._passing.follow(None if every else plan.passing)
 
     def leave(self) -> None:
         """The op that comes is in none of the plans."""
@@ -135,9 +140,14 @@ class Ledger(OpsMode):
     def _leave_at(self, position: int) -> None:
         self.left_at, self._again = position, frozenset()
         self._passing.follow(None)
-        if self._leave is not None:
-            self._evictor = self._leave(self.plan, position)
-            self._evictor.adopt(self._book)
+        if self._evictor is None and self._leave is not None:
+            self._evict_by(self._leave(self.plan, position))
+
+    def _evict_by(self, evictor: Evictor | None) -> None:
+        """From now on, if there is one."""
+        if evictor is not None:
+            self._evictor = evictor
+            evictor.adopt(self._book)
             self._passing.keep(False, False)
 
     def pack(self, tensor: torch.Tensor) -> Any:

@@ -243,17 +243,18 @@ class Evictor:
         """What autograd waits for in memory that was written to is there as it is now."""
         tensors = {number_of(t): t for t in tensors_in((*args, *kwargs.values()))}
         for number, old in written.items():
-            new = self.book.result_of(tensors[number])
-            if new is None:
-                self._note_loose(tensors[number].untyped_storage())
+            tensor = tensors.get(number)  # none where the op gave it other memory (`set_`)
+            new = None if tensor is None else self.book.result_of(tensor)
+            if tensor is not None and new is None:
+                self._note_loose(tensor.untyped_storage())
             for handle in self.book.handles_of(number):
                 if handle.shown.result is not old or handle.kept is None:
                     continue
-                if new is None or handle.written:
+                if tensor is None or new is None or handle.written:
                     handle.leave_result()
                 else:
                     handle.move_to(new)
-                    self._store(new, tensors[number].untyped_storage())
+                    self._store(new, tensor.untyped_storage())
 
     def _note_own(self, tensor: torch.Tensor) -> None:
         """It is there for the runs alone."""

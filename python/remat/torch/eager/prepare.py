@@ -141,6 +141,7 @@ class Preparation:
         # What is there while it is recorded, with copies of what it may change.
         resident = step.resident_bytes() | tensor_storages(call, step.device.type)
         start = sum(resident.values()) + copies_of(snapshot, step.device)
+        start += runtime_of(step.device).taken_by_libraries()
         with phase("capture"), torch.enable_grad():
             with step.without_traces(snapshot.restore):
                 timed = step.record(False, self._evictor(step, start), before_write)
@@ -344,7 +345,8 @@ class Preparation:
         return bool(differing)
 
     def _around(self, step: TrainingStep, record: Record, kind: Kind) -> Around:
-        resident = {**step.resident_by_name(), OUTSIDE: record.beside}
+        libraries = runtime_of(step.device).taken_by_libraries()
+        resident = {**step.resident_by_name(), OUTSIDE: record.beside + libraries}
         if kind.adds:
             existing = sum(record.values[value].bytes for value in record.gradients)
             # Parameters that this step does not reach may have gradients of other steps.
@@ -424,6 +426,7 @@ class Preparation:
             reserve = reserved(options, device)
             if budget == "auto":
                 resident = sum(TrainingStep(list, list, [], self.model, device).resident_bytes().values())
+                resident += runtime_of(device).taken_by_libraries()
                 budget = auto_budget(device, resident, reserve, options.margin)
             self._settled = replace(options, budget=budget, reserve=reserve)
         return self._settled

@@ -15,7 +15,7 @@ from torch.utils._pytree import tree_structure
 import remat
 
 from ..base.allocator import is_traced
-from ..base.devices import default_device
+from ..base.devices import default_device, runtime_of
 from ..base.errors import VerificationError, errors_stand_alone
 from ..base.given import arguments_in
 from ..base.held import tensors_held
@@ -25,7 +25,7 @@ from ..base.private import COMPILED_CALL, eager_call
 from ..base.storages import tensor_storages
 from ..base.units import exact_bytes
 from ..plan.options import Options
-from ..plan.report import ModelReport
+from ..plan.report import ModelReport, PlanReport
 from ..session.watch import note_eager_step
 from .calls import Call, apart, shapes_of
 from .leaving import Gradients, evictor_from, rest_of, rest_of_others
@@ -65,6 +65,8 @@ class EagerSession:
         self._shapes = Shapes(options.max_shapes, borrows=_is_amount(options.budget))
         self._call = eager_call(model)
         self._said: set[str] = set()
+        # What was reported, until the next call has other plans.
+        self._outdated: list[PlanReport] = []
         self._in_use: Callable[[], int] | None = None
 
     def prepare(self, call: Call, adds: bool | None = None) -> None:
@@ -114,6 +116,8 @@ class EagerSession:
             return self._call(*args, **kwargs)
         call = args, kwargs
         self._preparation.begin_training()
+        while self._outdated:
+            self.report.forget(self._outdated.pop())
         key, adds = self._key(call), any(p.grad is not None for p in self.model.parameters())
         borrowed, plans = self._borrowed(key, adds)
         if borrowed is not None:
@@ -136,7 +140,8 @@ class EagerSession:
             self._compare_growth(shape, plans, in_use() - before, followed=False)
             return outputs
         differs = partial(self._differs, shape, plans)
-        ledger = Ledger(plans, first, differs, partial(self._leave, shape), smaller=first)
+        leave, turn = partial(self._leave, shape), partial(self._turn, shape)
+        ledger = Ledger(plans, first, differs, leave, smaller=first, turn=turn)
         outputs = ledger.through(lambda: self._call(*args, **kwargs))
         if ledger.left_at is not None:
             if borrowed is not None:
@@ -241,6 +246,7 @@ class EagerSession:
         def start(*_: Any) -> Evictor:
             device = self._preparation.device()
             in_use = sum(tensor_storages([self.model, call], device.type).values())
+            in_use += runtime_of(device).taken_by_libraries()
             meter = meter_of(device, in_use, None, Gradients(self._parameters()).bytes)
             rests = [rest_of(each.record) for each in known[-MOST_SEQUENCES:]]
             return evictor_from(meter, limit, device, self._over("has no plan", limit), rest_of_others(rests))
@@ -262,12 +268,24 @@ class EagerSession:
 
     def _leave(self, shape: Shape, plan: EagerPlan, position: int) -> Evictor:
         """What goes on from an op that is in no plan, within the budget of the one that was followed."""
-        record = next(each.record for each in shape.recorded if plan in each.plans.values())
-        device = self._preparation.device()
-        limit = plan.report.budget - plan.report.reserve
+        return self._evictor_at(shape, plan, position, plan)
 
+    def _turn(self, shape: Shape, followed: EagerPlan, other: EagerPlan, position: int) -> Evictor | None:
+        """What goes on where a step turns to another plan, with what the former one kept until then and the
+        other has no room for. None: there is room.
+        """
+        kept = sum(other.made[op] for op in other.again - followed.again if op < position)
+        if kept <= other.report.budget - other.report.predicted_peak:
+            return None
+        return self._evictor_at(shape, followed, position, other)
+
+    def _evictor_at(self, shape: Shape, followed: EagerPlan, position: int, to_come: EagerPlan) -> Evictor:
+        """Keeps a step within the budget from an op on. to_come: for what is left of it."""
+        record = next(each.record for each in shape.recorded if to_come in each.plans.values())
+        device = self._preparation.device()
+        limit = to_come.report.budget - to_come.report.reserve
         over = self._over(f"leaves what was recorded at op {position}", limit)
-        in_use = plan.levels[max(0, position - 1)]
+        in_use = followed.levels[max(0, position - 1)]
         meter = meter_of(device, in_use, None, Gradients(self._parameters()).bytes)
         return evictor_from(meter, limit, device, over, rest_of(record))
 
@@ -326,8 +344,7 @@ class EagerSession:
         def look() -> None:
             gone = frozenset(i for i, reference in references.items() if reference() is None)
             known = gone if shape.dropped is None else gone & shape.dropped
-            for planned in shape.drop(known, size(known)):
-                self.report.forget(planned)
+            self._outdated += shape.drop(known, size(known))
 
         ledger.call_at_backward(look)
 

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, nullcontext
+from collections.abc import Callable, Collection, Iterator
+from contextlib import contextmanager
 from functools import wraps
-from typing import Any
+from typing import Any, NoReturn
 
 import torch
 from torch import fx
 
+from ..base.errors import UnsupportedModelError
 from ..base.private import (
+    CUDNN_BATCH_NORM,
     TRACED_BATCH_NORMS,
     DispatchKey,
     _AutoDispatchBelowAutograd,
@@ -40,19 +42,17 @@ _NORMS: dict[Any, int | None] = {
 _RECURRENT = {"lstm", "gru", "rnn_tanh", "rnn_relu"}
 # Traced as a batch of products where a transposed tensor has more than two dimensions, of which eager mode
 # makes one matrix if it can; and in other arithmetic.
-_REWRITTEN = {"matmul", "multi_margin_loss"}
+_REWRITTEN = {"matmul", "multi_margin_loss", "upsample"}
 
 
-def _decomposed_ops(recurrent: bool) -> list[Any]:
-    """recurrent: those of recurrent layers too, which elsewhere than on a CPU trace as what is not known here
-    (cuDNN's, with a state of its own).
-    """
+def _ops_of(packets: Collection[str]) -> list[Any]:
+    """All overloads of them, and of interpolation where "upsample" is among them."""
     ops = []
-    packets = _REWRITTEN | (_RECURRENT if recurrent else set())
     for full_name in _dispatch_get_all_op_names():
         namespace, _, name = full_name.partition("::")
         packet, _, overload = name.partition(".")
-        if namespace == "aten" and (packet.lstrip("_").startswith("upsample") or packet in packets):
+        known = packet in packets or ("upsample" in packets and packet.lstrip("_").startswith("upsample"))
+        if namespace == "aten" and known:
             op: Any = getattr(getattr(torch.ops.aten, packet), overload or "default", None)
             if op is not None:
                 ops.append(op)
@@ -64,14 +64,16 @@ def eager_kernels(device: torch.device) -> Iterator[None]:
     """Trace interpolation, products, recurrent layers, norms and autocast as the ops that eager mode runs.
 
     PyTorch replaces the first three while tracing by arithmetic in Python, whose results differ from eager's
-    in the last bits (recurrent layers on accelerators stay as they are traced). It traces batch norms of
+    in the last bits. On accelerators recurrent layers and batch norms that eager mode gives to cuDNN would be
+    traced as others, with other bits: UnsupportedModelError. It traces batch norms of
     transposed tensors as transposed (on a CPU they are contiguous), the gradients of norms with the strides
     of what comes back, and in 2.14 group norms of channels-last images as contiguous (they are
     channels-last). A weight that is used several times under autocast it casts each time, so that its
     gradients are added in another type.
     """
     on_cpu = device.type == "cpu"
-    with _replaced_kernels(recurrent=on_cpu), _strides_of_norms() if on_cpu else nullcontext(), cast_once():
+    norms = _strides_of_norms() if on_cpu else _refused_kernels()
+    with _replaced_kernels(recurrent=on_cpu), norms, cast_once():
         yield
 
 
@@ -107,7 +109,7 @@ def _as_on_the_cpu(kernel: Callable[..., Any], like: int | None) -> Callable[...
 @contextmanager
 def _replaced_kernels(recurrent: bool) -> Iterator[None]:
     keys = (DispatchKey.Autograd, DispatchKey.CompositeImplicitAutograd)
-    ops = _decomposed_ops(recurrent)
+    ops = _ops_of(_REWRITTEN | (_RECURRENT if recurrent else set()))
     removed = [(op, key, op.py_kernels.pop(key)) for op in ops for key in keys if key in op.py_kernels]
     for op, _, _ in removed:
         forget_kernels(op)
@@ -117,6 +119,36 @@ def _replaced_kernels(recurrent: bool) -> Iterator[None]:
         for op, key, kernel in removed:
             op.py_kernels[key] = kernel
             forget_kernels(op)
+
+
+@contextmanager
+def _refused_kernels() -> Iterator[None]:
+    """UnsupportedModelError names an op that would be traced as another than eager mode runs."""
+    keys = (DispatchKey.Autograd, DispatchKey.CompositeImplicitAutograd)
+    ops = [*_ops_of(_RECURRENT), CUDNN_BATCH_NORM]
+    traced = [(op, key, op.py_kernels[key]) for op in ops for key in keys if key in op.py_kernels]
+    for op, key, _ in traced:
+        op.py_kernels[key] = _refused(op)
+        forget_kernels(op)
+    try:
+        yield
+    except UnsupportedModelError as error:
+        error.args = (str(error).partition("\n")[0],)  # without what FX says of the node
+        raise
+    finally:
+        for op, key, kernel in traced:
+            op.py_kernels[key] = kernel
+            forget_kernels(op)
+
+
+def _refused(op: Any) -> Callable[..., NoReturn]:
+    def refuse(*_: Any, **__: Any) -> NoReturn:
+        raise UnsupportedModelError(
+            f"{op}: a trace has other kernels for it than eager mode on an accelerator, with other bits; "
+            'executor="eager" trains it as it is'
+        )
+
+    return refuse
 
 
 def _lstm_that_saves(*args: Any) -> Any:
