@@ -8,6 +8,7 @@ from __future__ import annotations
 import copy
 import gc
 import logging
+import sys
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -23,6 +24,7 @@ from remat.torch.base.devices import runtime_of
 from remat.torch.run import channels
 from remat_models.example import GPT, Config
 from torch import nn
+from torch.utils._python_dispatch import _disable_current_modes
 from torch.utils.checkpoint import checkpoint
 
 HERE, OTHER = torch.device("sim", 0), torch.device("sim", 1)
@@ -163,6 +165,53 @@ def test_steps_are_those_of_eager_mode_within_the_budget(budget: str) -> None:
         assert part.predicted_peak == measured
         assert part.recomputed_steps > 0 or budget == "100%"
         assert part.exceeded == 0
+
+
+@pytest.fixture
+def seen_by_python(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A device that is written in Python has no kernels where PyTorch leaves Python out of an op."""
+    for name, module in list(sys.modules.items()):
+        if name.startswith("remat.torch.") and hasattr(module, "without_dispatch_modes"):
+            monkeypatch.setattr(module, "without_dispatch_modes", _disable_current_modes)
+
+
+@pytest.mark.parametrize("budget", ["100%", "80%", "least"])
+@pytest.mark.usefixtures("seen_by_python")
+def test_steps_without_a_trace_are_those_of_eager_mode_within_the_budget(budget: str) -> None:
+    before = beside()
+    model, inputs = gpt()
+    eager = state_after(copy.deepcopy(model), inputs, steps=3)
+    gc.collect()
+    options: dict[str, Any] = {"executor": "eager", "outputs": "held"}
+    if budget == "least":
+        with pytest.raises(remat.NoPlanError) as refused:
+            fit(model, inputs, "1%", **options)
+        assert refused.value.smallest_known is not None
+    fitted = fit(model, inputs, refused.value.smallest_known if budget == "least" else budget, **options)
+    with sim.ops_that_run() as ran:
+        assert differences(state_after(fitted, inputs, steps=3), eager) == []
+    assert len({thread for thread, _ in ran}) == 2
+    fitted.zero_grad()
+    gc.collect()
+    part = fitted.remat.parts[0]
+    measured = remat.torch.measure_peak(step_of(fitted, inputs), device=HERE) - before
+    assert measured == pytest.approx(part.predicted_peak, rel=0.002)
+    assert measured <= part.budget
+    assert part.recomputed_steps > 0 or budget == "100%"
+
+
+def test_what_a_trace_would_replace_by_others_is_refused() -> None:
+    class Recurrent(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.lstm = nn.LSTM(16, 16, num_layers=2, dropout=0.2)
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return self.lstm(x)[0].sum()  # type: ignore[no-any-return]
+
+    model, inputs = on(HERE, Recurrent(), (torch.randn(4, 2, 16),))
+    with pytest.raises(remat.torch.UnsupportedModelError, match=r'^aten.lstm.*executor="eager"[^\n]*$'):
+        fit(model, inputs, "100%", executor="boxed")
 
 
 def test_statistics_of_batch_norm_change_once() -> None:

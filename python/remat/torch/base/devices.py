@@ -147,6 +147,26 @@ class CpuRuntime(DeviceRuntime):
         return time.perf_counter_ns() - start
 
 
+class _Products(torch.autograd.Function):
+    """A product and one with a bias, which is another library's (cuBLASLt), in the thread of the forward and
+    in that of the backward.
+    """
+
+    @staticmethod
+    def forward(ctx: Any, x: torch.Tensor) -> torch.Tensor:
+        ctx.save_for_backward(x)
+        return _product(x)
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Any) -> torch.Tensor:
+        (x,) = ctx.saved_tensors
+        return _product(x) + gradients[0]
+
+
+def _product(x: torch.Tensor) -> torch.Tensor:
+    return torch.addmm(x[0], x, x @ x)
+
+
 class AcceleratorRuntime(DeviceRuntime):
     def __init__(self, device: torch.device) -> None:
         super().__init__(device)
@@ -197,7 +217,7 @@ class AcceleratorRuntime(DeviceRuntime):
             # It is asked for while a step is traced, without gradients.
             with torch.inference_mode(False), torch.enable_grad():
                 x = torch.ones(16, 16, device=self.device, requires_grad=True)
-                (x @ x).sum().backward()
+                _Products.apply(x).sum().backward()
             self.synchronize()
             del x
             self._by_libraries = max(0, self.allocated() - before)

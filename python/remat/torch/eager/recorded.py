@@ -35,7 +35,8 @@ class Record:
     state_bytes: of a generator. beside: what ops read and is no part of the model. gradients: values that the
     step left as such. outputs: values that the model returned, None where one is none of these. names: of
     values that were there before. sparse: gradients that are no values. adding: others went at once.
-    made_in_autocast: digests of what the model returned, where it was inside autocast.
+    made_in_autocast: digests of what the model returned, where it was inside autocast. runs_ahead: does the
+    host call ops before the device is through with former ones?
     """
 
     ops: Sequence[Ran]
@@ -48,6 +49,17 @@ class Record:
     sparse: int
     adding: bool = False
     made_in_autocast: Sequence[bytes] = ()
+    runs_ahead: bool = False
+
+    @property
+    def one_run(self) -> int:
+        """ns that a second run takes besides its kernel."""
+        return 0 if self.runs_ahead else ONE_RUN
+
+    @property
+    def one_followed(self) -> int:
+        """ns for each op of a forward in which anything is to run again."""
+        return 0 if self.runs_ahead else ONE_FOLLOWED
 
     def keep_gradients(self) -> None:
         """Those of a step that makes them stay."""
@@ -132,7 +144,8 @@ class StepGraph:
 
     def charge(self, again: Collection[int]) -> int:
         """ns that a step takes longer where these ops of the record run again, besides their kernels."""
-        return ONE_RUN * len(again) + (ONE_FOLLOWED * len(self.record.functions) if again else 0)
+        record = self.record
+        return record.one_run * len(again) + (record.one_followed * len(record.functions) if again else 0)
 
     def charges(self) -> int:
         """ns by which the graph for the planner takes longer."""
@@ -348,7 +361,7 @@ class StepGraph:
         op = self._ops[index]
         if not self._timed:
             return 1 + sum(self._sizes[value] for value in op.outputs)
-        return op.duration + (ONE_RUN * len(op.members) if charged and op.recompute else 0)
+        return op.duration + (self.record.one_run * len(op.members) if charged and op.recompute else 0)
 
     def again(self, steps: Iterable[int]) -> set[int]:
         """Ops of the record that run again in a plan."""
