@@ -15,8 +15,7 @@ import remat.torch
 import torch
 import torch.nn.functional as F
 from remat.torch.base.storages import same_bits, tensor_storages
-from remat.torch.eager import proofs
-from remat.torch.eager import step as recorded_step
+from remat.torch.eager import proofs, step as recorded_step
 from remat.torch.eager.prepare import Preparation
 from remat.torch.eager.recorded import Around, StepGraph
 from remat.torch.eager.results import Run
