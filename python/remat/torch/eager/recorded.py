@@ -21,10 +21,11 @@ from .recorder import BACKWARD, FORWARD, Ran, Value
 
 # A generator's state is a value of its own: it is saved where its op may run again.
 _STATE = "remat.generator_state"
-# Besides its kernel, in ns: Python writes it down, looks it up and calls it again.
-ONE_RUN = 300_000
+# Besides its kernel, in ns: Python writes it down, looks it up and calls it again. The second number is for
+# accelerators, where the host does some of that while the device is busy.
+ONE_RUN = 300_000, 100_000
 # Of each op of a forward in which anything is to run again, in ns.
-ONE_FOLLOWED = 10_000
+ONE_FOLLOWED = 10_000, 3_000
 _LET_GO = "remat.let_go"
 
 
@@ -54,12 +55,12 @@ class Record:
     @property
     def one_run(self) -> int:
         """ns that a second run takes besides its kernel."""
-        return 0 if self.runs_ahead else ONE_RUN
+        return ONE_RUN[self.runs_ahead]
 
     @property
     def one_followed(self) -> int:
         """ns for each op of a forward in which anything is to run again."""
-        return 0 if self.runs_ahead else ONE_FOLLOWED
+        return ONE_FOLLOWED[self.runs_ahead]
 
     def keep_gradients(self) -> None:
         """Those of a step that makes them stay."""
