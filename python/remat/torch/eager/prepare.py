@@ -211,7 +211,9 @@ class Preparation:
         step, snapshot = self._step(call), self._snapshot(call)
         step = step.adding() if kind.adds else step
         if self._in_training:
-            step = replace(step, copies=copies_of(snapshot, step.device))
+            own, given = step.resident_bytes(), tensor_storages(call, step.device.type)
+            beside = sum(size for address, size in given.items() if address not in own)
+            step = replace(step, copies=copies_of(snapshot, step.device) + beside)
         with phase("plan"), torch.enable_grad():
             plan = self._plan(step, sequence, kind, snapshot.restore)
             with step.without_traces(snapshot.restore):
