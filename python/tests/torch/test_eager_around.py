@@ -71,6 +71,16 @@ def same(a: list[torch.Tensor], b: list[torch.Tensor]) -> bool:
     return len(a) == len(b) > 0 and all(torch.equal(p, q) for p, q in zip(a, b, strict=True))
 
 
+def test_a_page_says_what_python_takes_too(tmp_path: Path) -> None:
+    _, fitted = pair(Noisy())
+    part = fitted.remat.parts[0]
+    part.save(tmp_path / "page.json", format="json", points=0)
+    written = (tmp_path / "page.json").read_text()
+    assert f"planned ({100 * part.overhead:.1f} % more time with what Python takes for it)" in written
+    of_kernels = (part.plan.duration or 0) / part.graph.base_duration - 1
+    assert part.overhead > of_kernels
+
+
 def saved_and_loaded(model: nn.Module) -> Any:
     stream = io.BytesIO()
     torch.save(model, stream)

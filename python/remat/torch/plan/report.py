@@ -127,9 +127,13 @@ class PlanReport:
 
     def save(self, path: str | os.PathLike[str], **options: Any) -> None:
         """Write :func:`remat.report` of the graph and its plan: a page for the browser, unless `format` says
-        otherwise. options: those of `remat.report`. Its amounts are without `reserve`.
+        otherwise. options: those of `remat.report`. Its amounts are without `reserve`; its times are those of
+        kernels, and the plan's title has the overhead with what Python takes in eager mode.
         """
-        remat.report(self.graph, {f"{self.name}, planned": self.plan}, **options).save(path)
+        title = f"{self.name}, planned"
+        if self.planner == EAGER_PLANNER and self.recomputed_steps:
+            title += f" ({100 * self.overhead:.1f} % more time with what Python takes for it)"
+        remat.report(self.graph, {title: self.plan}, **options).save(path)
 
     def _repr_html_(self) -> str:
         return _core.plan_html(self.graph, self.plan)
