@@ -538,7 +538,7 @@ class Region:
             with (
                 progress_line() as progress,
                 nothing_donated(),
-                eager_kernels(device),
+                eager_kernels(device, bits=in_order),
                 EagerStrides(),
                 self.shared.pipeline.layouts.applied(),
                 collected_later() if varies else nullcontext(),

@@ -60,19 +60,20 @@ def _ops_of(packets: Collection[str]) -> list[Any]:
 
 
 @contextmanager
-def eager_kernels(device: torch.device) -> Iterator[None]:
+def eager_kernels(device: torch.device, bits: bool = True) -> Iterator[None]:
     """Trace interpolation, products, recurrent layers, norms and autocast as the ops that eager mode runs.
 
     PyTorch replaces the first three while tracing by arithmetic in Python, whose results differ from eager's
-    in the last bits. On accelerators recurrent layers and batch norms that eager mode gives to cuDNN would be
-    traced as others, with other bits: UnsupportedModelError. It traces batch norms of
+    in the last bits. On accelerators recurrent layers would be traced as others, which draw other masks, and
+    batch norms that eager mode gives to cuDNN as others with other last bits: UnsupportedModelError. bits:
+    those of eager mode are wanted; without, such batch norms are traced. It traces batch norms of
     transposed tensors as transposed (on a CPU they are contiguous), the gradients of norms with the strides
     of what comes back, and in 2.14 group norms of channels-last images as contiguous (they are
     channels-last). A weight that is used several times under autocast it casts each time, so that its
     gradients are added in another type.
     """
     on_cpu = device.type == "cpu"
-    norms = _strides_of_norms() if on_cpu else _refused_kernels()
+    norms = _strides_of_norms() if on_cpu else _refused_kernels(bits)
     with _replaced_kernels(recurrent=on_cpu), norms, cast_once():
         yield
 
@@ -122,10 +123,10 @@ def _replaced_kernels(recurrent: bool) -> Iterator[None]:
 
 
 @contextmanager
-def _refused_kernels() -> Iterator[None]:
+def _refused_kernels(bits: bool) -> Iterator[None]:
     """UnsupportedModelError names an op that would be traced as another than eager mode runs."""
     keys = (DispatchKey.Autograd, DispatchKey.CompositeImplicitAutograd)
-    ops = [*_ops_of(_RECURRENT), CUDNN_BATCH_NORM]
+    ops = [*_ops_of(_RECURRENT), *([CUDNN_BATCH_NORM] if bits else [])]
     traced = [(op, key, op.py_kernels[key]) for op in ops for key in keys if key in op.py_kernels]
     for op, key, _ in traced:
         op.py_kernels[key] = _refused(op)
