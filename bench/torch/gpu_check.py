@@ -25,7 +25,7 @@ import time
 import warnings
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from functools import partial
 from itertools import product
 from pathlib import Path
@@ -39,13 +39,14 @@ import remat.torch
 import torch
 from remat_models.example import GPT, Config
 from remat_models.zoo import animal
-from subjects import STATED, Setting, Subject, alternate, copied, distance
+from subjects import STATED, Setting, Subject, alternate, checkpointed, copied, distance
 from torch import nn
 from torch.nn import functional as F
-from torch.utils.checkpoint import checkpoint
 
 EXPANDABLE = {"PYTORCH_CUDA_ALLOC_CONF": "expandable_segments:True"}
 TOTAL_S = 20 * 60
+# The GPT of the examples returns its loss.
+EXAMPLE = replace(animal("gpt2"), name="gpt", loss=lambda loss: loss, layers=r"blocks\.\d+")
 
 
 @dataclass
@@ -176,10 +177,14 @@ def gpt(device: torch.device, executor: str = "boxed") -> Found:
     return equal_to_eager(model, inputs, "45%", executor)
 
 
+def is_expandable() -> bool:
+    """Can segments of the allocator grow?"""
+    return "expandable" in os.environ.get("PYTORCH_CUDA_ALLOC_CONF", "")
+
+
 def blocks(device: torch.device) -> Found:
     held = torch.empty(12_058_624, dtype=torch.uint8, device=device)
-    expandable = "expandable" in os.environ.get("PYTORCH_CUDA_ALLOC_CONF", "")
-    expected = 12_058_624 if expandable else 12_582_912
+    expected = 12_058_624 if is_expandable() else 12_582_912
     found = torch.get_device_module(device).memory_allocated(device)
     del held
     return Found.of(f"{expected} bytes", f"{found} bytes", found == expected)
@@ -200,8 +205,7 @@ def products(device: torch.device) -> Found:
 def architectures(device: torch.device, executor: str = "boxed") -> Found:
     """Predicted against measured, and bits, within several budgets."""
     setting = Setting("small", device.type)
-    expandable = "expandable" in os.environ.get("PYTORCH_CUDA_ALLOC_CONF", "")
-    tolerance = 0.005 if expandable or device.type == "cpu" else 0.04
+    tolerance = 0.005 if is_expandable() or device.type == "cpu" else 0.04
     off: dict[str, float] = {}
     wrong: list[str] = []
     refused: list[str] = []
@@ -250,9 +254,9 @@ def durations(device: torch.device) -> Found:
     config = Config(50304, 512, 6, 8, 512) if large else Config(128, 64, 2, 2, 64)
     model = GPT(config).to(device)
     inputs = tuple(torch.randint(128, (32, config.context), device=device) for _ in range(2))
-    subject = LossSubject(animal("gpt2"), copied(model), inputs)
+    subject = Subject(EXAMPLE, copied(model), inputs)
     subject.step()
-    eager = sorted(subject.seconds(elapsed=True) for _ in range(7))[3]
+    (eager,) = alternate([subject], 7, elapsed=True)
     graph = remat.torch.capture(model, inputs)
     ratio = graph.base_duration / 1e9 / eager
     return Found.of("0.5 to 2 times the eager step", f"{ratio:.2f} of {eager * 1e3:.1f} ms", 0.5 < ratio < 2)
@@ -295,7 +299,6 @@ def benchmark_mode(device: torch.device) -> Found:
 
 def residual(device: torch.device) -> Found:
     """A ResNet in fp32, traced and not, beside eager mode, with cuDNN's batch norm there and without."""
-    torch.backends.cudnn.deterministic = True
     z, setting = animal("resnet"), Setting("small", device.type)
     model, inputs = setting.build(z)
     found = {}
@@ -394,9 +397,8 @@ def step_times(device: torch.device, executors: tuple[str, ...] = ("boxed", "eag
     batch = (16 if large else 4, config.context)
     inputs = tuple(torch.randint(config.vocabulary, batch, device=device) for _ in range(2))
     model = GPT(config).to(device, torch.bfloat16)
-    z = animal("gpt2")
     options: Any = {"time_limit": 2.0, **STATED}
-    rows = {"eager mode": LossSubject(z, copied(model), inputs)}
+    rows = {"eager mode": Subject(EXAMPLE, copied(model), inputs)}
     peak, said = rows["eager mode"].peak(), []
     for executor, share in product(executors, (0.7, 0.5)):
         start = time.perf_counter()
@@ -407,7 +409,7 @@ def step_times(device: torch.device, executors: tuple[str, ...] = ("boxed", "eag
             said.append(f"{name}: {type(error).__name__}: {str(error).splitlines()[0]}")
             print(said[-1], file=sys.stderr, flush=True)
             continue
-        rows[name] = LossSubject(z, fitted, inputs)
+        rows[name] = Subject(EXAMPLE, fitted, inputs)
         predicted = fitted.remat.predicted_peak
         off = rows[name].peak() / predicted - 1
         said.append(
@@ -417,7 +419,7 @@ def step_times(device: torch.device, executors: tuple[str, ...] = ("boxed", "eag
         )
         print(said[-1], file=sys.stderr, flush=True)
     torch._dynamo.reset()
-    rows["checkpoints"] = LossSubject(z, checkpointed_blocks(copied(model)), inputs)
+    rows["checkpoints"] = checkpointed(EXAMPLE, copied(model), inputs)
     said.append(f"checkpoints around blocks: {rows['checkpoints'].peak() / peak:.1%} of eager mode's peak")
     for subject in rows.values():
         subject.seconds(elapsed=True)
@@ -431,20 +433,20 @@ def too_large(device: torch.device) -> Found:
     """A GPT whose step runs out of memory in eager mode, with budget="auto" beside a batch that fits. On what
     is reserved, where segments cannot grow: they fragment.
     """
-    expandable = "expandable" in os.environ.get("PYTORCH_CUDA_ALLOC_CONF", "")
-    options: Any = STATED if expandable else {**STATED, "budget_on": "reserved"}
+    options: Any = STATED if is_expandable() else {**STATED, "budget_on": "reserved"}
     take_workspaces(device)  # later they would lie in a segment of gigabytes, and keep it
     module: Any = torch.get_device_module(device)
     config = Config(50304, 1024, 12, 12, 768)
     model = GPT(config).to(device, torch.bfloat16)
 
-    def subject(model: nn.Module, batch: int) -> LossSubject:
+    def subject(model: nn.Module, batch: int) -> Subject:
         inputs = tuple(torch.randint(config.vocabulary, (batch, config.context), device=device) for _ in "ab")
-        return LossSubject(animal("gpt2"), model, inputs)
+        return Subject(EXAMPLE, model, inputs)
 
-    def rate(subject: LossSubject, batch: int) -> float:
-        subject.seconds()
-        return batch / sorted(subject.seconds() for _ in range(5))[2]
+    def rate(subject: Subject, batch: int) -> float:
+        subject.step()
+        (seconds,) = alternate([subject], 5)
+        return batch / seconds
 
     each = subject(model, 16).peak() // 16
     batch = int(1.25 * module.mem_get_info(device)[1] / each)
@@ -472,20 +474,6 @@ def too_large(device: torch.device) -> Found:
     return Found.of("trains within the budget", said, peak <= report.budget)
 
 
-class LossSubject(Subject):
-    """Of a model that returns its loss."""
-
-    def __init__(self, z: Any, model: nn.Module, inputs: Any) -> None:
-        super().__init__(z, model, inputs)
-        self.loss = lambda found: found
-
-
-def checkpointed_blocks(model: nn.Module) -> nn.Module:
-    for block in model.blocks:
-        block.forward = partial(checkpoint, block.forward, use_reentrant=False)
-    return model
-
-
 def costs_of_another(device: torch.device) -> Found:
     """Costs that were measured on the first device hold for the last one."""
     count = torch.get_device_module(device).device_count() if device.type != "cpu" else 1
@@ -504,7 +492,6 @@ def histories(device: torch.device) -> Found:
     """All allocations of a process, and what the simulated allocator makes of them."""
     module: Any = torch.get_device_module(device)
     module.memory._record_memory_history(max_entries=1_000_000)
-    expandable = "expandable" in os.environ.get("PYTORCH_CUDA_ALLOC_CONF", "")
     take_workspaces(device)
     config = Config(512, 512, 4, 8, 512)
     inputs = tuple(torch.randint(128, (16, config.context), device=device) for _ in range(2))
@@ -514,7 +501,7 @@ def histories(device: torch.device) -> Found:
             fitted.zero_grad()
             fitted(*inputs).backward()
     folder = Path(os.environ.get("REMAT_GPU_CHECK_OUT", tempfile.gettempdir()))
-    path = folder / f"history_{'expandable' if expandable else 'native'}.pickle"
+    path = folder / f"history_{'expandable' if is_expandable() else 'native'}.pickle"
     module.memory._dump_snapshot(str(path))
     module.memory._record_memory_history(enabled=None)
     (found,) = remat.replay.replay(remat.replay.load_history(path))

@@ -31,11 +31,12 @@ from remat.torch.base.devices import (
 )
 from remat.torch.base.generators import generators_kept
 from remat.torch.base.nodes import may_run_twice, storage_bytes
-from remat.torch.base.private import FakeTensor, FakeTensorMode
+from remat.torch.base.private import CUDNN_BATCH_NORM, DispatchKey, FakeTensor, FakeTensorMode
 from remat.torch.cost import profile, standins
 from remat.torch.cost.cost import signature
 from remat.torch.plan.budget import auto_budget
 from remat.torch.session.pipeline import device_of
+from remat.torch.trace.kernels import _RECURRENT, _ops_of, _refused_kernels
 from torch import fx, nn
 from training import fit
 
@@ -349,6 +350,22 @@ def test_an_op_that_does_not_fit_while_it_is_measured(monkeypatch: pytest.Monkey
     assert full.released == 1
     if times == 1:
         assert fit(model, inputs, "100%").remat.predicted_peak > 0
+
+
+def test_pytorch_traces_others_for_what_is_refused_on_accelerators() -> None:
+    """Where a release traces such an op as itself, the refusal would not act."""
+    key = DispatchKey.Autograd
+    refused = [op for op in (*_ops_of(_RECURRENT), CUDNN_BATCH_NORM) if key in op.py_kernels]
+    assert {op._overloadpacket.__name__ for op in refused} == {*_RECURRENT, "cudnn_batch_norm"}
+    before = [op.py_kernels[key] for op in refused]
+    with _refused_kernels(bits=True):
+        within = [op.py_kernels[key] for op in refused]
+    for op, kernel in zip(refused, within, strict=True):
+        with pytest.raises(remat.torch.UnsupportedModelError, match=rf"^{re.escape(str(op))}: .*$"):
+            kernel()
+    assert [op.py_kernels[key] for op in refused] == before
+    with _refused_kernels(bits=False):
+        assert CUDNN_BATCH_NORM.py_kernels[key] in before
 
 
 def gpu_check(folder: Path, checks: str) -> subprocess.CompletedProcess[str]:

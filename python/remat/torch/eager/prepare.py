@@ -138,9 +138,7 @@ class Preparation:
         def before_write(tensor: torch.Tensor) -> None:
             self._writes_parameters |= snapshot.keep_before_write(tensor)
 
-        # What is there while it is recorded, with copies of what it may change.
-        resident = step.resident_bytes() | tensor_storages(call, step.device.type)
-        start = sum(resident.values()) + copies_of(snapshot, step.device)
+        start = sum(step.resident_bytes().values()) + copies_beside(step, call, snapshot)
         start += runtime_of(step.device).taken_by_libraries()
         with phase("capture"), torch.enable_grad():
             with step.without_traces(snapshot.restore):
@@ -211,9 +209,7 @@ class Preparation:
         step, snapshot = self._step(call), self._snapshot(call)
         step = step.adding() if kind.adds else step
         if self._in_training:
-            own, given = step.resident_bytes(), tensor_storages(call, step.device.type)
-            beside = sum(size for address, size in given.items() if address not in own)
-            step = replace(step, copies=copies_of(snapshot, step.device) + beside)
+            step = replace(step, copies=copies_beside(step, call, snapshot))
         with phase("plan"), torch.enable_grad():
             plan = self._plan(step, sequence, kind, snapshot.restore)
             with step.without_traces(snapshot.restore):
@@ -446,12 +442,16 @@ def reserved(options: Options, device: torch.device) -> int:
     return reserve
 
 
-def copies_of(snapshot: Snapshot, device: torch.device) -> int:
-    """Bytes of what is kept to be put back after a step: the snapshot, and the generator's state, which both
-    the snapshot and `without_traces` have.
+def copies_beside(step: TrainingStep, call: Call, snapshot: Snapshot) -> int:
+    """Bytes that are there beside a step: the arguments of which it has copies, and what is kept to be put
+    back after it, which are the snapshot and the generator's state, which both the snapshot and
+    `without_traces` have.
     """
+    device, own = step.device, step.resident_bytes()
+    given = tensor_storages(call, device.type)
     states = 2 * runtime_of(device).generator_state().nbytes if device.type == "cpu" else 0
-    return snapshot.bytes_on(device.type) + states
+    copied = sum(size for address, size in given.items() if address not in own)
+    return copied + snapshot.bytes_on(device.type) + states
 
 
 def measured_above(peak: int, budget: int) -> str:

@@ -92,7 +92,7 @@ class TrainingStep:
         else:
             recorder = make_recorder(clock=_clock(self.device))
             self._recorded(recorder)
-        take_off_calls(recorder.ops, self.device)
+        _take_off_calls(recorder.ops, self.device)
         found = Record(
             recorder.ops,
             recorder.values,
@@ -248,7 +248,7 @@ def has_dense_gradient(parameter: torch.Tensor) -> bool:
     return parameter.grad is not None and parameter.grad.layout is torch.strided
 
 
-def take_off_calls(ops: Sequence[Ran], device: torch.device) -> None:
+def _take_off_calls(ops: Sequence[Ran], device: torch.device) -> None:
     """What a small op takes is taken off: on an accelerator the time of an op has that of calling it and of
     waiting for it, which a step has not, as the host runs ahead there.
     """

@@ -580,7 +580,8 @@ class Region:
     ) -> fx.GraphModule | None:
         """The joint graph for other numbers than these."""
         gm = self._floats.put_into(cut, self._floats.others(values))
-        with nothing_donated(), eager_kernels(device_of(args)), EagerStrides():
+        bits = self.shared.options.executor == "boxed"
+        with nothing_donated(), eager_kernels(device_of(args), bits), EagerStrides():
             return joint_alone(gm, args, TangentStrides(gm, self.usage.strides))
 
     def _told(self, args: Sequence[Any], wanted: TracedFor) -> JointTrace | None:

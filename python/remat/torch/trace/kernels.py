@@ -42,17 +42,18 @@ _NORMS: dict[Any, int | None] = {
 _RECURRENT = {"lstm", "gru", "rnn_tanh", "rnn_relu"}
 # Traced as a batch of products where a transposed tensor has more than two dimensions, of which eager mode
 # makes one matrix if it can; and in other arithmetic.
-_REWRITTEN = {"matmul", "multi_margin_loss", "upsample"}
+_REWRITTEN = {"matmul", "multi_margin_loss"}
+_INTERPOLATION = "upsample"
 
 
-def _ops_of(packets: Collection[str]) -> list[Any]:
-    """All overloads of them, and of interpolation where "upsample" is among them."""
+def _ops_of(packets: Collection[str], prefix: str | None = None) -> list[Any]:
+    """All overloads of them, and of those whose names begin so."""
     ops = []
     for full_name in _dispatch_get_all_op_names():
         namespace, _, name = full_name.partition("::")
         packet, _, overload = name.partition(".")
-        known = packet in packets or ("upsample" in packets and packet.lstrip("_").startswith("upsample"))
-        if namespace == "aten" and known:
+        begins = prefix is not None and packet.lstrip("_").startswith(prefix)
+        if namespace == "aten" and (begins or packet in packets):
             op: Any = getattr(getattr(torch.ops.aten, packet), overload or "default", None)
             if op is not None:
                 ops.append(op)
@@ -73,8 +74,12 @@ def eager_kernels(device: torch.device, bits: bool = True) -> Iterator[None]:
     gradients are added in another type.
     """
     on_cpu = device.type == "cpu"
-    norms = _strides_of_norms() if on_cpu else _refused_kernels(bits)
-    with _replaced_kernels(recurrent=on_cpu), norms, cast_once():
+    as_themselves = _ops_of(_REWRITTEN | (_RECURRENT if on_cpu else set()), _INTERPOLATION)
+    with (
+        _instead(as_themselves),
+        _strides_of_norms() if on_cpu else _refused_kernels(bits),
+        cast_once(),
+    ):
         yield
 
 
@@ -108,38 +113,33 @@ def _as_on_the_cpu(kernel: Callable[..., Any], like: int | None) -> Callable[...
 
 
 @contextmanager
-def _replaced_kernels(recurrent: bool) -> Iterator[None]:
+def _instead(ops: Collection[Any], kernel: Callable[[Any], Any] = lambda op: None) -> Iterator[None]:
+    """Other kernels than those by which PyTorch traces these ops. None: they are traced as themselves."""
     keys = (DispatchKey.Autograd, DispatchKey.CompositeImplicitAutograd)
-    ops = _ops_of(_REWRITTEN | (_RECURRENT if recurrent else set()))
-    removed = [(op, key, op.py_kernels.pop(key)) for op in ops for key in keys if key in op.py_kernels]
-    for op, _, _ in removed:
+    known = [(op, key, op.py_kernels.pop(key)) for op in ops for key in keys if key in op.py_kernels]
+    for op, key, _ in known:
+        other = kernel(op)
+        if other is not None:
+            op.py_kernels[key] = other
         forget_kernels(op)
     try:
         yield
     finally:
-        for op, key, kernel in removed:
-            op.py_kernels[key] = kernel
+        for op, key, traced in known:
+            op.py_kernels[key] = traced
             forget_kernels(op)
 
 
 @contextmanager
 def _refused_kernels(bits: bool) -> Iterator[None]:
     """UnsupportedModelError names an op that would be traced as another than eager mode runs."""
-    keys = (DispatchKey.Autograd, DispatchKey.CompositeImplicitAutograd)
     ops = [*_ops_of(_RECURRENT), *([CUDNN_BATCH_NORM] if bits else [])]
-    traced = [(op, key, op.py_kernels[key]) for op in ops for key in keys if key in op.py_kernels]
-    for op, key, _ in traced:
-        op.py_kernels[key] = _refused(op)
-        forget_kernels(op)
     try:
-        yield
+        with _instead(ops, _refused):
+            yield
     except UnsupportedModelError as error:
         error.args = (str(error).partition("\n")[0],)  # without what FX says of the node
         raise
-    finally:
-        for op, key, kernel in traced:
-            op.py_kernels[key] = kernel
-            forget_kernels(op)
 
 
 def _refused(op: Any) -> Callable[..., NoReturn]:
