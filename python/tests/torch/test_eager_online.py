@@ -14,7 +14,7 @@ import remat
 import remat.torch
 import torch
 import torch.nn.functional as F
-from remat.torch.base.storages import same_bits, tensor_storages
+from remat.torch.base.storages import digest, same_bits, tensor_storages
 from remat.torch.eager import proofs, step as recorded_step
 from remat.torch.eager.prepare import Preparation
 from remat.torch.eager.recorded import Around, StepGraph
@@ -275,6 +275,33 @@ def test_plans_that_are_made_in_training_take_no_memory_beside_gradients_that_ex
         )
 
 
+def test_plans_that_are_made_in_training_need_no_more_where_nobody_holds_outputs() -> None:
+    """Their steps are compared and measured as they are trained: without the outputs that went."""
+    torch.manual_seed(0)
+
+    class Scores(TwoWays):
+        def forward(self, x: torch.Tensor) -> dict[str, torch.Tensor]:
+            loss = super().forward(x)
+            scores = (x @ self.layers[0].weight.T).repeat(1, 8)
+            return {"loss": loss + scores.square().mean(), "scores": scores}
+
+    model, x = Scores(), inputs().abs()
+    plain = copy.deepcopy(model)
+    ways = [x, -x]
+    most = max(peak(lambda way=way: plain(way)["loss"].backward(), plain, way) for way in ways)  # type: ignore[misc]
+    budget = int(0.8 * most)
+    plain.zero_grad()
+    found = remat.torch.fit(model, x, budget, executor="eager", work_limit=5_000, time_limit=None)
+    for way in (0, 0, 1, 1, 1, 0):
+        for each in (plain, found):
+            torch.manual_seed(3)
+            last = peak(lambda each=each, way=way: each(ways[way])["loss"].backward(), each, ways[way])  # type: ignore[misc]
+        assert last <= budget
+        assert all(
+            torch.equal(p.grad, q.grad) for p, q in zip(model.parameters(), plain.parameters(), strict=True)
+        )
+
+
 def test_what_cannot_stay_within_the_budget_is_said_or_an_error_before_it_happens(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
@@ -458,3 +485,15 @@ def test_bits_of_one_element_with_any_stride_are_compared() -> None:
     one, other = (torch.empty_strided((1,), (5,), dtype=torch.int32).fill_(each) for each in (3, 4))
     assert same_bits(one, one.clone())
     assert not same_bits(one, other)
+
+
+@pytest.mark.parametrize(
+    "lies", [lambda t: t, lambda t: t.T, lambda t: t[:, ::2], lambda t: t.to(torch.complex64).conj()]
+)
+def test_comparing_bits_takes_little_memory_however_tensors_lie(lies: Tail) -> None:
+    a, b = (lies(torch.arange(2**21, dtype=torch.float32).view(1, 2, -1)[0]) for _ in range(2))
+    assert digest(a) == digest(b) == digest(a.resolve_conj().contiguous())
+    assert peak(lambda: (same_bits(a, b), digest(a)), [a], b) <= sum(tensor_storages([a, b]).values()) + 2**20
+    b.view_as(b)[-1, -1] += 1
+    assert not same_bits(a, b)
+    assert digest(a) != digest(b)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import hashlib
+from collections.abc import Iterator
 from typing import Any
 
 import torch
@@ -12,6 +13,9 @@ from torch.utils._pytree import tree_leaves
 
 from .nodes import storage_bytes
 from .private import FakeTensor, entries_of_sparse, local_part, without_dispatch_modes
+
+# Bytes that are copied at once to compare tensors, which may be in a step that has little room.
+_PIECE = 256 * 1024
 
 
 def tensor_storages(root: Any, device_type: str | None = None) -> dict[int, int]:
@@ -52,13 +56,35 @@ def same_bits(a: torch.Tensor, b: torch.Tensor) -> bool:
     mine, theirs = dense_parts(a), dense_parts(b)
     if not (len(mine) == 1 and mine[0] is a):
         return len(mine) == len(theirs) and all(map(same_bits, mine, theirs))
-    return a.shape == b.shape and bool(torch.equal(bytes_of(a), bytes_of(b)))
+    return a.shape == b.shape and all(torch.equal(*pair) for pair in _pieces(a.detach(), b.detach()))
 
 
 def digest(tensor: torch.Tensor) -> bytes:
     """Of the bits of a dense tensor: what differs has, but for chance of no account, another one."""
+    found = hashlib.sha256()
     with torch.no_grad(), without_dispatch_modes():
-        return hashlib.sha256(memoryview(bytes_of(tensor).cpu().numpy())).digest()
+        for (piece,) in _pieces(tensor.detach()):
+            found.update(memoryview(piece.cpu().numpy()))
+    return found.digest()
+
+
+def _pieces(*tensors: torch.Tensor) -> Iterator[list[torch.Tensor]]:
+    """What tensors of one shape hold, as bytes: piece by piece where that takes copies."""
+    first = tensors[0]
+    size = first.numel() * first.element_size()
+    if size <= _PIECE or all(map(_is_as_it_lies, tensors)):
+        yield [bytes_of(each) for each in tensors]
+    elif len(first) == 1:
+        yield from _pieces(*(each[0] for each in tensors))
+    else:
+        rows = max(1, len(first) * _PIECE // size)
+        for parts in zip(*(each.split(rows) for each in tensors), strict=True):
+            yield from _pieces(*parts)
+
+
+def _is_as_it_lies(tensor: torch.Tensor) -> bool:
+    """Are its bytes in memory in their order?"""
+    return tensor.is_contiguous() and not tensor.is_conj() and not tensor.is_neg()
 
 
 def dense_parts(tensor: torch.Tensor) -> list[torch.Tensor]:

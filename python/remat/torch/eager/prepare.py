@@ -257,7 +257,7 @@ class Preparation:
             while True:
                 plan = least_plan(sequence.record, around, self._options_on(step.device), sequence.once)
                 with step.without_traces(snapshot.restore):
-                    if not self._differs(step, sequence, plan):
+                    if not self._differs(step, sequence, plan, kind):
                         return plan
 
     def settled(self, call: Call) -> Options:
@@ -327,13 +327,13 @@ class Preparation:
             smallest_known=known,
         )
 
-    def _differs(self, step: TrainingStep, sequence: Recorded, plan: EagerPlan) -> bool:
+    def _differs(self, step: TrainingStep, sequence: Recorded, plan: EagerPlan, kind: Kind) -> bool:
         """Does the second run of an op make other bits than the first? Then it runs once from now on."""
         if not plan.again:
             return False
         differing: set[int] = set()
         try:
-            step.run_planned(Ledger([plan], verify=True, told=differing.add))
+            step.run_planned(Ledger([plan], verify=True, told=differing.add), kind.dropped)
         except NotMadeAgainError as error:
             differing.add(error.number)
         sequence.compared.update(() if differing else plan.again)
@@ -365,11 +365,11 @@ class Preparation:
         second run, and runs once from now on.
         """
         with step.without_traces(restore):
-            if self._differs(step, sequence, plan):
+            if self._differs(step, sequence, plan, kind):
                 return None
             if kind.adds and not step.existing:
                 if not plan.again:  # no step has run that made what this one adds to
-                    step.run_planned(Ledger([plan]))
+                    step.run_planned(Ledger([plan]), kind.dropped)
                 return self._peak(step, sequence, plan, kind)
         with step.without_traces(restore):
             return self._peak(step, sequence, plan, kind)
