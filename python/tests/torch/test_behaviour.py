@@ -577,21 +577,26 @@ def wrapped_in(how: str) -> Callable[[Any, torch.Tensor], torch.Tensor]:
     return hooked if how in ("save_on_cpu", "hooks") else checkpointed
 
 
+@pytest.mark.parametrize("options", [{}, {"verify": True}, {"executor": "eager"}], ids=str)
 @pytest.mark.parametrize("how", ["checkpoint", "reentrant", "save_on_cpu", "hooks"])
 def test_hooks_of_saved_tensors_are_called_by_backwards_alone(
-    how: str, caplog: pytest.LogCaptureFixture
+    how: str, options: dict[str, Any], caplog: pytest.LogCaptureFixture
 ) -> None:
     torch.manual_seed(0)
     model = nn.Sequential(*(nn.Sequential(nn.Linear(64, 64), nn.GELU()) for _ in range(6)))
     x = torch.randn(128, 64, requires_grad=True)
     eager, call = copy.deepcopy(model), wrapped_in(how)
-    fitted = fit(model, x, "80%", loss=lambda y: y.square().mean())
+    fitted = fit(model, x, "80%", loss=lambda y: y.square().mean(), **options)
 
     def steps(called: nn.Module) -> list[torch.Tensor]:
         found = []
         for step in range(4):
             called.zero_grad(set_to_none=step != 2)
             x.grad = None
+            if step == 3:  # other ops, which are planned for in the call that follows
+                twice = called[0].register_forward_hook(lambda module, given, y: y + y)
+                called(x).mean().backward()
+                twice.remove()
             loss = call(called, x).square().mean() + call(called, x).mean()
             loss.backward()
             found += [loss.detach(), *(p.grad.clone() for p in [*called.parameters(), x])]
@@ -602,3 +607,34 @@ def test_hooks_of_saved_tensors_are_called_by_backwards_alone(
     assert [a.equal(b) for a, b in zip(expected, steps(fitted), strict=True)] == [True] * len(expected)
     if how != "reentrant":
         assert "before the first backward" not in caplog.text
+
+
+@pytest.mark.parametrize("executor", ["boxed", "eager"])
+def test_a_call_that_raises_leaves_later_ones_their_plans(executor: str) -> None:
+    """Dynamo leaves alone what raised an error while it traced."""
+    torch.manual_seed(0)
+    model = nn.Sequential(*(nn.Sequential(nn.Linear(64, 64), nn.GELU()) for _ in range(6)))
+    plain, x = copy.deepcopy(model), torch.randn(128, 64)
+    step = {m: (lambda m=m: m(x).square().mean().backward()) for m in (plain, model)}
+    step[plain]()
+    budget = int(0.8 * remat.torch.measure_peak(step[plain], resident=[plain, x]))
+    fitted = fit(model, x, budget, loss=lambda y: y.square().mean(), executor=executor)
+
+    def fails(*_: Any) -> None:
+        raise ValueError("of the user's own")
+
+    for wrong in (lambda: fitted(torch.randn(3, 5)), lambda: fitted(x)):
+        hook = fitted[2].register_forward_hook(fails)
+        with pytest.raises((RuntimeError, ValueError)):
+            wrong()
+        hook.remove()
+    plain.zero_grad()
+    for frozen in (True, False, True):
+        for m in (fitted, plain):
+            m[1][0].weight.requires_grad_(not frozen)
+            m.zero_grad()
+        step[plain]()
+        measured = remat.torch.measure_peak(lambda: fitted(x).square().mean().backward(), resident=[model, x])
+        assert measured <= budget
+        for a, b in zip(model.parameters(), plain.parameters(), strict=True):
+            assert (a.grad is None and b.grad is None) or a.grad.equal(b.grad)

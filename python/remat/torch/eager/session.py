@@ -21,7 +21,7 @@ from ..base.given import arguments_in
 from ..base.held import tensors_held
 from ..base.in_use import in_use_on
 from ..base.nodes import SMALL, storage_bytes
-from ..base.private import COMPILED_CALL, eager_call
+from ..base.private import COMPILED_CALL, eager_call, packs_saved_tensors
 from ..base.storages import tensor_storages
 from ..base.units import exact_bytes
 from ..plan.options import Options
@@ -113,6 +113,13 @@ class EagerSession:
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         if not torch.is_grad_enabled() or torch.compiler.is_compiling() or is_active():
+            return self._call(*args, **kwargs)
+        if packs_saved_tensors():
+            self._say(
+                "hooks",
+                "a call inside hooks for saved tensors (torch.utils.checkpoint, save_on_cpu) runs as it is "
+                "written: they decide what is kept, not a plan",
+            )
             return self._call(*args, **kwargs)
         call = args, kwargs
         self._preparation.begin_training()

@@ -16,7 +16,13 @@ from ..base.ends import when_gone
 from ..base.errors import errors_stand_alone
 from ..base.generators import generator_states
 from ..base.given import arguments_in
-from ..base.private import COMPILED_CALL, compiled_apart, eager_call, global_module_hooks
+from ..base.private import (
+    COMPILED_CALL,
+    compiled_apart,
+    eager_call,
+    global_module_hooks,
+    packs_saved_tensors,
+)
 from ..plan.report import PlanReport
 from .loss import is_real
 from .proof import Step, copies, traced_alone
@@ -62,7 +68,7 @@ def _compiled_call(call: Callable[..., Any], session: Session) -> Callable[..., 
             session.say_other_hooks()
             return call(*args, **kwargs)  # Dynamo does not look at them again
         nonlocal planned
-        before = session.graph_calls
+        before, raised = session.graph_calls, session.before_call()
         with phase("dynamo"):
             try:
                 results = planned(*args, **kwargs)
@@ -70,6 +76,10 @@ def _compiled_call(call: Callable[..., Any], session: Session) -> Callable[..., 
                 log.info("each shape is traced for itself: %s", error)
                 planned = compiled_apart(run, session)
                 results = planned(*args, **kwargs)
+            except Exception:
+                if raised():
+                    planned = compiled_apart(run, session)
+                raise
         if session.graph_calls == before and session.graph_calls > 0:
             session.say_no_plan()
         return results
@@ -91,7 +101,8 @@ def _proved(traced: Callable[..., Any], model: torch.nn.Module, session: Session
 
     @errors_stand_alone
     def run(*args: Any, **kwargs: Any) -> Any:
-        if shared.is_preparing or not torch.is_grad_enabled() or session.in_flight():
+        busy = shared.is_preparing or session.in_flight() or packs_saved_tensors()
+        if busy or not torch.is_grad_enabled():
             return traced(*args, **kwargs)
         arguments = copies((args, kwargs))
         snapshot, states = Snapshot(model, args, kwargs), generator_states()

@@ -167,6 +167,24 @@ class Session:
         self.regions[-1].usage.take(whole.usage, piece.returned)
         return run
 
+    def before_call(self) -> Callable[[], bool]:
+        """What is returned is called where the call raises. If Dynamo came upon the error while it traced,
+        it left code alone or broke it because of that: it is forgotten then, and has to be traced anew.
+        """
+        known, regions = self.unplanned.known(), set(map(id, self.regions))
+
+        def raised() -> bool:
+            if not self.unplanned.forget_since(known):
+                return False
+            with self.shared.bookkeeping:
+                for region in [each for each in self.regions if id(each) not in regions]:
+                    self.regions.remove(region)
+                    self.shared.flight.forget(region.number)
+            log.warning("that call raised an error: the next one is traced anew")
+            return True
+
+        return raised
+
     def note_uncompiled(self) -> None:
         """The model's own call runs as it is written; parts of it may be compiled."""
         self._is_compiled = False

@@ -21,6 +21,9 @@ _NAMED = 4
 # Of the reasons of graph breaks that depend on values.
 _DATA = ("depends on input Tensor data", "ata-dependent", "ata dependent", "depends on data")
 
+# Places left alone, places of breaks with how often each broke a graph, and what was said.
+Known = tuple[dict[str, Spot], dict[str, tuple[Spot, int]], set[str]]
+
 
 class Unplanned:
     """What Dynamo leaves alone of one model, and where it breaks it.
@@ -50,6 +53,17 @@ class Unplanned:
     def _note_first(self) -> None:
         if self.is_empty and self._first is not None:
             self._first()
+
+    def known(self) -> Known:
+        """What was left alone and broken until now."""
+        return dict(self._left), dict(self._breaks), set(self._said)
+
+    def forget_since(self, known: Known) -> bool:
+        """What came since then. False: nothing did."""
+        if known[:2] == (self._left, self._breaks):
+            return False
+        self._left, self._breaks, self._said = known
+        return True
 
     def left_alone(self, spot: Spot) -> None:
         self._note_first()
