@@ -56,3 +56,35 @@ def test_other_ops_are_those_of_eager_mode(
     for each in (model, fitted):
         each(x).backward()
     assert model.weight.grad.equal(fitted.weight.grad)
+
+
+class Tied(nn.Module):
+    """One weight is read three times, as an embedding and as what scores are made with."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.randn(64, 64) * 0.2)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        y = F.embedding(x, self.weight).tanh() @ self.weight
+        return F.gelu(F.embedding(x.flip(0), self.weight) + y) @ self.weight.T
+
+
+@pytest.mark.parametrize("verify", [False, True])
+@pytest.mark.parametrize("budget", ["100%", 500_000])
+def test_casts_of_steps_that_are_recorded_are_not_read_by_the_users(budget: str | int, verify: bool) -> None:
+    """Autocast keeps what it casts until its context is left. Gradients of casts that are older than the
+    step are summed last.
+    """
+    torch.manual_seed(0)
+    model, x = Tied(), torch.randint(64, (256,))
+    plain = copy.deepcopy(model)
+    options = {"loss": lambda y: y.float().square().mean(), "executor": "eager", "verify": verify}
+    fitted = remat.torch.fit(model, x, budget, **options)
+    for _ in range(3):
+        for each in (plain, fitted):
+            with torch.autocast("cpu", torch.bfloat16):
+                y = each(x)
+            y.float().square().mean().backward()
+        assert plain.weight.grad.equal(model.weight.grad)
+    assert len(fitted.remat.parts) == 4  # without autocast and with it, making gradients and adding to them

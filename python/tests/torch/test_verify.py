@@ -127,6 +127,31 @@ def test_the_option_compares_each_plan_once_and_leaves_the_training_as_it_is(cap
         assert torch.equal(a, c)
 
 
+class Scored(nn.Module):
+    """Returns what the loss was made of, as models of transformers do."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layers = nn.Sequential(nn.Linear(16, 16), nn.Dropout(0.1), nn.Tanh(), nn.Linear(16, 256))
+
+    def forward(self, x: torch.Tensor) -> dict[str, torch.Tensor]:
+        scores = self.layers(x)
+        return {"loss": nn.functional.cross_entropy(scores, torch.arange(len(x))), "scores": scores}
+
+
+@pytest.mark.parametrize("executor", ["boxed", "eager"])
+def test_the_option_holds_outputs_that_training_does_not(executor: str) -> None:
+    torch.manual_seed(0)
+    model, x = Scored(), torch.randn(64, 16)
+    plain = copy.deepcopy(model)
+    fitted = remat.torch.fit(model, x, "100%", verify=True, executor=executor)
+    for _ in range(3):
+        for one in (plain, fitted):
+            torch.manual_seed(1)
+            one(x)["loss"].backward()
+        assert all(a.grad.equal(b.grad) for a, b in zip(plain.parameters(), model.parameters(), strict=True))
+
+
 def test_the_option_names_the_first_op_that_differs(monkeypatch) -> None:
     with pytest.raises(remat.torch.VerificationError, match=r"aten\.mul.*\(aot_eager\) differs in the same"):
         remat.torch.fit(TracedIsAnother(), torch.randn(4, 8), "100%", verify=True)

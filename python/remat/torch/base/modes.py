@@ -50,6 +50,24 @@ def modes_kept(only_after_errors: bool = False) -> Iterator[None]:
         modes.restore()
 
 
+@contextmanager
+def casts_apart() -> Iterator[None]:
+    """For steps beside those of the user. Autocast keeps what it cast until its context is left: a later step
+    would read that instead of casting by itself, and its gradient, which goes to an older node of autograd,
+    would be summed in another order.
+    """
+    _forget_casts()
+    try:
+        yield
+    finally:
+        _forget_casts()
+
+
+def _forget_casts() -> None:
+    if any(map(torch.is_autocast_enabled, _kinds())):
+        torch.clear_autocast_cache()
+
+
 def _kinds() -> list[str]:
     return sorted({device.type for device in devices_in_use()})
 

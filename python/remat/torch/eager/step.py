@@ -18,6 +18,7 @@ from ..base.devices import runtime_of
 from ..base.generators import generators_kept
 from ..base.held import tensors_held
 from ..base.in_use import in_use_on
+from ..base.modes import casts_apart
 from ..base.private import storage_id, without_accumulate_hooks
 from ..base.storages import dense_parts, digest, tensor_storages
 from .ledger import Ledger
@@ -182,7 +183,7 @@ class TrainingStep:
         before = [(parameter, parameter.grad) for parameter in self.parameters]
         for parameter, _ in before:
             parameter.grad = None
-        with generators_kept(), without_accumulate_hooks(self.parameters):
+        with generators_kept(), casts_apart(), without_accumulate_hooks(self.parameters):
             if self.existing:
                 for parameter, gradient in before:
                     if gradient is not None:

@@ -12,8 +12,10 @@ import torch
 from torch.utils._pytree import tree_leaves, tree_map
 
 from ..base.allocator import trace_allocations
+from ..base.devices import runtime_of
 from ..base.errors import VerificationError
 from ..base.generators import GeneratorStates, generator_states, set_generator_states
+from ..base.modes import casts_apart
 from ..base.storages import same_bits
 from ..base.units import exact_bytes
 from ..run.record import EagerResults, recorded_plans
@@ -70,7 +72,10 @@ class Step:
         with recorded_steps() as windows, trace_allocations() as trace:
             found, chosen = self._run(self.planned, states, None)
         # Outputs and their gradients, which a training loop may have dropped by then.
-        own = sum(found[f"output {i}"].nbytes for i in chosen) * 2
+        own = sum(each.nbytes for name, each in found.items() if name.startswith("output "))
+        own += sum(found[f"output {i}"].nbytes for i in chosen)
+        # What an output that gets a gradient late would run again with.
+        own += len(windows) * runtime_of(torch.device("cpu")).generator_state().nbytes
         # Gradients that the step would add to existing ones by itself leave it here.
         own += sum(p.nbytes for _, p in self.parameters if p.grad is not None)
         expected, _ = self._run(self.eager, states, chosen)
@@ -107,6 +112,12 @@ class Step:
 
         chosen: which are to get one; by default all that can.
         """
+        with casts_apart():
+            return self._results(call, states, chosen)
+
+    def _results(
+        self, call: Callable[[Any], Any], states: GeneratorStates, chosen: list[int] | None
+    ) -> tuple[dict[str, torch.Tensor], list[int]]:
         self.restore()
         set_generator_states(states)
         arguments = copies(self.arguments)
