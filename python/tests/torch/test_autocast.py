@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import copy
+import logging
 from collections.abc import Callable
 
 import pytest
 import remat.torch
 import torch
 from torch import nn
+from torch.nn.functional import scaled_dot_product_attention as attention
 
 
 def autocast(cache: bool | None = None) -> torch.autocast:
@@ -141,3 +144,53 @@ def test_a_trace_that_fails_inside_does_not_leave_autocast_entered(executor: str
         weight.weight.mul_(2)
     with torch.no_grad(), autocast():
         assert not weight(x).equal(before)  # a cast that was kept would be the old one
+
+
+class Attention(nn.Module):
+    """With dropout, the backward of attention calls ops that autocast casts."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.heads, self.out = nn.Linear(32, 96), nn.Linear(32, 32)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        q, k, v = self.heads(x).view(4, 24, 3, 4, 8).permute(2, 0, 3, 1, 4)
+        shown = torch.ones(24, 24, dtype=torch.bool).tril()
+        y = attention(q, k, v, attn_mask=shown, dropout_p=0.1)
+        return self.out(y.transpose(1, 2).flatten(2)).float().square().mean()
+
+
+@pytest.mark.parametrize("verify", [False, True])
+@pytest.mark.parametrize("where", ["outside", "inside", "in turn"])
+@pytest.mark.parametrize("executor", ["boxed", "eager"])
+def test_backwards_run_inside_autocast_or_outside_of_it(
+    executor: str, where: str, verify: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    """PyTorch traces them inside where the forward is, which loops leave before the backward."""
+    torch.manual_seed(0)
+    model, x = Attention(), torch.randn(4, 24, 32)
+    plain = copy.deepcopy(model)
+    planned = remat.torch.fit(model, x, "90%", executor=executor, verify=verify)
+    equal = []
+    with caplog.at_level(logging.WARNING, "remat.torch"):
+        for step in range(4):
+            inside = where == "inside" or (where == "in turn" and step % 2 == 1)
+            for each in (plain, planned):
+                torch.manual_seed(step)
+                each.zero_grad()
+                with autocast():
+                    loss = each(x)
+                    if inside:
+                        loss.backward()
+                if not inside:
+                    loss.backward()
+            equal.append(
+                all(a.grad.equal(b.grad) for a, b in zip(plain.parameters(), model.parameters(), strict=True))
+            )
+    said = sum("was traced otherwise" in message for message in caplog.messages)
+    if executor == "eager" or where == "outside":
+        assert (equal, said) == ([True] * 4, 0)
+    elif where == "inside":
+        assert (equal, said) == ([False, True, True, True], 1)
+    else:
+        assert said == 2

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 
 import torch
 
@@ -61,6 +61,25 @@ def casts_apart() -> Iterator[None]:
         yield
     finally:
         _forget_casts()
+
+
+# Of autocast: kinds of devices for which it is on, and what it casts to.
+Casts = tuple[tuple[str, torch.dtype], ...]
+
+
+def casts_now() -> Casts:
+    return tuple(
+        (kind, torch.get_autocast_dtype(kind)) for kind in _kinds() if torch.is_autocast_enabled(kind)
+    )
+
+
+@contextmanager
+def casting(casts: Casts) -> Iterator[None]:
+    """Autocast is on as they say, and for nothing else."""
+    with ExitStack() as stack:
+        for kind in _kinds():
+            stack.enter_context(torch.autocast(kind, dict(casts).get(kind), enabled=kind in dict(casts)))
+        yield
 
 
 def _forget_casts() -> None:

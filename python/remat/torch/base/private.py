@@ -16,7 +16,7 @@ import types
 import warnings
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any, NamedTuple, cast
 
 import torch
@@ -254,6 +254,18 @@ def prepare_dynamo() -> None:
         dynamo_utils._get_dynamo_config_for_logging = _dynamo.config.patch({IGNORED_LOGGING: set()})(
             dynamo_utils._get_dynamo_config_for_logging
         )
+
+
+def backward_cast(casts: Sequence[tuple[str, torch.dtype]]) -> AbstractContextManager[Any]:
+    """While it lasts, backwards are traced as if they ran inside autocast for these kinds of devices, and for
+    no others: by default PyTorch traces them inside the autocast of the forward, which loops leave before the
+    backward. `backward_pass_autocast`.
+    """
+    if not hasattr(functorch_config, "backward_pass_autocast"):
+        return nullcontext()
+    kinds = [{"device_type": kind, "dtype": dtype} for kind, dtype in casts]
+    changed: Any = functorch_config.patch(backward_pass_autocast=kinds or "off")
+    return changed  # type: ignore[no-any-return]
 
 
 def innermost_backend(converter: Any) -> Any:

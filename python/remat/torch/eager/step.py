@@ -18,7 +18,7 @@ from ..base.devices import runtime_of
 from ..base.generators import generators_kept
 from ..base.held import tensors_held
 from ..base.in_use import in_use_on
-from ..base.modes import casts_apart
+from ..base.modes import casting, casts_apart
 from ..base.private import storage_id, without_accumulate_hooks
 from ..base.storages import dense_parts, digest, tensor_storages
 from .ledger import Ledger
@@ -175,7 +175,8 @@ class TrainingStep:
             return digests_of(self.forward())
 
     def _backward(self, losses: Sequence[torch.Tensor]) -> None:
-        torch.autograd.backward(losses, [torch.ones_like(each) for each in losses])
+        with casting(()):  # loops leave autocast before the backward
+            torch.autograd.backward(losses, [torch.ones_like(each) for each in losses])
 
     @contextmanager
     def without_traces(self, restore: Callable[[], object]) -> Iterator[None]:

@@ -120,6 +120,7 @@ def _proved(traced: Callable[..., Any], model: torch.nn.Module, session: Session
             parameters=[(name, p) for name, p in model.named_parameters() if p.requires_grad],
             buffers=lambda: list(model.named_buffers()),
             restore=snapshot.restore,
+            casts=shared.casts,
         )
         with shared.proving():
             step.prove(states)

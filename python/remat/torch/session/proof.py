@@ -15,7 +15,7 @@ from ..base.allocator import trace_allocations
 from ..base.devices import runtime_of
 from ..base.errors import VerificationError
 from ..base.generators import GeneratorStates, generator_states, set_generator_states
-from ..base.modes import casts_apart
+from ..base.modes import Casts, casting, casts_apart
 from ..base.storages import same_bits
 from ..base.units import exact_bytes
 from ..run.record import EagerResults, recorded_plans
@@ -45,6 +45,7 @@ class Step:
     parameters: those whose gradients are asked for, beside those of the arguments that need one.
     buffers: what a step may overwrite beside its arguments.
     restore: makes everything as it was before the step, but arguments and generators.
+    casts: of autocast in the backward.
     """
 
     name: str
@@ -55,6 +56,7 @@ class Step:
     parameters: Named
     buffers: Callable[[], Named] = tuple
     restore: Callable[[], object] = tuple
+    casts: Casts = ()
 
     def prove(self, states: GeneratorStates) -> None:
         """Raises VerificationError where the planned step makes other bits than eager mode, or needs more
@@ -129,9 +131,10 @@ class Step:
         graded = [outputs[i] for i in chosen]
         gradients: Iterable[Any] = ()
         if graded and sources:
-            gradients = torch.autograd.grad(
-                graded, [source for _, source in sources], tangents_of(graded), allow_unused=True
-            )
+            with casting(self.casts):
+                gradients = torch.autograd.grad(
+                    graded, [source for _, source in sources], tangents_of(graded), allow_unused=True
+                )
         results = {f"output {i}": output.detach().clone() for i, output in enumerate(outputs)}
         # As the backward makes them, so that the first that differs is nearest to the cause.
         for (name, _), gradient in reversed(list(zip(sources, gradients, strict=False))):

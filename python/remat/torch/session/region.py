@@ -23,7 +23,7 @@ from ..base.account import account, phase, since
 from ..base.errors import UnplannableError, UnsupportedModelError
 from ..base.garbage import collected_later
 from ..base.generators import generator_states
-from ..base.modes import modes_kept
+from ..base.modes import Casts, casts_now, modes_kept
 from ..base.nodes import SMALL, outputs_of
 from ..base.private import (
     BackwardCFunction,
@@ -89,12 +89,15 @@ class Key(NamedTuple):
 
 
 class TracedFor(NamedTuple):
-    """What a trace depends on. cut: outputs without gradients; strides: of the gradients of the others."""
+    """What a trace depends on. cut: outputs without gradients; strides: of the gradients of the others;
+    casts: of autocast where the backward is to run.
+    """
 
     shapes: Hashable
     left_out: frozenset[int]
     cut: frozenset[int]
     strides: frozenset[tuple[str, Strides]]
+    casts: Casts
 
 
 @dataclass
@@ -102,7 +105,7 @@ class Variant:
     """A compiled graph, and what it takes for granted of its outputs; planned if it is to be trained.
 
     existing: gradients that it adds to, and what becomes of those that it makes.
-    numbers: what its step reads in each call anew.
+    numbers: what its step reads in each call anew. casts: of autocast where its backward is to run.
     """
 
     gm: fx.GraphModule
@@ -112,6 +115,7 @@ class Variant:
     planned: Planned | None = None
     instead: Instead = field(default_factory=Instead)
     numbers: Numbers | None = None
+    casts: Casts = ()
 
     def accept(self, planned: Planned) -> None:
         self.planned = planned
@@ -342,6 +346,7 @@ class Region:
             traced=lambda: traced_alone(variant.gm),
             arguments=list(args),
             parameters=parameters,
+            casts=self.shared.casts,
         )
         with self.shared.proving():
             step.prove(generator_states())
@@ -389,6 +394,7 @@ class Region:
         if self.shared.is_proving:
             return
         self.shared.backward_starts()
+        self._note_casts(variant.casts)
         surprises = self.usage.note(graded, held)
         outputs = variant.planned.outputs if variant.planned is not None else {}
         if any(outputs.get(i, 0) > SMALL for i in surprises & variant.use.dropped):
@@ -421,6 +427,23 @@ class Region:
             self.number,
         )
         self.shared.flight.plan_anew()
+
+    def _note_casts(self, traced: Casts) -> None:
+        """A backward starts. traced: of autocast, where it was traced as if it ran."""
+        now, shared = casts_now(), self.shared
+        if now == traced or shared.is_preparing or shared.is_proving or shared.is_measuring:
+            return
+        later = shared.note_casts(now)
+        if later is None:
+            return
+        log.warning(
+            "a backward runs %s autocast, and was traced otherwise: in this step the last bits of gradients "
+            "can differ from eager mode, %s",
+            "inside" if now else "outside of",
+            later,
+        )
+        if shared.casts == now:
+            shared.flight.plan_anew()
 
     def _note_backward(self, held: bool, variant: Variant, device: torch.device) -> None:
         """A backward ends: plan anew if the plan took for granted more than is needed.
@@ -487,7 +510,8 @@ class Region:
         """told: may a trace with symbols say what it is?"""
         use = self.usage.granted()
         use = use if key.training else replace(use, cut=frozenset())
-        variant = Variant(plain, use, key.existing)
+        casts = self.shared.casts
+        variant = Variant(plain, use, key.existing, casts=casts)
         floats = self._floats
         if floats.positions and not key.training:
             self.variants[key] = variant.compiled(plain)
@@ -523,7 +547,8 @@ class Region:
         cut, in_order = cut_off(plain, use.cut), self.shared.options.executor == "boxed"
         values = floats.values(args)
         gm = floats.put_into(cut, values)
-        traced_for = TracedFor(key.shapes, key.left_out, use.cut, frozenset(self.usage.strides.items()))
+        seen = frozenset(self.usage.strides.items())
+        traced_for = TracedFor(key.shapes, key.left_out, use.cut, seen, casts)
         known = self._traces.get(traced_for) if key.training else None
         varies, is_fresh = False, known is None
         others: list[fx.GraphModule | None] = []
@@ -538,7 +563,7 @@ class Region:
             with (
                 progress_line() as progress,
                 nothing_donated(),
-                eager_kernels(device, bits=in_order),
+                eager_kernels(device, in_order, casts),
                 EagerStrides(),
                 self.shared.pipeline.layouts.applied(),
                 collected_later() if varies else nullcontext(),
@@ -564,7 +589,7 @@ class Region:
                     if trace is not None:
                         self._traces[traced_for] = trace
                     if trace is not None and is_fresh and not floats.positions:
-                        form = Form(key.left_out, use.cut, traced_for.strides)
+                        form = Form(*traced_for[1:])
                         self._plain[form] = Plain(described_inputs(variant.gm), trace)
                 else:
                     with phase("code"):
@@ -581,14 +606,14 @@ class Region:
         """The joint graph for other numbers than these."""
         gm = self._floats.put_into(cut, self._floats.others(values))
         bits = self.shared.options.executor == "boxed"
-        with nothing_donated(), eager_kernels(device_of(args), bits), EagerStrides():
+        with nothing_donated(), eager_kernels(device_of(args), bits, self.shared.casts), EagerStrides():
             return joint_alone(gm, args, TangentStrides(gm, self.usage.strides))
 
     def _told(self, args: Sequence[Any], wanted: TracedFor) -> JointTrace | None:
         """What a trace with symbols says of a trace, if there is one that can."""
         if self._varying is None or self._floats.positions:
             return None
-        form = Form(wanted.left_out, wanted.cut, wanted.strides)
+        form = Form(*wanted[1:])
         known = [region._plain.get(form) for region in (self, self._kin) if region is not None]
         plain = [each for each in known if each is not None]
         try:

@@ -6,6 +6,7 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
+from ..base.modes import Casts
 from ..plan.options import Options
 from ..plan.report import ModelReport, PlanReport
 from .flight import InFlight
@@ -40,6 +41,23 @@ class Shared:
         self.is_preparing = self.is_proving = self.is_measuring = self.is_keeping = False
         self.bookkeeping = threading.RLock()
         self.backward_starts = backward_starts
+        self._casts: list[Casts] = [()]
+        self._casts_vary = False
+
+    @property
+    def casts(self) -> Casts:
+        """Of autocast, where backwards run: outside of it, unless one was seen inside."""
+        return self._casts[-1]
+
+    def note_casts(self, casts: Casts) -> str | None:
+        """A backward runs where autocast is so and was traced otherwise. What to say of later steps."""
+        if casts not in self._casts:
+            self._casts.append(casts)
+            return "from the next step on they do not"
+        if self._casts_vary:
+            return None
+        self._casts_vary = True
+        return "as in later ones, where some run inside and some outside"
 
     def note_plan(self, report: PlanReport) -> None:
         self.report.add(report)

@@ -10,6 +10,7 @@ from torch import fx
 
 from ..base.errors import UnsupportedModelError
 from ..base.garbage import collected_later
+from ..base.modes import Casts
 from ..base.private import JointTrace, detect_fake_mode, guarded, nothing_donated
 from ..run.compile import traced_alone
 from ..run.outputs import cut_off
@@ -28,11 +29,14 @@ class SymbolsDifferError(Exception):
 
 
 class Form(NamedTuple):
-    """Of a trace: masks that are left out, outputs without gradients, strides of the gradients of others."""
+    """Of a trace: masks that are left out, outputs without gradients, strides of the gradients of others, and
+    where the backward is to run.
+    """
 
     left_out: frozenset[int]
     cut: frozenset[int]
     strides: frozenset[tuple[str, Strides]]
+    casts: Casts
 
 
 class Plain(NamedTuple):
@@ -114,7 +118,7 @@ class Varying:
     def _trace_of(
         self, gm: fx.GraphModule, described: Sequence[Any], args: Sequence[Any], form: Form
     ) -> SymbolicTrace | None:
-        with nothing_donated(), eager_kernels(device_of(args)), EagerStrides():
+        with nothing_donated(), eager_kernels(device_of(args), casts=form.casts), EagerStrides():
             try:
                 with guarded(detect_fake_mode(described)):
                     trace = traced_alone(gm, described, TangentStrides(gm, dict(form.strides)))

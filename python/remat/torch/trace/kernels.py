@@ -12,12 +12,14 @@ import torch
 from torch import fx
 
 from ..base.errors import UnsupportedModelError
+from ..base.modes import Casts
 from ..base.private import (
     CUDNN_BATCH_NORM,
     TRACED_BATCH_NORMS,
     DispatchKey,
     _AutoDispatchBelowAutograd,
     _dispatch_get_all_op_names,
+    backward_cast,
     cast_once,
     decomposition_table,
     detect_fake_mode,
@@ -61,7 +63,7 @@ def _ops_of(packets: Collection[str], prefix: str | None = None) -> list[Any]:
 
 
 @contextmanager
-def eager_kernels(device: torch.device, bits: bool = True) -> Iterator[None]:
+def eager_kernels(device: torch.device, bits: bool = True, casts: Casts = ()) -> Iterator[None]:
     """Trace interpolation, products, recurrent layers, norms and autocast as the ops that eager mode runs.
 
     PyTorch replaces the first three while tracing by arithmetic in Python, whose results differ from eager's
@@ -71,7 +73,7 @@ def eager_kernels(device: torch.device, bits: bool = True) -> Iterator[None]:
     transposed tensors as transposed (on a CPU they are contiguous), the gradients of norms with the strides
     of what comes back, and in 2.14 group norms of channels-last images as contiguous (they are
     channels-last). A weight that is used several times under autocast it casts each time, so that its
-    gradients are added in another type.
+    gradients are added in another type. casts: of autocast where the backward is to run.
     """
     on_cpu = device.type == "cpu"
     as_themselves = _ops_of(_REWRITTEN | (_RECURRENT if on_cpu else set()), _INTERPOLATION)
@@ -79,6 +81,7 @@ def eager_kernels(device: torch.device, bits: bool = True) -> Iterator[None]:
         _instead(as_themselves),
         _strides_of_norms() if on_cpu else _refused_kernels(bits),
         cast_once(),
+        backward_cast(casts),
     ):
         yield
 
