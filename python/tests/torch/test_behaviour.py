@@ -609,6 +609,36 @@ def test_hooks_of_saved_tensors_are_called_by_backwards_alone(
         assert "before the first backward" not in caplog.text
 
 
+class Loop(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.layers = nn.ModuleList(nn.Linear(64, 64) for _ in range(6))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        for layer in self.layers:
+            x = torch.nn.functional.gelu(layer(x))
+        return x.square().mean()
+
+
+def test_hooks_that_are_gone_leave_later_calls_their_plans() -> None:
+    """With hooks of a backward Dynamo leaves a loop alone, and what is around it."""
+    torch.manual_seed(0)
+    model, x = Loop(), torch.randn(128, 64)
+    model(x).backward()
+    budget = int(0.8 * remat.torch.measure_peak(lambda: model(x).backward(), resident=[model, x]))
+    model.zero_grad()
+    fitted = fit(model, x, budget, executor="boxed")
+    seen: list[torch.Tensor] = []
+    hook = fitted.layers[2].register_full_backward_hook(lambda module, inner, outer: seen.append(outer[0]))
+    fitted(x).backward()
+    hook.remove()
+    model.zero_grad()
+    fitted(x).backward()  # traced anew
+    model.zero_grad()
+    assert remat.torch.measure_peak(lambda: fitted(x).backward(), resident=[model, x]) <= budget
+    assert len(seen) == 1
+
+
 @pytest.mark.parametrize("executor", ["boxed", "eager"])
 def test_a_call_that_raises_leaves_later_ones_their_plans(executor: str) -> None:
     """Dynamo leaves alone what raised an error while it traced."""

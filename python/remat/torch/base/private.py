@@ -256,6 +256,12 @@ def prepare_dynamo() -> None:
         )
 
 
+def hooks_of_modules(model: torch.nn.Module) -> list[tuple[int, ...]]:
+    """The numbers of all hooks of its modules; none is given twice. `_forward_hooks` and its relatives."""
+    names = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
+    return [tuple(getattr(module, name)) for module in model.modules() for name in names]
+
+
 def backward_cast(casts: Sequence[tuple[str, torch.dtype]]) -> AbstractContextManager[Any]:
     """While it lasts, backwards are traced as if they ran inside autocast for these kinds of devices, and for
     no others: by default PyTorch traces them inside the autocast of the forward, which loops leave before the

@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import logging
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 
@@ -21,6 +21,7 @@ from ..base.private import (
     compiled_apart,
     eager_call,
     global_module_hooks,
+    hooks_of_modules,
     packs_saved_tensors,
 )
 from ..plan.report import PlanReport
@@ -58,6 +59,7 @@ def _compiled_call(call: Callable[..., Any], session: Session) -> Callable[..., 
     varies = options.executor == "boxed" and options.group is None
     planned = compiled_apart(run, session, options.dynamic if varies else False)
     hooks_planned_for = _hooks_of_all_modules()
+    left: _Left | None = None
 
     # A new shape may be traced in any call.
     @errors_stand_alone
@@ -67,8 +69,12 @@ def _compiled_call(call: Callable[..., Any], session: Session) -> Callable[..., 
         if _hooks_of_all_modules() != hooks_planned_for:
             session.say_other_hooks()
             return call(*args, **kwargs)  # Dynamo does not look at them again
-        nonlocal planned
-        before, raised = session.graph_calls, session.before_call()
+        nonlocal planned, left
+        if left is not None and left.hooks != _hooks_of(session):
+            if left.forget():
+                planned = compiled_apart(run, session)
+            left = None
+        before, forget = session.graph_calls, session.before_call()
         with phase("dynamo"):
             try:
                 results = planned(*args, **kwargs)
@@ -77,14 +83,28 @@ def _compiled_call(call: Callable[..., Any], session: Session) -> Callable[..., 
                 planned = compiled_apart(run, session)
                 results = planned(*args, **kwargs)
             except Exception:
-                if raised():
+                if forget():
+                    log.warning("that call raised an error: the next one is traced anew")
                     planned = compiled_apart(run, session)
                 raise
         if session.graph_calls == before and session.graph_calls > 0:
             session.say_no_plan()
+            left = left or _Left(_hooks_of(session), forget)
         return results
 
     return traced
+
+
+class _Left(NamedTuple):
+    """Dynamo leaves the model alone, which had these hooks then; `forget` that."""
+
+    hooks: list[tuple[int, ...]]
+    forget: Callable[[], bool]
+
+
+def _hooks_of(session: Session) -> list[tuple[int, ...]]:
+    model = session.shared.surroundings.model
+    return [] if model is None else hooks_of_modules(model)
 
 
 def _hooks_of_all_modules() -> list[Any]:

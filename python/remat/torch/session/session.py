@@ -168,22 +168,21 @@ class Session:
         return run
 
     def before_call(self) -> Callable[[], bool]:
-        """What is returned is called where the call raises. If Dynamo came upon the error while it traced,
-        it left code alone or broke it because of that: it is forgotten then, and has to be traced anew.
+        """What is returned forgets what Dynamo left alone or broke since: because of an error that it came
+        upon while it traced, or of hooks that are gone. If there was any, the model has to be traced anew.
         """
         known, regions = self.unplanned.known(), set(map(id, self.regions))
 
-        def raised() -> bool:
+        def forget() -> bool:
             if not self.unplanned.forget_since(known):
                 return False
             with self.shared.bookkeeping:
                 for region in [each for each in self.regions if id(each) not in regions]:
                     self.regions.remove(region)
                     self.shared.flight.forget(region.number)
-            log.warning("that call raised an error: the next one is traced anew")
             return True
 
-        return raised
+        return forget
 
     def note_uncompiled(self) -> None:
         """The model's own call runs as it is written; parts of it may be compiled."""
