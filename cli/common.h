@@ -89,9 +89,6 @@ CLI::Option* add_whole(CLI::App& command, const std::string& names, Into& into, 
 /// Makes the folder and those above it where they are missing. Throws InputError.
 void create_folder(const std::string& path);
 
-/// "10s", "500ms", "2m", "1h" or a plain number of seconds. Throws UsageError.
-double parse_seconds(std::string_view text);
-
 /// Pairs of ops, the second of which reads something that the first makes.
 std::size_t count_edges(const Graph& graph);
 

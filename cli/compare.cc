@@ -9,6 +9,7 @@
 #include "commands.h"
 #include "common.h"
 #include "host.h"
+#include "others.h"
 #include "people.h"
 #include "progress.h"
 #include "remat/bounds.h"
@@ -20,7 +21,8 @@ namespace {
 
 struct CompareCommand {
   std::string graph, budget, order = "fixed", out_dir;
-  std::vector<std::string> names;
+  std::vector<std::string> names, plan_files, commands;
+  std::vector<OtherPlan> others;
   bool json = false;
   EffortOptions effort;
   HostOptions host;
@@ -93,6 +95,12 @@ Row run_planner(const Problem& problem, const std::string& name, const EffortOpt
   return row;
 }
 
+Row judge(const Problem& problem, const OtherPlan& other, const std::string& graph_file) {
+  if (catch_interrupts()) return {other.name, std::nullopt, "interrupted before its turn"};
+  OtherResult judged = judge_other_plan(problem, other, graph_file);
+  return {other.name, std::move(judged.result), std::move(judged.note)};
+}
+
 /// Where the plan of a planner goes.
 std::filesystem::path plan_file(const std::string& folder, const std::string& planner, bool fits) {
   return std::filesystem::path(folder) / (planner + (fits ? ".json" : ".over_budget.json"));
@@ -101,7 +109,9 @@ std::filesystem::path plan_file(const std::string& folder, const std::string& pl
 /// No plan may replace an input or a plan of another planner.
 void CompareCommand::check_files() const {
   std::vector<Output> files;
-  for (const std::string& name : std::set<std::string>(names.begin(), names.end())) {
+  std::set<std::string> known(names.begin(), names.end());
+  for (const OtherPlan& other : others) known.insert(other.name);
+  for (const std::string& name : known) {
     for (const bool fits : {true, false}) {
       const std::filesystem::path path = plan_file(out_dir, name, fits);
       refuse_to_replace_input(path, FileKind::kPlan);
@@ -130,6 +140,8 @@ int CompareCommand::run() {
     for (const PlannerInfo& planner : planners()) names.emplace_back(planner.name);
   }
   for (const std::string& name : names) find_planner(name);
+  others = parse_other_plans(plan_files, commands);
+  if (graph == "-" && !commands.empty()) throw UsageError("--run needs a graph that is a file");
   const LoadedGraph loaded = load_and_warn(graph);
   const Bytes keep_all_peak = remat::keep_all_peak(loaded.graph);
   Problem problem;
@@ -142,18 +154,21 @@ int CompareCommand::run() {
   if (::isatty(STDERR_FILENO) == 1) std::cerr << "remat: " << most_effort(problem) << "\n";
   Report rows = Report::array();
   bool found = false, proved_infeasible = false;
-  for (const std::string& name : names) {
-    const std::string which = std::to_string(rows.size() + 1) + " of " + std::to_string(names.size());
-    const Row row = run_planner(problem, name, effort, keep_all_peak, which);
+  const auto add = [&](const Row& row) {
     rows.push_back(row.report(problem, !json && terminal_columns() > 0));
-    if (!row.result) continue;
+    if (!row.result) return;
     found |= has_plan(*row.result);
     proved_infeasible |= row.result->status == Status::kInfeasible;
     if (!out_dir.empty() && row.result->plan) {
       save_plan(make_record(problem, *row.result, effort.plan.seed),
-                plan_file(out_dir, name, has_plan(*row.result)));
+                plan_file(out_dir, row.planner, has_plan(*row.result)));
     }
+  };
+  for (const std::string& name : names) {
+    const std::string which = std::to_string(rows.size() + 1) + " of " + std::to_string(names.size());
+    add(run_planner(problem, name, effort, keep_all_peak, which));
   }
+  for (const OtherPlan& other : others) add(judge(problem, other, graph));
   Report report;
   report["graph"] = loaded.graph.name;
   report["order"] = to_string(problem.order);
@@ -183,6 +198,15 @@ void add_compare(CLI::App& app, Action& action) {
   sub->add_option("--planners", command->names, "names separated by commas (default: all)")
       ->delimiter(',')
       ->type_name("A,B,...");
+  sub->add_option("--plan", command->plan_files,
+                  "also a plan of another program, validated and simulated as ours; may be repeated")
+      ->type_name("NAME=FILE")
+      ->take_all();
+  sub->add_option("--run", command->commands,
+                  "also the plan that a command writes to {out}, given {graph} and {budget} in bytes; may be "
+                  "repeated")
+      ->type_name("NAME=COMMAND")
+      ->take_all();
   declare_order(*sub, command->order);
   command->effort.declare(*sub);
   command->host.declare(*sub);

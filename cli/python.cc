@@ -1,7 +1,9 @@
 #include "python.h"
 
+#include <sys/wait.h>
 #include <unistd.h>
 
+#include <array>
 #include <cerrno>
 #include <csignal>
 #include <cstdlib>
@@ -22,25 +24,70 @@ std::string python() {
   return given == nullptr ? "python3" : given;
 }
 
-}  // namespace
-
-int run_python(const std::string& command, const std::vector<std::string>& arguments) {
+/// Becomes that Python; comes back with an error number where it cannot.
+int become_python(const std::string& command, const std::vector<std::string>& arguments) {
   const std::string interpreter = python();
   std::vector<std::string> words{interpreter, "-m", "remat." + command};
   words.insert(words.end(), arguments.begin(), arguments.end());
   std::vector<char*> argv;
   for (std::string& word : words) argv.push_back(word.data());
   argv.push_back(nullptr);
+  execvp(interpreter.c_str(), argv.data());
+  return errno;
+}
+
+[[noreturn]] void refuse(const std::string& command, int error) {
+  throw InputError(command + " needs the Python package ('make build' or 'pip install .'), and " + python() +
+                   " cannot be run: " + std::strerror(error));
+}
+
+std::string read_all(int file) {
+  std::string text;
+  std::array<char, 1 << 16> part;
+  for (;;) {
+    const ssize_t count = ::read(file, part.data(), part.size());
+    if (count < 0 && errno == EINTR) continue;
+    if (count <= 0) return text;
+    text.append(part.data(), static_cast<std::size_t>(count));
+  }
+}
+
+}  // namespace
+
+int run_python(const std::string& command, const std::vector<std::string>& arguments) {
   // Python drops a Ctrl-C that comes while it starts; the package unblocks it when it can answer.
   sigset_t ctrl_c;
   sigemptyset(&ctrl_c);
   sigaddset(&ctrl_c, SIGINT);
   sigprocmask(SIG_BLOCK, &ctrl_c, nullptr);
-  execvp(interpreter.c_str(), argv.data());
-  const int error = errno;
+  const int error = become_python(command, arguments);
   sigprocmask(SIG_UNBLOCK, &ctrl_c, nullptr);
-  throw InputError(command + " needs the Python package ('make build' or 'pip install .'), and " +
-                   interpreter + " cannot be run: " + std::strerror(error));
+  refuse(command, error);
+}
+
+std::optional<std::string> python_output(const std::string& command,
+                                         const std::vector<std::string>& arguments) {
+  constexpr int kCannotRun = 127;
+  std::array<int, 2> ends{};
+  if (::pipe(ends.data()) != 0) refuse(command, errno);
+  const pid_t child = ::fork();
+  if (child < 0) refuse(command, errno);
+  if (child == 0) {
+    ::dup2(ends[1], STDOUT_FILENO);
+    ::close(ends[0]);
+    ::close(ends[1]);
+    become_python(command, arguments);
+    ::_exit(kCannotRun);
+  }
+  ::close(ends[1]);
+  std::string text = read_all(ends[0]);
+  ::close(ends[0]);
+  int status = 0;
+  while (::waitpid(child, &status, 0) < 0 && errno == EINTR) {
+  }
+  if (WIFEXITED(status) && WEXITSTATUS(status) == kCannotRun) refuse(command, ENOENT);
+  if (!WIFEXITED(status) || WEXITSTATUS(status) != 0) return std::nullopt;
+  return text;
 }
 
 }  // namespace remat::cli

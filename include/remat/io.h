@@ -75,6 +75,8 @@ Bytes parse_budget(std::string_view text, Bytes keep_all_peak, Bytes floor = Byt
 std::int64_t parse_bandwidth(std::string_view text);
 /// "0.1%" to 0.001, "0" to 0. Throws UsageError for anything else.
 double parse_gap(std::string_view text);
+/// "10s", "500ms", "2m", "1h" or a plain number of seconds. Throws UsageError.
+double parse_seconds(std::string_view text);
 /// For people, three digits: "3.56 GiB", "12.3 MiB", "512 B".
 std::string format_bytes(Bytes bytes);
 /// For people who pass it on: "3.56 GiB (3825205248 bytes)", "512 bytes".

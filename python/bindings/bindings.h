@@ -105,6 +105,8 @@ std::vector<std::tuple<std::int64_t, std::string, std::int64_t, std::int64_t>> t
 Plan checked_plan(const Graph& graph, const PlanRecord& record, OrderMode order,
                   std::optional<Bytes> budget = std::nullopt);
 nb::dict dict_of(const Counters& counters);
+/// "1.23%", or "unknown", for representations.
+std::string percent_text(std::optional<double> share);
 /// Each line as a UserWarning.
 void warn(const std::vector<std::string>& lines);
 
@@ -123,6 +125,7 @@ void bind_files(nb::module_& m);
 void bind_devices(nb::module_& m);
 void bind_allocator(nb::module_& m);
 void bind_hiremate(nb::module_& m);
+void bind_generate(nb::module_& m);
 void bind_selection(nb::module_& m);
 void bind_pipeline(nb::module_& m);
 

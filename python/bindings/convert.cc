@@ -1,4 +1,7 @@
 // Python objects to integers, texts, budgets: strict, with messages that show what was given.
+#include <array>
+#include <cstdio>
+
 #include "bindings.h"
 #include "errors.h"
 
@@ -86,9 +89,17 @@ std::optional<Bytes> parse_budget_object(nb::handle budget, Bytes reference, Byt
 }
 
 void warn(const std::vector<std::string>& lines) {
+  constexpr int kAboveWrapper = 2;  // whoever called the Python function that calls the core
   for (const std::string& line : lines) {
-    if (PyErr_WarnEx(PyExc_UserWarning, line.c_str(), 1) < 0) throw nb::python_error();
+    if (PyErr_WarnEx(PyExc_UserWarning, line.c_str(), kAboveWrapper) < 0) throw nb::python_error();
   }
+}
+
+std::string percent_text(std::optional<double> share) {
+  if (!share) return "unknown";
+  std::array<char, 32> text{};
+  std::snprintf(text.data(), text.size(), "%.4g%%", 100 * *share);
+  return text.data();
 }
 
 nb::dict dict_of(const Counters& counters) {

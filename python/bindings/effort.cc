@@ -31,13 +31,22 @@ PlanOptions read_options(nb::handle seed, nb::handle threads, nb::dict options) 
   return result;
 }
 
-Effort read_effort(std::optional<double> time_limit, nb::handle work_limit,
-                   const std::optional<std::string>& gap, nb::handle seed, nb::handle threads,
-                   nb::dict options) {
-  if (time_limit && !(*time_limit >= 0)) {
-    throw UsageError("time_limit " + std::to_string(*time_limit) + " is not 0 or more seconds");
+std::optional<double> read_time_limit(nb::handle time_limit) {
+  if (time_limit.is_none()) return std::nullopt;
+  if (nb::isinstance<nb::str>(time_limit)) return parse_seconds(nb::cast<std::string>(time_limit));
+  double seconds = 0;
+  if (!nb::try_cast(time_limit, seconds)) {
+    throw UsageError("time_limit is neither seconds nor a text such as '10s'");
   }
-  Effort effort{read_options(seed, threads, options), time_limit, std::nullopt, std::nullopt};
+  if (!(seconds >= 0))
+    throw UsageError("time_limit " + std::to_string(seconds) + " is not 0 or more seconds");
+  return seconds;
+}
+
+Effort read_effort(nb::handle time_limit, nb::handle work_limit, const std::optional<std::string>& gap,
+                   nb::handle seed, nb::handle threads, nb::dict options) {
+  Effort effort{read_options(seed, threads, options), read_time_limit(time_limit), std::nullopt,
+                std::nullopt};
   if (gap) effort.gap = parse_gap(*gap);
   if (work_limit.is_none()) return effort;
   effort.work_limit = integer(work_limit, "work_limit");
@@ -63,14 +72,15 @@ void bind_effort(nb::module_& m) {
   nb::class_<Effort>(m, "Effort", "How long and how hard a planner may work; see remat.planning.Effort.")
       .def(
           "__init__",
-          [](Effort* self, std::optional<double> time_limit, nb::handle work_limit,
+          [](Effort* self, nb::handle time_limit, nb::handle work_limit,
              const std::optional<std::string>& gap, nb::handle seed, nb::handle threads, nb::dict options) {
             new (self) Effort(read_effort(time_limit, work_limit, gap, seed, threads, options));
           },
           nb::arg("time_limit").none(), nb::arg("work_limit").none(), nb::arg("gap").none(), nb::arg("seed"),
           nb::arg("threads"), nb::arg("options"),
-          nb::sig("def __init__(self, time_limit: float | None, work_limit: int | None, gap: str | None, "
-                  "seed: int, threads: int, options: dict[str, typing.Any]) -> None"));
+          nb::sig(
+              "def __init__(self, time_limit: float | str | None, work_limit: int | None, gap: str | None, "
+              "seed: int, threads: int, options: dict[str, typing.Any]) -> None"));
 }
 
 }  // namespace remat::python

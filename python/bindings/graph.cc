@@ -107,8 +107,57 @@ void bind_columns(nb::class_<Graph>& graph) {
           "Indices of the kept values, ascending.");
 }
 
+/// `remat.Value`: one value of a graph.
+struct BoundValue {
+  std::int64_t index = 0;
+  std::string name;
+  std::int64_t bytes = 0;
+  std::string copy;
+  std::optional<std::int64_t> producer;
+  std::vector<std::int64_t> readers;
+};
+
+BoundValue value_of(const Graph& graph, ValueId v) {
+  const OpId producer = graph.producer[v];
+  return {.index = v.index(),
+          .name = std::string(graph.value_name[v]),
+          .bytes = graph.bytes[v].count(),
+          .copy = graph.copyable[v] ? "allowed" : "never",
+          .producer = producer ? std::optional<std::int64_t>(producer.index()) : std::nullopt,
+          .readers = indices(graph.readers[v])};
+}
+
+void bind_value(nb::module_& m) {
+  nb::class_<BoundValue>(m, "Value", "One value of a graph: a storage of some bytes.")
+      .def_ro("index", &BoundValue::index)
+      .def_ro("name", &BoundValue::name)
+      .def_ro("bytes", &BoundValue::bytes)
+      .def_ro("copy", &BoundValue::copy, "\"allowed\" or \"never\": whether plans may copy it to a host.")
+      .def_ro("producer", &BoundValue::producer, "Index of the op that makes it; None for a graph input.")
+      .def_ro("readers", &BoundValue::readers, "Indices of the ops that read it, ascending.")
+      .def("__repr__", [](const BoundValue& v) {
+        return nb::str("<remat.Value {} {!r}: {} bytes>").format(v.index, v.name, v.bytes);
+      });
+}
+
 void bind_entries(nb::class_<Graph>& graph) {
   graph
+      .def_prop_ro(
+          "ops",
+          [](const Graph& g) {
+            std::vector<BoundOp> ops;
+            for (OpId op : g.ops()) ops.push_back(op_of(g, op));
+            return ops;
+          },
+          "All ops in the graph's order, as a list of copies.")
+      .def_prop_ro(
+          "values",
+          [](const Graph& g) {
+            std::vector<BoundValue> values;
+            for (ValueId v : g.values()) values.push_back(value_of(g, v));
+            return values;
+          },
+          "All values by index, as a list of copies.")
       .def(
           "op", [](const Graph& g, std::int64_t op) { return op_of(g, checked_op(g, op)); }, nb::arg("op"),
           "The op with this index, as a copy. Raises IndexError.")
@@ -141,6 +190,7 @@ void bind_entries(nb::class_<Graph>& graph) {
 
 void bind_graph(nb::module_& m) {
   bind_op(m);
+  bind_value(m);
   nb::class_<Graph> graph(m, "Graph", "A directed acyclic graph of ops and values; never changes.");
   bind_graph_dict(graph);
   bind_sizes(graph);

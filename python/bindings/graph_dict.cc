@@ -12,10 +12,11 @@ namespace {
 class UnknownKeys {
  public:
   void add(const std::string& key) { keys_.insert(key); }
-  void warn() const {
+  /// depth: 1 for who called this module, 2 where Python's own wrapper did.
+  void warn(int depth) const {
     if (keys_.empty()) return;
     const std::string text = "graph: ignored unknown keys: " + listed({keys_.begin(), keys_.end()});
-    if (PyErr_WarnEx(PyExc_UserWarning, text.c_str(), 1) < 0) throw nb::python_error();
+    if (PyErr_WarnEx(PyExc_UserWarning, text.c_str(), depth) < 0) throw nb::python_error();
   }
 
  private:
@@ -99,7 +100,25 @@ nb::object get(nb::dict dict, const char* key, nb::object otherwise) {
   return dict.contains(key) ? nb::borrow(dict[key]) : otherwise;
 }
 
+/// Node-link JSON as an object. numpy's numbers become Python's.
+Graph from_node_link(nb::dict dict) {
+  LoadedGraph loaded = with_fault<GraphFault>([&] {
+    const nb::object to_python = nb::module_::import_("operator").attr("methodcaller")("item");
+    std::string text;
+    try {
+      text = nb::cast<std::string>(
+          nb::module_::import_("json").attr("dumps")(dict, nb::arg("default") = to_python));
+    } catch (const nb::python_error& error) {
+      throw InputError(std::string("graph: not JSON: ") + nb::cast<std::string>(nb::str(error.value())));
+    }
+    return parse_graph(text, "graph");
+  });
+  warn(loaded.warnings);
+  return std::move(loaded.graph);
+}
+
 Graph from_dict(nb::dict dict) {
+  if (!dict.contains("format") && dict.contains("nodes")) return from_node_link(dict);
   UnknownKeys unknown;
   Graph graph = with_fault<GraphFault>([&] {
     static const std::set<std::string> kKeys{"format", "version", "name",   "time_unit",
@@ -117,7 +136,7 @@ Graph from_dict(nb::dict dict) {
                         .time_unit = get(dict, "time_unit", nb::str(""))},
                        unknown);
   });
-  unknown.warn();
+  unknown.warn(2);
   return graph;
 }
 
@@ -126,7 +145,7 @@ void init(Graph* self, nb::object values, nb::object ops, nb::object inputs, nb:
   UnknownKeys unknown;
   Graph graph = with_fault<GraphFault>(
       [&] { return build_graph({values, ops, inputs, outputs, name, time_unit}, unknown); });
-  unknown.warn();
+  unknown.warn(1);
   new (self) Graph(std::move(graph));
 }
 
@@ -201,8 +220,22 @@ void bind_graph_dict(nb::class_<Graph>& graph) {
       .def_static(
           "from_dict", from_dict, nb::arg("graph"),
           nb::sig("def from_dict(graph: dict[str, typing.Any]) -> Graph"),
-          "From the object of a `remat.graph` version 1 file. Raises GraphError; unknown keys give one\n"
-          "UserWarning.")
+          "From the object of a `remat.graph` version 1 file or of node-link JSON (docs/formats.md), as\n"
+          "`load_graph` reads them. Raises GraphError; unknown keys give one UserWarning.")
+      .def_static(
+          "from_networkx",
+          [](nb::handle other, nb::handle inputs, nb::handle outputs) {
+            return nb::module_::import_("remat.converters.from_networkx")
+                .attr("graph_of")(other, inputs, outputs);
+          },
+          nb::arg("graph"), nb::arg("inputs") = nb::tuple(), nb::arg("outputs") = nb::tuple(),
+          nb::sig("def from_networkx(graph: typing.Any, inputs: collections.abc.Iterable[typing.Any] = (), "
+                  "outputs: collections.abc.Iterable[typing.Any] = ()) -> Graph"),
+          "From a directed graph of networkx: an op and a value for each node, with the attributes of\n"
+          "node-link JSON (docs/graphs.md): `out_cost` or `cost_ram` in bytes, `duration` or `cost_cpu`,\n"
+          "`workspace`, `backward`, `name`. `inputs`: nodes that are graph inputs, without an op; "
+          "`outputs`:\n"
+          "nodes whose values are kept. Raises GraphError, which names the nodes of a cycle.")
       .def("to_dict", graph_to_dict, nb::sig("def to_dict(self) -> dict[str, typing.Any]"),
            "The object of a `remat.graph` version 1 file; `from_dict` makes an equal graph of it.");
 }

@@ -1,10 +1,16 @@
 // remat._core.find_largest: the largest size of a step that fits.
 #include "remat/largest.h"
 
+#include <algorithm>
+#include <map>
+
 #include "bindings.h"
 #include "effort.h"
+#include "errors.h"
+#include "generate.h"
 #include "planner_thread.h"
 #include "planning.h"
+#include "remat/words.h"
 
 namespace remat::python {
 namespace {
@@ -29,11 +35,9 @@ BoundRow bound_row(SizeRow row, Bytes budget, OrderMode order, std::uint64_t see
   return bound;
 }
 
-BoundLargest find_largest(const std::vector<GraphFamily*>& families, std::int64_t budget,
-                          const std::string& planner, const std::string& order,
+LargestOptions options_of(const std::string& planner, const std::string& order,
                           std::pair<std::int64_t, std::int64_t> range, std::int64_t multiple,
-                          std::optional<std::int64_t> guess, int rows, const Effort& effort,
-                          nb::handle progress) {
+                          std::optional<std::int64_t> guess, int rows, const Effort& effort) {
   LargestOptions options;
   options.planner = planner;
   options.order = parse_order(order);
@@ -42,15 +46,11 @@ BoundLargest find_largest(const std::vector<GraphFamily*>& families, std::int64_
   options.guess = guess;
   options.rows = rows;
   options.plan = effort.options;
-  const StepsOfSize steps = [&families](std::int64_t size) {
-    std::vector<Graph> graphs;
-    for (const GraphFamily* family : families) {
-      std::optional<Graph> graph = family->at(size);
-      if (!graph) return std::vector<Graph>();
-      graphs.push_back(*std::move(graph));
-    }
-    return graphs;
-  };
+  return options;
+}
+
+BoundLargest search(const StepsOfSize& steps, std::int64_t budget, const LargestOptions& options,
+                    const Effort& effort, nb::handle progress) {
   BoundLargest bound;
   PlannerThread thread;
   effort.apply(thread.limits());
@@ -63,6 +63,59 @@ BoundLargest find_largest(const std::vector<GraphFamily*>& families, std::int64_
     bound.rows.push_back(bound_row(std::move(row), Bytes(budget), options.order, effort.options.seed));
   }
   return bound;
+}
+
+BoundLargest find_largest(const std::vector<GraphFamily*>& families, std::int64_t budget,
+                          const std::string& planner, const std::string& order,
+                          std::pair<std::int64_t, std::int64_t> range, std::int64_t multiple,
+                          std::optional<std::int64_t> guess, int rows, const Effort& effort,
+                          nb::handle progress) {
+  const StepsOfSize steps = [&families](std::int64_t size) {
+    std::vector<Graph> graphs;
+    for (const GraphFamily* family : families) {
+      std::optional<Graph> graph = family->at(size);
+      if (!graph) return std::vector<Graph>();
+      graphs.push_back(*std::move(graph));
+    }
+    return graphs;
+  };
+  const LargestOptions options = options_of(planner, order, range, multiple, guess, rows, effort);
+  return search(steps, budget, options, effort, progress);
+}
+
+using Setting = std::int64_t ModelSettings::*;
+
+/// The size of a model that `over` names. Throws UsageError where it has none.
+Setting size_of_model(const TrainingOptions& model, const std::string& over) {
+  const std::map<std::string, Setting> sizes{{"batch", &ModelSettings::batch},
+                                             {"sequence", &ModelSettings::sequence},
+                                             {"resolution", &ModelSettings::resolution},
+                                             {"depth", &ModelSettings::depth},
+                                             {"width", &ModelSettings::width}};
+  std::vector<std::string> known;
+  for (const ModelInfo& info : models()) {
+    if (info.name != model.model) continue;
+    for (const auto& [name, setting] : sizes) {
+      if (info.variants.front().settings.*setting != -1) known.push_back(name);
+    }
+  }
+  if (std::ranges::find(known, over) == known.end()) throw UsageError(unknown_word("size", over, known));
+  return sizes.at(over);
+}
+
+BoundLargest largest_of_model(const std::string& model, nb::dict settings, const std::string& over,
+                              std::int64_t budget, const std::string& planner, const std::string& order,
+                              std::pair<std::int64_t, std::int64_t> range, std::int64_t multiple, int rows,
+                              const Effort& effort, nb::handle progress) {
+  const TrainingOptions asked = with_fault<UsageError>([&] { return training_options(model, settings); });
+  const Setting setting = size_of_model(asked, over);
+  const StepsOfSize steps = [&](std::int64_t size) {
+    TrainingOptions sized = asked;
+    sized.settings.*setting = size;
+    return std::vector<Graph>{training_graph(sized)};
+  };
+  const LargestOptions options = options_of(planner, order, range, multiple, std::nullopt, rows, effort);
+  return search(steps, budget, options, effort, progress);
 }
 
 template <class Get>
@@ -112,11 +165,25 @@ void bind_largest(nb::module_& m) {
       .def_prop_ro(
           "missing", [](const BoundLargest& b) { return b.result.missing; },
           "The search ended since the graphs of this size are unknown.")
+      .def_prop_ro(
+          "stopped_by",
+          [](const BoundLargest& b) -> std::optional<std::string> {
+            if (!b.result.stopped_by) return std::nullopt;
+            return std::string(to_string(*b.result.stopped_by));
+          },
+          "What ended the search early, or None.")
       .def_prop_ro("seconds", [](const BoundLargest& b) { return b.result.seconds; });
   m.def("find_largest", find_largest, nb::arg("families"), nb::arg("budget"), nb::arg("planner"),
         nb::arg("order"), nb::arg("range"), nb::arg("multiple"), nb::arg("guess").none(), nb::arg("rows"),
         nb::arg("effort"), nb::arg("progress").none(),
         "The largest size at which the step of each family has a plan within the budget.");
+  m.def("largest_of_model", largest_of_model, nb::arg("model"), nb::arg("settings"), nb::arg("over"),
+        nb::arg("budget"), nb::arg("planner"), nb::arg("order"), nb::arg("range"), nb::arg("multiple"),
+        nb::arg("rows"), nb::arg("effort"), nb::arg("progress").none(),
+        nb::sig("def largest_of_model(model: str, settings: dict[str, typing.Any], over: str, budget: int, "
+                "planner: str, order: str, range: tuple[int, int], multiple: int, rows: int, effort: Effort, "
+                "progress: object | None) -> LargestResult"),
+        "See remat.largest.");
 }
 
 }  // namespace remat::python

@@ -14,6 +14,7 @@ NB_MODULE(_core, m) {
   remat::python::bind_allocator(m);
   remat::python::bind_planning(m);
   remat::python::bind_sweep(m);
+  remat::python::bind_generate(m);
   remat::python::bind_largest(m);
   remat::python::bind_layout(m);
   remat::python::bind_report(m);

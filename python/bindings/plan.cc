@@ -77,8 +77,15 @@ void init(BoundPlan* self, const Graph& graph, nb::object steps, const std::stri
 
 nb::str repr(const BoundPlan& plan) {
   const auto peak = count_of(plan.record.peak);
-  return nb::str("<remat.Plan of {!r}: {} steps, peak {}>")
-      .format(plan.record.graph_name, plan.record.steps.size(), peak ? nb::cast(*peak) : nb::none());
+  return nb::str("<remat.Plan of {!r}: {} steps, peak {}, overhead {}>")
+      .format(plan.record.graph_name, plan.record.steps.size(), peak ? nb::cast(*peak) : nb::none(),
+              percent_text(plan.record.overhead));
+}
+
+/// As of a list: `index` is an integer, counted from the end where negative, or a slice.
+template <class Index, class Item>
+Item item(const BoundPlan& plan, Index index) {
+  return nb::cast<Item>(nb::object(nb::cast(plan.record.steps)[index]));
 }
 
 void bind_plan_class(nb::module_& m) {
@@ -140,6 +147,13 @@ void bind_plan_class(nb::module_& m) {
           nb::arg("path"), nb::sig("def save(self, path: str | os.PathLike[str]) -> None"),
           "Writes a `remat.plan` file: the whole file, or nothing. Raises RematError.")
       .def("__len__", [](const BoundPlan& p) { return p.record.steps.size(); })
+      .def(
+          "__iter__", [](const BoundPlan& p) { return nb::iter(nb::cast(p.record.steps)); },
+          nb::sig("def __iter__(self) -> collections.abc.Iterator[int]"))
+      .def("__getitem__", item<std::int64_t, std::int64_t>,
+           nb::sig("def __getitem__(self, index: int, /) -> int"), "The op index of a step.")
+      .def("__getitem__", item<nb::slice, std::vector<std::int64_t>>,
+           nb::sig("def __getitem__(self, index: slice, /) -> list[int]"))
       .def(
           "__eq__",
           [](const BoundPlan& a, const BoundPlan& b) {

@@ -7,30 +7,12 @@
 #include "planner_thread.h"
 #include "remat/arena.h"
 #include "remat/bounds.h"
-#include "remat/door.h"
 #include "remat/layout_io.h"
 #include "remat/report.h"
 #include "remat/reserved.h"
 
 namespace remat::python {
 namespace {
-
-/// `remat.PlanResult`.
-struct BoundResult {
-  Question question;
-  Effort effort;
-  PlanResult result;
-  std::optional<PlanRecord> record;  ///< of `result.plan`, also where that is over the budget
-  Bytes keep_all_peak;
-  Bytes floor;
-  std::optional<Bytes> smallest_known;  ///< once somebody asked
-  std::optional<LayoutRecord> layout;   ///< of the plan, where the budget is on its arena
-  std::optional<AllocatorPeaks> peaks;  ///< of the plan, where the budget is on what is reserved
-  std::optional<DoorPlan> door;         ///< where it was made for one
-  nb::object full = nb::none();         ///< and the PlanResult of what any plan can do
-
-  bool within() const { return record && has_plan(result); }
-};
 
 Objective parse_objective(const std::string& text) {
   for (Objective objective : {Objective::kTime, Objective::kPeak}) {
@@ -161,6 +143,12 @@ std::int64_t smallest_known_budget_of(BoundResult& r) {
 
 std::string budget_text(const BoundResult& r) {
   return r.question.budget ? std::to_string(r.question.budget->count()) : std::string("none");
+}
+
+/// ", overhead 1.2%, gap 0.3%" of a plan within the budget.
+std::string costs_text(const BoundResult& r) {
+  if (!r.within()) return "";
+  return ", overhead " + percent_text(r.record->overhead) + ", gap " + percent_text(gap(r.result));
 }
 
 std::string budget_for_people(const BoundResult& r) {
@@ -332,31 +320,16 @@ void bind_facts(nb::class_<BoundResult>& result) {
             return notebook_html(*r.question.problem.graph, *r.record);
           },
           "For notebooks: what the plan costs, and memory by step.")
-      .def("__repr__", [](const BoundResult& r) {
-        return nb::str("<remat.PlanResult: {} by {}, budget {}, best peak {}>")
-            .format(std::string(to_string(r.result.status)), r.result.planner, budget_text(r),
-                    r.record ? nb::cast(r.result.cost.peak.count()) : nb::none());
-      });
-}
-
-void bind_planners(nb::module_& m) {
-  nb::class_<PlannerInfo>(m, "PlannerInfo", "A registered planner.")
-      .def_prop_ro("name", [](const PlannerInfo& p) { return std::string(p.name); })
-      .def_prop_ro("description", [](const PlannerInfo& p) { return std::string(p.description); })
-      .def_prop_ro(
-          "guarantee", [](const PlannerInfo& p) { return std::string(p.guarantee); }, "What it promises.")
-      .def_prop_ro(
-          "source", [](const PlannerInfo& p) { return std::string(p.source); }, "The paper, or \"Remat\".")
-      .def("__repr__", [](const PlannerInfo& p) {
-        return nb::str("<remat.PlannerInfo {}: {}>").format(std::string(p.name), std::string(p.description));
-      });
-  m.def(
-      "planners",
-      [] {
-        std::vector<PlannerInfo> all(planners().begin(), planners().end());
-        return all;
-      },
-      "All planners: those that `auto` runs first, then those that are there for comparison.");
+      .def("__repr__",
+           [](const BoundResult& r) {
+             return nb::str("<remat.PlanResult: {} by {}, budget {}, best peak {}{}>")
+                 .format(std::string(to_string(r.result.status)), r.result.planner, budget_text(r),
+                         r.record ? nb::cast(r.result.cost.peak.count()) : nb::none(), costs_text(r));
+           })
+      .def("__getstate__", packed, nb::sig("def __getstate__(self) -> tuple[typing.Any, ...]"))
+      .def(
+          "__setstate__", [](BoundResult& r, nb::tuple state) { new (&r) BoundResult(unpacked(state)); },
+          nb::arg("state"), nb::sig("def __setstate__(self, state: tuple[typing.Any, ...], /) -> None"));
 }
 
 }  // namespace
@@ -392,7 +365,7 @@ void bind_planning(nb::module_& m) {
       m, "PlanResult", "Two separate answers: is there a plan within the budget, and what is proved?");
   bind_outcome(result);
   bind_facts(result);
-  bind_planners(m);
+  bind_comparing(m);
   m.def("plan", plan, nb::arg("question"), nb::arg("planner"), nb::arg("effort"), nb::arg("progress").none(),
         nb::sig("def plan(question: Question, planner: str, effort: Effort, progress: "
                 "collections.abc.Callable[[str, float, int | None, int | None, bool], object] | None"

@@ -6,6 +6,9 @@
 #include "bindings.h"
 #include "effort.h"
 #include "errors.h"
+#include "remat/allocator.h"
+#include "remat/door.h"
+#include "remat/layout_io.h"
 #include "remat/sweep.h"
 
 namespace remat::python {
@@ -16,6 +19,23 @@ struct Question {
   Problem problem;
   std::optional<Bytes> budget;  ///< none: `problem.budget` is kNoBudget
   std::string asked_budget;     ///< as a text, if it was one
+};
+
+/// `remat.PlanResult`.
+struct BoundResult {
+  Question question;
+  Effort effort;
+  PlanResult result;
+  std::optional<PlanRecord> record;  ///< of `result.plan`, also where that is over the budget
+  Bytes keep_all_peak;
+  Bytes floor;
+  std::optional<Bytes> smallest_known;  ///< once somebody asked
+  std::optional<LayoutRecord> layout;   ///< of the plan, where the budget is on its arena
+  std::optional<AllocatorPeaks> peaks;  ///< of the plan, where the budget is on what is reserved
+  std::optional<DoorPlan> door;         ///< where it was made for one
+  nb::object full = nb::none();         ///< and the PlanResult of what any plan can do
+
+  bool within() const { return record && has_plan(result); }
 };
 
 /// `remat.SweepPoint`.
@@ -38,5 +58,16 @@ struct BoundSweep {
 /// A remat.PlanResult of what `run` finds, on a thread of its own, without the GIL.
 nb::object plan_with(const Question& question, const Effort& effort, nb::handle progress,
                      const std::function<PlanResult(const Problem&, Limits&)>& run);
+
+/// Adds planners, and what each makes of a problem by itself.
+void bind_comparing(nb::module_& m);
+
+/// For pickles: everything of a result but what can be computed again.
+nb::tuple packed(const BoundResult& result);
+BoundResult unpacked(nb::tuple state);
+nb::tuple packed_point(const BoundPoint& point);
+BoundPoint unpacked_point(nb::tuple state);
+nb::tuple packed_sweep(const BoundSweep& sweep);
+BoundSweep unpacked_sweep(nb::tuple state);
 
 }  // namespace remat::python

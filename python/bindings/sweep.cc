@@ -31,6 +31,34 @@ BoundSweep sweep(const Question& question, int points, const std::string& planne
   return outcome;
 }
 
+nb::dict dict_of_point(const BoundPoint& p) {
+  nb::dict row;
+  row["budget"] = p.budget.count();
+  row["peak"] = count_of(p.record.peak);
+  row["overhead"] = p.record.overhead;
+  row["duration"] = count_of(p.record.duration);
+  row["duration_lower_bound"] = p.duration_bound.duration.count();
+  row["status"] = p.record.status;
+  row["planner"] = p.record.planner;
+  row["knee"] = p.knee;
+  return row;
+}
+
+nb::object frame_of(const BoundSweep& sweep) {
+  nb::list rows;
+  for (const BoundPoint& point : sweep.points) rows.append(dict_of_point(point));
+  return nb::module_::import_("remat.tables").attr("frame_of")(rows);
+}
+
+nb::str repr(const BoundSweep& sweep) {
+  const std::string least =
+      sweep.points.empty() ? "" : ", overhead up to " + percent_text(sweep.points.back().record.overhead);
+  return nb::str("<remat.SweepResult by {}: {} points, budgets {} down to {}{}>")
+      .format(sweep.planner, sweep.points.size(), sweep.result.keep_all_peak.count(),
+              sweep.points.empty() ? sweep.result.smallest_peak.count() : sweep.points.back().budget.count(),
+              least);
+}
+
 void bind_point(nb::module_& m) {
   nb::class_<BoundPoint>(m, "SweepPoint", "The best plan known at one budget.")
       .def_prop_ro(
@@ -55,10 +83,17 @@ void bind_point(nb::module_& m) {
           "True at the point farthest below the chord of the curve.")
       .def_prop_ro(
           "plan", [](const BoundPoint& p) { return BoundPlan{p.record}; }, "The plan itself.")
-      .def("__repr__", [](const BoundPoint& p) {
-        return nb::str("<remat.SweepPoint: budget {}, overhead {}, {}>")
-            .format(p.budget.count(), p.record.overhead, p.record.status);
-      });
+      .def("__repr__",
+           [](const BoundPoint& p) {
+             return nb::str("<remat.SweepPoint: budget {}, overhead {}, {}>")
+                 .format(p.budget.count(), percent_text(p.record.overhead), p.record.status);
+           })
+      .def("to_dict", dict_of_point, nb::sig("def to_dict(self) -> dict[str, typing.Any]"),
+           "All of it but the plan, by name.")
+      .def("__getstate__", packed_point, nb::sig("def __getstate__(self) -> tuple[typing.Any, ...]"))
+      .def(
+          "__setstate__", [](BoundPoint& p, nb::tuple state) { new (&p) BoundPoint(unpacked_point(state)); },
+          nb::arg("state"), nb::sig("def __setstate__(self, state: tuple[typing.Any, ...], /) -> None"));
 }
 
 }  // namespace
@@ -91,7 +126,22 @@ void bind_sweep(nb::module_& m) {
           "seconds", [](const BoundSweep& s) { return s.result.seconds; }, "Wall clock of the sweep.")
       .def(
           "_repr_html_", [](const BoundSweep& s) { return notebook_html(s.result, s.base_duration); },
-          "For notebooks.");
+          "For notebooks.")
+      .def("__len__", [](const BoundSweep& s) { return s.points.size(); })
+      .def(
+          "__iter__", [](const BoundSweep& s) { return nb::iter(nb::cast(s.points)); },
+          nb::sig("def __iter__(self) -> collections.abc.Iterator[SweepPoint]"))
+      .def(
+          "__getitem__",
+          [](const BoundSweep& s, std::int64_t index) { return nb::object(nb::cast(s.points)[index]); },
+          nb::sig("def __getitem__(self, index: int, /) -> SweepPoint"), "A point, by falling budget.")
+      .def("to_pandas", frame_of, nb::sig("def to_pandas(self) -> typing.Any"),
+           "A pandas DataFrame with a row for each point, `to_dict` of it. Raises RematError without pandas.")
+      .def("__repr__", repr)
+      .def("__getstate__", packed_sweep, nb::sig("def __getstate__(self) -> tuple[typing.Any, ...]"))
+      .def(
+          "__setstate__", [](BoundSweep& s, nb::tuple state) { new (&s) BoundSweep(unpacked_sweep(state)); },
+          nb::arg("state"), nb::sig("def __setstate__(self, state: tuple[typing.Any, ...], /) -> None"));
   m.def("sweep", sweep, nb::arg("question"), nb::arg("points"), nb::arg("planner"), nb::arg("effort"),
         nb::arg("progress").none(), nb::arg("around") = std::vector<std::int64_t>(),
         nb::sig("def sweep(question: Question, points: int, planner: str, effort: Effort, progress: "

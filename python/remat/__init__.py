@@ -4,7 +4,10 @@ Graphs go in, plans come out; the algorithms are in the C++ core. ``remat.torch`
 the only part that imports torch.
 
 - to plan: `plan`, `sweep`, `planners`; they return `PlanResult`, `SweepResult`, `PlannerInfo`
-- graphs: `Graph`, `Op`, `load_graph`; devices for rooflines: `devices`, `parse_device`, `Device`
+- planners side by side: `compare`, which returns a `Comparison` of `ComparisonRow`
+- graphs: `Graph`, `Op`, `Value`, `load_graph`; of models by name: `generate`; of other programs: `convert`;
+  devices for rooflines: `devices`, `parse_device`, `Device`
+- the largest size that fits: `largest`, which returns a `LargestResult` of `SizeRow`
 - plans: `Plan`, `load_plan`, `check`, `simulate`; memory beside the device's that they copy to: `Host`
 - pipelines: `pipeline`, which returns a `PipelineResult` of `PipelineStage`; `checkpoint_file`
 - one arena for all buffers of a plan: `layout`, `check_layout`, `load_layout`, `Layout`, `LayoutBuffer`,
@@ -19,9 +22,10 @@ the only part that imports torch.
 help(remat.plan) and the like say more; so do the pages of docs/, which `make docs` builds.
 """
 
-from inspect import ismodule as _ismodule
+from inspect import isclass as _isclass, ismodule as _ismodule
 
 # Names that are imported as themselves are public. There is no `__all__`: help() would print all classes.
+from remat import _core
 from remat._core import (
     AllocatorPeaks as AllocatorPeaks,
     CachingAllocator as CachingAllocator,
@@ -41,6 +45,9 @@ from remat._core import (
     Simulation as Simulation,
     SweepPoint as SweepPoint,
     SweepResult as SweepResult,
+    Value as Value,
+)
+from remat.calls import (
     check as check,
     check_layout as check_layout,
     devices as devices,
@@ -54,6 +61,8 @@ from remat._core import (
     simulate as simulate,
     simulate_allocator as simulate_allocator,
 )
+from remat.comparing import Comparison as Comparison, ComparisonRow as ComparisonRow, compare as compare
+from remat.converters import convert as convert
 from remat.errors import (
     BudgetError as BudgetError,
     GraphError as GraphError,
@@ -71,8 +80,19 @@ from remat.planning import (
     sweep as sweep,
 )
 from remat.reports import report as report
+from remat.signatures import sign_class as _sign_class
+from remat.sizes import (
+    LargestResult as LargestResult,
+    SizeRow as SizeRow,
+    generate as generate,
+    largest as largest,
+)
 
 __version__ = "0.1.0"
+
+for _kind in [value for value in globals().values() if _isclass(value)]:
+    if _kind.__module__ == _core.__name__:
+        _sign_class(_kind)
 
 _PUBLIC = [n for n, value in globals().items() if not n.startswith("_") and not _ismodule(value)]
 

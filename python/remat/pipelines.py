@@ -24,7 +24,7 @@ def pipeline(
     cuts: Literal["layers", "all"] = "layers",
     data: Iterable[str] = (),
     state: int = 0,
-    time_limit: float | None = 10.0,
+    time_limit: float | str | None = 10.0,
     work_limit: int | None = None,
     check: bool = False,
 ) -> PipelineResult:

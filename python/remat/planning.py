@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypedDict
 from remat import _core
 from remat._core import Graph, Host, LayoutResult, Plan, PlanResult, SweepResult
 from remat.errors import UsageError
+from remat.signatures import keywords_of
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -22,7 +23,7 @@ class Effort(TypedDict, total=False):
     """Keywords of all calls that plan: in which order of ops, how long, with what; see :func:`plan`."""
 
     order: Literal["fixed", "free"]
-    time_limit: float | None
+    time_limit: float | str | None
     work_limit: int | None
     gap: str | None
     seed: int
@@ -30,6 +31,9 @@ class Effort(TypedDict, total=False):
     options: Mapping[str, Any] | None
     progress: Progress | None
 
+
+#: What keywords are where they are not given.
+EFFORT_DEFAULTS = {"order": "fixed", "time_limit": 10.0, "gap": GAP, "seed": 0, "threads": 1}
 
 Asked = tuple[_core.Question, _core.Effort, "Progress | None"]
 
@@ -65,6 +69,7 @@ def limits_of(call: str, effort: Effort) -> tuple[_core.Effort, Progress | None]
     return limits, effort.get("progress")
 
 
+@keywords_of(Effort, defaults=EFFORT_DEFAULTS)
 def plan(
     graph: Graph,
     budget: int | str | None = None,
@@ -104,7 +109,7 @@ def plan(
 
     Keyword Args:
         order: ``"fixed"`` (the default): first runs follow the graph's order; ``"free"``: any valid sequence.
-        time_limit: seconds of wall clock, 10.0 by default, or None.
+        time_limit: seconds of wall clock, 10.0 by default, or None; also as a text: ``"500ms"``, ``"2m"``.
         work_limit: deterministic units of work, None by default. With a work limit, no time limit and a seed
             the same plan comes out on every machine.
         gap: end as soon as the plan is proved to be so near to the fastest (`stopped_by` is then "gap"), or
@@ -149,6 +154,7 @@ def plan(
     return result
 
 
+@keywords_of(Effort, defaults=EFFORT_DEFAULTS)
 def sweep(
     graph: Graph,
     points: int = 20,
@@ -180,7 +186,7 @@ def sweep(
 class LayoutEffort(TypedDict, total=False):
     """Keywords of the calls that lay out; see :func:`layout`."""
 
-    time_limit: float | None
+    time_limit: float | str | None
     work_limit: int | None
     seed: int
     progress: Progress | None
@@ -197,6 +203,7 @@ def layout_effort(call: str, effort: LayoutEffort) -> tuple[_core.Effort, Progre
     return limits, effort.get("progress")
 
 
+@keywords_of(LayoutEffort, defaults=EFFORT_DEFAULTS)
 def layout(
     graph: Graph,
     plan: Plan,
@@ -235,6 +242,7 @@ def layout(
     return _core.layout(graph, plan, capacity, alignment, limits, progress)
 
 
+@keywords_of(LayoutEffort, defaults=EFFORT_DEFAULTS)
 def layout_buffers(
     lower: Iterable[int],
     upper: Iterable[int],

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Literal
 from remat import _core
 from remat._core import Graph, Plan, PlanResult, Report, SweepPoint, SweepResult
 from remat.errors import UsageError
-from remat.planning import Effort, asked
+from remat.planning import EFFORT_DEFAULTS, Effort, asked
+from remat.signatures import keywords_of
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -20,6 +21,7 @@ Format = Literal["html", "json", "csv", "perfetto", "memory_viz"]
 _CURVE_S = 5.0
 
 
+@keywords_of(Effort, defaults={**EFFORT_DEFAULTS, "time_limit": None})
 def report(
     graph: Graph,
     plans: Shown | Iterable[Shown] | Mapping[str, Shown] = (),

@@ -93,7 +93,7 @@ def test_a_plan_says_what_it_is() -> None:
     assert (plan.peak, plan.duration, plan.budget, plan.order) == (6144, 11300, None, "fixed")
     assert plan.overhead == 5200 / 6100
     assert (plan.graph_name, plan.graph_hash) == ("two_layers", graph.hash)
-    assert repr(plan) == "<remat.Plan of 'two_layers': 3 steps, peak 6144>"
+    assert repr(plan) == "<remat.Plan of 'two_layers': 3 steps, peak 6144, overhead 85.25%>"
     assert plan.memory(graph).dtype == np.int64
 
 

@@ -283,10 +283,12 @@ class _Search:
         """families: in place of what was traced; seconds: in place of a share of the limit."""
         options = self.sizes.options_in_bytes
         effort: Effort = {**options.effort(), "progress": self.progress.better_plan}
+        limit = options.time_limit
         if options.work_limit is None:
             share = _TABLE_SHARE if rows else _SEARCH_SHARE
-            effort["time_limit"] = seconds or share * (options.time_limit or _PLANNING_S)
-        self.progress.planning(effort["time_limit"])
+            limit = seconds or share * (limit or _PLANNING_S)
+            effort["time_limit"] = limit
+        self.progress.planning(limit)
         limits, progress = limits_of("largest_batch", effort)
         return _core.find_largest(
             families or self.sizes.families,

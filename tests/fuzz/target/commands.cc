@@ -49,7 +49,7 @@ std::string tamed(std::string argument) {
 
 bool is_long(const std::string& time) {
   try {
-    return cli::parse_seconds(time) > 0.01;
+    return parse_seconds(time) > 0.01;
   } catch (const UsageError&) {
     return false;
   }

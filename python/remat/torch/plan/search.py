@@ -130,7 +130,7 @@ def _briefly(
 
     reached: ends as soon as it is as near as that.
     """
-    limit, near = effort["time_limit"] or 0.0, _NEAR if reached is None else reached
+    limit, near = float(effort["time_limit"] or 0.0), _NEAR if reached is None else reached
     for seconds, for_each_op, enough in (
         (_SHORT_S, _SHORT_S_FOR_EACH_OP, near),
         (_LONGER_S, _LONGER_S_FOR_EACH_OP, max(near, _RATHER_NEAR)),

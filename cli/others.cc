@@ -1,0 +1,148 @@
+#include "others.h"
+
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <cstdlib>
+#include <cstring>
+#include <filesystem>
+
+#include "remat/error.h"
+#include "remat/plan.h"
+
+namespace remat::cli {
+namespace {
+
+std::pair<std::string, std::string> name_and_text(const std::string& option, const std::string& given) {
+  const std::size_t equals = given.find('=');
+  if (equals == std::string::npos || equals == 0 || equals + 1 == given.size()) {
+    throw UsageError(option + " '" + given + "' is not NAME=" + (option == "--plan" ? "FILE" : "COMMAND"));
+  }
+  return {given.substr(0, equals), given.substr(equals + 1)};
+}
+
+void require_new_name(const std::string& name, const std::vector<OtherPlan>& others) {
+  if (name.find('/') != std::string::npos) throw UsageError("the name '" + name + "' has a '/'");
+  const auto planners = remat::planners();
+  if (std::ranges::any_of(planners, [&](const PlannerInfo& p) { return p.name == name; })) {
+    throw UsageError("'" + name + "' is the name of a planner: give the plan another one");
+  }
+  if (std::ranges::any_of(others, [&](const OtherPlan& o) { return o.name == name; })) {
+    throw UsageError("two plans have the name '" + name + "'");
+  }
+}
+
+/// As one word of a shell.
+std::string quoted(const std::string& text) {
+  std::string word = "'";
+  for (const char c : text) word += c == '\'' ? std::string("'\\''") : std::string(1, c);
+  return word + "'";
+}
+
+std::string filled(std::string command, const std::string& key, const std::string& value) {
+  for (std::size_t at = 0; (at = command.find(key, at)) != std::string::npos; at += value.size()) {
+    command.replace(at, key.size(), value);
+  }
+  return command;
+}
+
+/// A folder of its own for what a command writes; goes with it.
+class Folder {
+ public:
+  Folder() {
+    std::string pattern = (std::filesystem::temp_directory_path() / "remat-XXXXXX").string();
+    if (::mkdtemp(pattern.data()) == nullptr) {
+      throw InputError("cannot create " + pattern + ": " + std::strerror(errno));
+    }
+    path_ = pattern;
+  }
+  Folder(const Folder&) = delete;
+  Folder& operator=(const Folder&) = delete;
+  ~Folder() {
+    std::error_code error;
+    std::filesystem::remove_all(path_, error);
+  }
+  const std::filesystem::path& path() const { return path_; }
+
+ private:
+  std::filesystem::path path_;
+};
+
+/// Runs a command with a shell; what it prints goes to standard error. Returns why it failed, or nothing.
+std::optional<std::string> run_shell(const std::string& command) {
+  constexpr int kCannotRun = 127;
+  const pid_t child = ::fork();
+  if (child < 0) return std::string("cannot be run: ") + std::strerror(errno);
+  if (child == 0) {
+    ::dup2(STDERR_FILENO, STDOUT_FILENO);
+    ::execl("/bin/sh", "sh", "-c", command.c_str(), nullptr);
+    ::_exit(kCannotRun);
+  }
+  int status = 0;
+  while (::waitpid(child, &status, 0) < 0 && errno == EINTR) {
+  }
+  if (WIFSIGNALED(status)) return "the command was ended by signal " + std::to_string(WTERMSIG(status));
+  if (WEXITSTATUS(status) != 0) return "the command ended with " + std::to_string(WEXITSTATUS(status));
+  return std::nullopt;
+}
+
+OtherResult judge_file(const Problem& problem, const std::string& name, const std::string& file) {
+  const PlanRecord record = load_plan_and_warn(file);
+  if (const auto violation = validate(*problem.graph, record.steps, problem.order, std::nullopt,
+                                      record.copies, problem.host ? &*problem.host : nullptr)) {
+    return {std::nullopt, "not valid: " + violation->message};
+  }
+  const auto given = [&record](const Problem&, Limits&) {
+    PlanResult result;
+    result.plan = recorded_plan(record);
+    return result;
+  };
+  Limits limits;
+  return {make_plan_with(problem, name, given, limits), ""};
+}
+
+}  // namespace
+
+std::vector<OtherPlan> parse_other_plans(const std::vector<std::string>& files,
+                                         const std::vector<std::string>& commands) {
+  std::vector<OtherPlan> others;
+  for (const std::string& given : files) {
+    auto [name, file] = name_and_text("--plan", given);
+    require_new_name(name, others);
+    others.push_back({name, file, ""});
+  }
+  for (const std::string& given : commands) {
+    auto [name, command] = name_and_text("--run", given);
+    require_new_name(name, others);
+    if (command.find("{out}") == std::string::npos) {
+      throw UsageError("--run '" + given + "' has no {out}, the file for its plan");
+    }
+    others.push_back({name, "", command});
+  }
+  return others;
+}
+
+OtherResult judge_other_plan(const Problem& problem, const OtherPlan& other, const std::string& graph_file) {
+  try {
+    if (!other.file.empty()) return judge_file(problem, other.name, other.file);
+    const Folder folder;
+    const std::string out = folder.path() / "plan.json";
+    std::string command = filled(other.command, "{graph}", quoted(graph_file));
+    command = filled(command, "{budget}", std::to_string(problem.budget.count()));
+    command = filled(command, "{out}", quoted(out));
+    const Limits clock;
+    if (const auto failure = run_shell(command)) return {std::nullopt, *failure};
+    const double seconds = clock.seconds();
+    if (!std::filesystem::exists(out)) return {std::nullopt, "the command wrote no plan"};
+    OtherResult judged = judge_file(problem, other.name, out);
+    if (judged.result) judged.result->seconds = seconds;
+    return judged;
+  } catch (const InputError& error) {
+    return {std::nullopt, error.what()};
+  }
+}
+
+}  // namespace remat::cli

@@ -1,0 +1,73 @@
+// What remat.compare asks: which planners there are, and what each makes of a problem by itself.
+#include "bindings.h"
+#include "effort.h"
+#include "planning.h"
+
+namespace remat::python {
+namespace {
+
+/// What the planner makes of it, whatever this process knows of the graph.
+nb::object plan_alone(const Question& question, const std::string& planner, const Effort& effort,
+                      nb::handle progress) {
+  return plan_with(question, effort, progress, [&](const Problem& problem, Limits& limits) {
+    return make_plan(problem, planner, effort.options, limits);
+  });
+}
+
+/// A plan of another program. Throws PlanFault where it is not valid.
+nb::object judge(const Question& question, const std::string& name, const BoundPlan& plan,
+                 const Effort& effort) {
+  const Problem& asked = question.problem;
+  const Plan given = checked_plan(*asked.graph, plan.record, asked.order);
+  return plan_with(question, effort, nb::none(), [&](const Problem& problem, Limits& limits) {
+    const auto run = [&given](const Problem&, Limits&) {
+      PlanResult result;
+      result.plan = given;
+      return result;
+    };
+    return make_plan_with(problem, name, run, limits);
+  });
+}
+
+void bind_planners(nb::module_& m) {
+  nb::class_<PlannerInfo>(m, "PlannerInfo", "A registered planner.")
+      .def_prop_ro("name", [](const PlannerInfo& p) { return std::string(p.name); })
+      .def_prop_ro("description", [](const PlannerInfo& p) { return std::string(p.description); })
+      .def_prop_ro(
+          "guarantee", [](const PlannerInfo& p) { return std::string(p.guarantee); }, "What it promises.")
+      .def_prop_ro(
+          "source", [](const PlannerInfo& p) { return std::string(p.source); }, "The paper, or \"Remat\".")
+      .def("__repr__", [](const PlannerInfo& p) {
+        return nb::str("<remat.PlannerInfo {}: {}>").format(std::string(p.name), std::string(p.description));
+      });
+  m.def(
+      "planners",
+      [] {
+        std::vector<PlannerInfo> all(planners().begin(), planners().end());
+        return all;
+      },
+      "All planners: those that `auto` runs first, then those that are there for comparison.");
+}
+
+}  // namespace
+
+void bind_comparing(nb::module_& m) {
+  bind_planners(m);
+  m.def("plan_alone", plan_alone, nb::arg("question"), nb::arg("planner"), nb::arg("effort"),
+        nb::arg("progress").none(),
+        nb::sig("def plan_alone(question: Question, planner: str, effort: Effort, progress: "
+                "collections.abc.Callable[[str, float, int | None, int | None, bool], object] | None"
+                ") -> PlanResult"),
+        "A plan that owes nothing to what this process knows; see remat.compare.");
+  m.def("judge", judge, nb::arg("question"), nb::arg("name"), nb::arg("plan"), nb::arg("effort"),
+        nb::sig("def judge(question: Question, name: str, plan: Plan, effort: Effort) -> PlanResult"),
+        "A plan of another program as a result of a planner with that name; see remat.compare.");
+  m.def(
+      "unsupported",
+      [](const Question& question, const std::string& planner) {
+        return find_planner(planner).supports(question.problem);
+      },
+      nb::arg("question"), nb::arg("planner"), "Why a planner does not support a problem, or None.");
+}
+
+}  // namespace remat::python
