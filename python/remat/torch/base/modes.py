@@ -76,9 +76,10 @@ def casts_now() -> Casts:
 @contextmanager
 def casting(casts: Casts) -> Iterator[None]:
     """Autocast is on as they say, and for nothing else."""
+    wanted, on = dict(casts), filter(torch.is_autocast_enabled, _kinds())
     with ExitStack() as stack:
-        for kind in _kinds():
-            stack.enter_context(torch.autocast(kind, dict(casts).get(kind), enabled=kind in dict(casts)))
+        for kind in {*wanted, *on}:
+            stack.enter_context(torch.autocast(kind, wanted.get(kind), enabled=kind in wanted))
         yield
 
 
