@@ -171,6 +171,8 @@ class Session:
         """What is returned forgets what Dynamo left alone or broke since: because of an error that it came
         upon while it traced, or of hooks that are gone. If there was any, the model has to be traced anew.
         """
+        if self.sharding is not None:  # its blocks are compiled apart, and share this
+            return lambda: False
         known, regions = self.unplanned.known(), set(map(id, self.regions))
 
         def forget() -> bool:
