@@ -7,7 +7,6 @@ import torch
 from situations import compared
 
 
-# Those named were wrong once.
 @pytest.mark.parametrize(
     "seed", [*range(4), *(pytest.param(n, marks=pytest.mark.long) for n in range(4, 40))]
 )
