@@ -193,6 +193,8 @@ def test_collectives_inside_a_graph_are_never_computed_again(tmp_path: Path) -> 
         inputs = (inputs[0] + rank,)
         expected = train(copy.deepcopy(model), inputs)
         fitted = remat.torch.fit(model, inputs, "70%", group=dist.group.WORLD, work_limit=20_000)
+        # All that were measured are over.
+        assert torch._C._distributed_c10d._get_work_registry_size() == 0
         runs = runs_by_kind(fitted)
         collectives = {kind: count for kind, count in runs.items() if "c10d_functional" in kind}
         assert any("all_reduce" in kind for kind in collectives), runs

@@ -19,6 +19,7 @@ SMALL = 1024
 # Our own code, which calls models.
 _OURS = os.path.dirname(os.path.dirname(__file__)) + os.sep
 BUILTIN_NAMESPACES = {"aten", "prims"}
+_COLLECTIVES = {"_c10d_functional", "_c10d_functional_autograd"}
 # What may be an index. Kernels keep states of their own in bytes.
 WHOLE = {torch.int16, torch.int32, torch.int64}
 _DECIDING = {
@@ -188,6 +189,16 @@ def may_run_twice(node: fx.Node) -> bool:
             return False
         return node.target.namespace in BUILTIN_NAMESPACES and not is_mutable(node)
     return False
+
+
+def finished(node: fx.Node, result: Any) -> Any:
+    """What the node's op returned, once it is there: threads of a collective work on after it has returned,
+    with the state of a profiler that may be stopped by then.
+    """
+    if isinstance(node.target, OpOverload) and node.target.namespace in _COLLECTIVES:
+        for tensor in tensors_of(result):
+            torch.ops._c10d_functional.wait_tensor(tensor)
+    return result
 
 
 def _is_from_another_device(node: fx.Node) -> bool:

@@ -21,7 +21,7 @@ from ..base.allocator import trace_allocations
 from ..base.alone import undisturbed
 from ..base.devices import DeviceRuntime, device_of_tensors, runtime_of
 from ..base.errors import UnsupportedModelError, log
-from ..base.nodes import may_run_twice, tensors_of
+from ..base.nodes import finished, may_run_twice, tensors_of
 from ..trace.gradients import end_of, takes_gradient, touched
 from ..trace.inplace import OVER, over
 from ..trace.kernels import kernel_of
@@ -149,7 +149,7 @@ def _call_alone(
     tensors = [t for value in made.values() for t in tensors_of(value)] or tensors_of(node.meta.get("val"))
     if not for_compiler:
         target = kernel_of(target)
-    return lambda: target(*args, **kwargs), device_of_tensors(tensors)
+    return lambda: finished(node, target(*args, **kwargs)), device_of_tensors(tensors)
 
 
 def run_alone(node: fx.Node) -> Any:
