@@ -148,7 +148,8 @@ def _eager_plan(step: StepGraph, again: frozenset[int], report: PlanReport) -> E
 def _planned(graph: remat.Graph, target: int, options: Options) -> remat.PlanResult:
     effort = options.effort()
     if options.time_limit is None and options.work_limit is None:
-        effort["time_limit"] = min(10.0, 0.5 + graph.num_ops / 500)
+        # Plans after ten times as long were the same.
+        effort["time_limit"] = min(10.0, 0.25 + graph.num_ops / 4000)
     return remat.plan(graph, target, door="inductor", **effort)
 
 
