@@ -32,9 +32,10 @@ from .following import is_followed, through
 from .leaving import Gradients, evictor_from, rest_of, rest_of_others
 from .ledger import Ledger
 from .meter import meter_of
+from .once import runs_once
 from .online import Evictor
 from .planning import EagerPlan
-from .prepare import Kind, Loss, Preparation, Recorded, runs_once
+from .prepare import Kind, Loss, Preparation, Recorded
 from .proving import prove
 from .shapes import Borrowed, Key, Shape, Shapes
 from .together_active import is_active
