@@ -15,7 +15,7 @@ import remat
 
 from .base.errors import UnsupportedModelError, errors_stand_alone
 from .base.given import check_callable
-from .base.storages import live_storages, tensor_storages
+from .base.storages import items_of, live_storages, tensor_storages
 from .base.units import format_bytes
 from .eager.following import steps_seen
 from .plan.report import PlanReport
@@ -127,7 +127,7 @@ def record(
         if runtime.counts_memory:
             moments = moments_counted(seen_step, runtime, bytes_beside(runtime, resident))
         else:
-            known = live_storages() if resident is None else tensor_storages(resident, "cpu")
+            known = live_storages() if resident is None else tensor_storages(items_of(resident), "cpu")
             moments = moments_traced(seen_step, known)
     if windows and not moments:
         raise UnsupportedModelError(
