@@ -75,8 +75,8 @@ def measure_peak(
         fn: what is measured.
         device: where; by default the accelerator, if one is in use, else the CPU.
         resident: tensors, modules and optimizers, or objects that hold them (a batch, `model.parameters()`),
-            that are in memory at the start, counted with their gradients. None: every tensor of the process that
-            Python can see, on an accelerator all that is there.
+            that are in memory at the start, counted with their gradients. None: every tensor of the process
+            that Python can see, on an accelerator all that is there.
         warmup: calls of `fn` before the measured one. On the CPU, a block that is older than the first call
             counts to the end even if `fn` frees it, since the allocator does not report that; after one
             warm-up call there is none.
