@@ -22,6 +22,7 @@ import torch
 from models import Encoder, case
 from remat.torch.base.storages import live_storages
 from torch import nn
+from torch.autograd import forward_ad
 from torch.utils.checkpoint import checkpoint
 from training import fit, step_peak, train
 
@@ -657,3 +658,46 @@ def test_a_call_that_raises_leaves_later_ones_their_plans(executor: str) -> None
         assert measured <= budget
         for a, b in zip(model.parameters(), plain.parameters(), strict=True):
             assert (a.grad is None and b.grad is None) or a.grad.equal(b.grad)
+
+
+class Named(torch.Tensor):
+    """Changes nothing but the name of its type, as torchvision's images do."""
+
+
+@pytest.mark.parametrize("sample", [False, True])
+def test_a_tensor_of_a_plain_subclass_is_an_input_like_others(sample: bool) -> None:
+    model, (x,) = case("mlp").build()
+    given = x.detach().as_subclass(Named)
+    expected = copy.deepcopy(model)
+    fitted = fit(model, (given,) if sample else (x,), "90%")
+    own, theirs = given.clone().requires_grad_(), given.clone().requires_grad_()
+    loss = fitted(own)
+    other = expected(theirs)
+    loss.backward()
+    other.backward()
+    assert torch.equal(loss, other)
+    assert type(loss) is type(other)
+    assert torch.equal(own.grad, theirs.grad)
+    pairs = zip(model.parameters(), expected.parameters(), strict=True)
+    assert all(torch.equal(a.grad, b.grad) for a, b in pairs)
+
+
+@pytest.mark.filterwarnings("ignore:`torch.jit.script` is deprecated")  # PyTorch's own rules for tangents
+@pytest.mark.parametrize("executor", ["boxed", "eager"])
+def test_calls_inside_transforms_run_as_they_are_written(executor: str, caplog) -> None:
+    model, (x,) = case("mlp").build()
+    fitted = fit(model, (x,), "90%", executor=executor, accumulate=False)
+    with caplog.at_level(logging.WARNING, "remat.torch"), forward_ad.dual_level():
+        dual = fitted(forward_ad.make_dual(x, torch.ones_like(x)))
+        expected = model(forward_ad.make_dual(x, torch.ones_like(x)))
+        tangents = [forward_ad.unpack_dual(each).tangent for each in (dual, expected)]
+    assert torch.equal(*tangents)
+    values = {name: p.detach() for name, p in model.named_parameters()}
+
+    def loss(model: nn.Module) -> Any:
+        return torch.func.grad(lambda given: torch.func.functional_call(model, given, (x,)))(values)
+
+    found, wanted = loss(fitted), loss(model)
+    assert all(torch.equal(found[name], wanted[name]) for name in values)
+    (line,) = [r.message for r in caplog.records if "transform of torch.func" in r.message]
+    assert line.endswith("runs as it is written, without a plan")

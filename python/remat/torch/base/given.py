@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
@@ -12,7 +12,7 @@ from torch.utils._pytree import tree_leaves
 
 import remat
 
-from .private import changes_arguments
+from .private import FakeTensor, changes_arguments, is_traceable_wrapper_subclass
 from .storages import has_data
 
 
@@ -48,6 +48,20 @@ def arguments_in(sample_inputs: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
     if isinstance(sample_inputs, (tuple, list)):
         return tuple(sample_inputs), {}
     return (sample_inputs,), {}
+
+
+def as_traced(args: Sequence[Any]) -> tuple[Any, ...]:
+    """Tensors of subclasses that change nothing but functions of torch are plain ones in a graph: PyTorch
+    traced what they make of these, and would refuse them where it runs.
+    """
+    return tuple(a.as_subclass(torch.Tensor) if _is_only_named(a) else a for a in args)
+
+
+def _is_only_named(item: Any) -> bool:
+    if not isinstance(item, torch.Tensor) or type(item) in (torch.Tensor, torch.nn.Parameter):
+        return False
+    wraps = isinstance(item, FakeTensor) or is_traceable_wrapper_subclass(item)
+    return not wraps and not isinstance(item, torch.nn.Parameter)
 
 
 def check_call(model: torch.nn.Module, sample_inputs: Any) -> None:

@@ -67,7 +67,7 @@ from torch._inductor.custom_graph_pass import CustomPartitionerFn
 from torch._ops import OpOverload
 from torch._prims_common import suggest_memory_format
 from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
-from torch.autograd import graph
+from torch.autograd import forward_ad, graph
 from torch.autograd.function import BackwardCFunction
 from torch.fx import _symbolic_trace
 from torch.fx._lazy_graph_module import _LazyGraphModule
@@ -75,7 +75,11 @@ from torch.fx.experimental import proxy_tensor
 from torch.multiprocessing.reductions import StorageWeakRef
 from torch.nn.utils import clip_grad
 from torch.utils._ordered_set import OrderedSet
-from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_modes
+from torch.utils._python_dispatch import (
+    TorchDispatchMode,
+    _disable_current_modes,
+    is_traceable_wrapper_subclass,
+)
 from torch.utils.checkpoint import checkpoint
 
 from .garbage import collected_later
@@ -952,6 +956,18 @@ def packs_saved_tensors() -> bool:
     return torch._C._autograd._top_saved_tensors_default_hooks(False) is not None
 
 
+def is_transformed() -> bool:
+    """Inside a transform of `torch.func`, or forward-mode differentiation? `peek_interpreter_stack`,
+    `_current_level`.
+    """
+    return torch._C._functorch.peek_interpreter_stack() is not None or forward_ad._current_level >= 0
+
+
+def is_zero_tensor(tensor: torch.Tensor) -> bool:
+    """Zeros that have no memory, as forward-mode differentiation makes them. `_is_zerotensor`."""
+    return bool(tensor._is_zerotensor())
+
+
 def holds_saved_tensors(node: BackwardCFunction) -> bool:
     """Has no backward freed them yet? Does not ask for them, which calls hooks. `_raw_saved_tensors`."""
     try:
@@ -1101,6 +1117,7 @@ __all__ = [
     "is_half_made",
     "is_primal",
     "is_tangent",
+    "is_traceable_wrapper_subclass",
     "is_view",
     "keeps_graph",
     "leaf_at_work",

@@ -14,6 +14,7 @@ from ..base.private import (
     WITH_A_STATE,
     OpOverload,
     _disable_current_modes,
+    is_zero_tensor,
     schema,
     with_autograd_in_dispatch,
     without_dispatch_modes,
@@ -132,9 +133,10 @@ def trains(kind: Kind, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
 
 
 def is_plain(given: list[torch.Tensor], results: list[torch.Tensor], kwargs: Mapping[str, Any]) -> bool:
-    """Dense tensors of one device, made by no generator of the caller's."""
+    """Dense tensors of one device that have memory, made by no generator of the caller's."""
     devices = {t.device for t in given if t.dim()} | {t.device for t in results}
-    plain = all(t.layout is torch.strided and type(t) in _PLAIN for t in (*given, *results))
+    tensors = (*given, *results)
+    plain = all(t.layout is torch.strided and type(t) in _PLAIN and not is_zero_tensor(t) for t in tensors)
     return plain and len(devices) <= 1 and kwargs.get("generator") is None
 
 

@@ -21,11 +21,12 @@ from ..base.given import arguments_in
 from ..base.held import tensors_held
 from ..base.in_use import in_use_on
 from ..base.nodes import SMALL, storage_bytes
-from ..base.private import COMPILED_CALL, eager_call, packs_saved_tensors
+from ..base.private import COMPILED_CALL, eager_call, is_transformed, packs_saved_tensors
 from ..base.storages import tensor_storages
 from ..base.units import exact_bytes
 from ..plan.options import Options
 from ..plan.report import ModelReport, PlanReport
+from ..session.unplanned import TRANSFORMED
 from ..session.watch import note_eager_step
 from .calls import Call, apart, shapes_of
 from .following import is_followed, through
@@ -122,6 +123,9 @@ class EagerSession:
                 "a call inside hooks for saved tensors (torch.utils.checkpoint, save_on_cpu) runs as it is "
                 "written: they decide what is kept, not a plan",
             )
+            return self._call(*args, **kwargs)
+        if is_transformed():
+            self._say("transforms", TRANSFORMED)
             return self._call(*args, **kwargs)
         call = args, kwargs
         self._preparation.begin_training()

@@ -22,12 +22,14 @@ from ..base.private import (
     eager_call,
     global_module_hooks,
     hooks_of_modules,
+    is_transformed,
     packs_saved_tensors,
 )
 from ..plan.report import PlanReport
 from .loss import is_real
 from .proof import Step, copies, traced_alone
 from .session import Session
+from .unplanned import TRANSFORMED
 from .untouched import Snapshot
 from .varying import SymbolsDifferError
 
@@ -66,6 +68,9 @@ def _compiled_call(call: Callable[..., Any], session: Session) -> Callable[..., 
     def traced(*args: Any, **kwargs: Any) -> Any:
         if not torch.is_grad_enabled():
             return call(*args, **kwargs)  # nothing is saved: there is nothing to plan, and much to trace
+        if is_transformed():
+            session.unplanned.say("transforms", TRANSFORMED)
+            return call(*args, **kwargs)
         if _hooks_of_all_modules() != hooks_planned_for:
             session.say_other_hooks()
             return call(*args, **kwargs)  # Dynamo does not look at them again

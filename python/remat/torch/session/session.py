@@ -18,6 +18,7 @@ from ..base.account import phase
 from ..base.allocator import bytes_left
 from ..base.devices import runtime_of
 from ..base.errors import UnsupportedModelError, errors_stand_alone
+from ..base.given import as_traced
 from ..base.modes import modes_kept
 from ..base.private import _dynamo, graph_task, packs_saved_tensors
 from ..base.units import format_bytes
@@ -115,6 +116,7 @@ class Session:
                 if not self._probing and instead:
                     self.graph_calls += 1
                     return instead[0](*args)
+                args = as_traced(args)
                 try:
                     return self._call(region, args)
                 except FloatsMatterError:

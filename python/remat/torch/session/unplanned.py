@@ -18,6 +18,10 @@ log = logging.getLogger("remat.torch")
 # Less than this left by eager code is not worth a word, nor planning anew.
 WORTH_COUNTING = 1 << 16
 _NAMED = 4
+TRANSFORMED = (
+    "a call inside a transform of torch.func (vmap, grad, jvp) or forward-mode differentiation runs as it is "
+    "written, without a plan"
+)
 # Of the reasons of graph breaks that depend on values.
 _DATA = ("depends on input Tensor data", "ata-dependent", "ata dependent", "depends on data")
 
