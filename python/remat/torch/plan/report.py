@@ -253,7 +253,7 @@ class ModelReport:
     shapes).
 
     Attributes:
-        seconds: wall clock of `fit` by phase, all of it (docs/torch.md says what is in which).
+        seconds: wall clock of `fit` by phase, all of it (docs/torch_reference.md says what is in which).
         eager_peak: where nothing was planned and the model runs as in eager mode, bytes that its step was
             measured to take; eager_budget: the budget then.
     """
