@@ -204,7 +204,9 @@ class PlannedSteps:
         sequence.measure(needs, budget)
         if sequence.plan is None:
             self.remat.forget(plan.report)
-        elif needs > budget:
+            return
+        plan.report.measure(needs)
+        if needs > budget:
             self._say("over", f"a planned step needs {exact_bytes(needs)}, above {exact_bytes(budget)}")
 
     def _note_other_ops(self, place: _Place) -> None:

@@ -14,6 +14,7 @@ from remat.planning import Effort
 from ..base.errors import log
 from ..base.units import format_bytes
 from .arena import Arena
+from .screen import screen
 
 # `planner` of what runs in eager mode.
 EAGER_PLANNER = "eager"
@@ -76,7 +77,8 @@ class PlanReport:
             memory between steps, `places` of the results that lie in it, how many are `outside`, and the
             most bytes `beside` it.
         stored: whether the plan came from `cache_dir`.
-        measured_peak: of the first training step, for an executor that does not keep to the plan's order.
+        measured_peak: of the first training step, for an executor that does not keep to the plan's order, or
+            of the step that `fit` ran in eager mode to measure it.
         host: what the plan was made for, if anything may be copied.
         copied_out: bytes that a step copies to the host.
         copied_in: bytes that it copies back.
@@ -85,6 +87,11 @@ class PlanReport:
         traffic: what the copies really came to, over all calls so far.
         memory: by position in the plan, what it is predicted to need; the most is `predicted_peak`.
         seconds: what making it took: "capture" (tracing included), "profile", "plan", "code".
+        costs: what the durations of ops are: "measured", "roofline", or the name of a file.
+        asked: the budget that `duration_lower_bound` holds for, comparable with `budget`; None where nothing
+            is proved about the plans that its executor could carry out.
+        within: the overhead of a plan within another budget, by a short search, or None if it finds none.
+            None itself where the executor's plans cannot be had by planning alone.
     """
 
     name: str
@@ -119,11 +126,23 @@ class PlanReport:
     traffic: Traffic = field(default_factory=Traffic, compare=False)
     memory: list[int] = field(default_factory=list, repr=False, compare=False)
     seconds: dict[str, float] = field(default_factory=dict)
+    costs: str = "measured"
+    asked: int | None = None
+    within: Callable[[int], float | None] | None = field(default=None, repr=False, compare=False)
+
+    def __getstate__(self) -> dict[str, Any]:
+        # A copy plans nothing.
+        return {**self.__dict__, "within": None}
+
+    @property
+    def is_eager(self) -> bool:
+        """Is it carried out in eager mode?"""
+        return self.planner == EAGER_PLANNER
 
     @property
     def compared_with(self) -> str:
         """Whose time the overhead is a fraction of."""
-        return "eager mode's ops" if self.planner == EAGER_PLANNER else "the traced step's ops"
+        return "eager mode's ops" if self.is_eager else "the traced step's ops"
 
     def save(self, path: str | os.PathLike[str], **options: Any) -> None:
         """Write :func:`remat.report` of the graph and its plan: a page for the browser, unless `format` says
@@ -163,7 +182,11 @@ class PlanReport:
         """
         there = self.predicted_peak - self.rise
         return replace(
-            self, predicted_peak=there + rise, rise=rise, peak_lower_bound=min(there, self.peak_lower_bound)
+            self,
+            predicted_peak=there + rise,
+            rise=rise,
+            peak_lower_bound=min(there, self.peak_lower_bound),
+            asked=None,
         )
 
     def took(self, seconds: Mapping[str, float]) -> None:
@@ -175,7 +198,7 @@ class PlanReport:
         self.exceeded = excess
 
     def measure(self, peak: int) -> None:
-        """The first training step was measured."""
+        """A step was measured."""
         self.measured_peak = peak
 
     def least_known(self) -> int:
@@ -354,11 +377,10 @@ class ModelReport:
         return "".join(part._repr_html_() for part in self.parts) or "nothing planned yet"
 
     def __str__(self) -> str:
-        lines = [str(part) for part in self.parts] or ["nothing planned yet"]
-        if self.seconds:
-            phases = ", ".join(f"{name} {value:.2f}" for name, value in self.seconds.items())
-            lines.append(f"fit = {sum(self.seconds.values()):.2f} s: {phases}")
-        return "\n\n".join(lines)
+        """One screen: does it fit, what does it cost, how sure is that, what would 10 % more memory buy. Each
+        of `parts` has all its numbers.
+        """
+        return screen(self)
 
     # PyTorch leaves out compiled calls where it copies a module: the copy has no plan, and must not show one.
     def __deepcopy__(self, memo: dict[int, Any]) -> None:

@@ -69,7 +69,7 @@ def _step_of(graph: remat.Graph, options: Options) -> Hashable:
 
 
 def seconds_for(graph: remat.Graph) -> float:
-    """A time limit by the size of the graph: the search gains little after it (docs/torch_results.md has numbers)."""
+    """A time limit by the size of the graph: the search gains little after it (docs/torch_results.md)."""
     return min(20.0, 1.0 + graph.num_ops / 400)
 
 
