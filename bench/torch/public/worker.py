@@ -55,7 +55,7 @@ class Side:
             if not self.adds:
                 self.subject.model.zero_grad()
             losses: list[torch.Tensor] = []
-            resident = [self.subject.model, packages.tensors(self.subject.inputs)]
+            resident = [self.subject.model, *packages.tensors(self.subject.inputs)]
             peak = remat.torch.measure_peak(lambda: losses.append(self.step()), resident=resident)  # noqa: B023
             self.peaks.append(peak)
             self.left.append(self.state(losses[0]))
@@ -68,7 +68,7 @@ class Side:
 
     def adding_peak(self) -> int:
         """Of a step that adds to the gradients that are there: `fit` plans for such steps too."""
-        resident = [self.subject.model, packages.tensors(self.subject.inputs)]
+        resident = [self.subject.model, *packages.tensors(self.subject.inputs)]
         seed(STEPS)
         return remat.torch.measure_peak(self.step, resident=resident)
 

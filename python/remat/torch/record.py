@@ -15,8 +15,9 @@ import remat
 
 from .base.errors import UnsupportedModelError, errors_stand_alone
 from .base.given import check_callable
-from .base.storages import live_storages, tensor_storages
+from .base.storages import items_of, live_storages, tensor_storages
 from .base.units import format_bytes
+from .eager.following import steps_seen
 from .plan.report import PlanReport
 from .session.measure import bytes_beside, device_to_measure, measurable, warm_up
 from .session.moments import Moment, moments_counted, moments_traced
@@ -95,7 +96,9 @@ def record(
 ) -> Recording:
     """Run a training step and measure memory at every step of its plan.
 
-    ``remat.torch.record(step).save("report.html")`` draws measured beside predicted memory on one axis.
+    ``remat.torch.record(step).save("report.html")`` draws measured beside predicted memory on one axis. With
+    the executor "eager" the ops of the backward are found by their sequence; what the plan has not, such as a
+    loss outside the model, counts to the step before it.
 
     Args:
         step: calls a model from :func:`fit`, or one that `torch.compile` compiled with the backend "remat",
@@ -108,24 +111,24 @@ def record(
 
     Raises:
         UsageError: no planned step ran, or not to its end.
-        UnsupportedModelError: a model in several graphs, several calls before a backward, or an executor that
-            does not run the plan's steps one by one.
+        UnsupportedModelError: a model in several graphs, several calls before a backward, or the executor
+            "inductor", which does not run the plan's steps one by one.
     """
     check_callable("step", step)
     where = device_to_measure(device)
     runtime = measurable("record", where)
     warm_up(step, warmup, where)
+
+    def seen_step() -> None:
+        with steps_seen():
+            step()
+
     with recorded_steps() as windows:
         if runtime.counts_memory:
-            moments = moments_counted(step, runtime, bytes_beside(runtime, resident))
+            moments = moments_counted(seen_step, runtime, bytes_beside(runtime, resident))
         else:
-            known = live_storages() if resident is None else tensor_storages(resident, "cpu")
-            moments = moments_traced(step, known)
-    if windows and all(not window.end_ns for window in windows):
-        raise UnsupportedModelError(
-            "record: the step runs in eager mode, where the steps of a plan are not run one by one; "
-            "measure_peak measures it as a whole"
-        )
+            known = live_storages() if resident is None else tensor_storages(items_of(resident), "cpu")
+            moments = moments_traced(seen_step, known)
     if windows and not moments:
         raise UnsupportedModelError(
             'record: executor="inductor" does not run the steps of its plan one by one, executor="boxed" does'
@@ -171,15 +174,19 @@ def _by_step(moments: Sequence[Moment]) -> list[int]:
     """The most that was in memory during each step of the plan that these moments are of."""
     report = moments[0].plan
     steps = list(report.plan.steps)
-    loss = next(i for i, op in enumerate(steps) if report.graph.op(op).phase == "loss")
+    # Of what was recorded in eager mode the loss is no step.
+    loss = next((i for i, op in enumerate(steps) if report.graph.op(op).phase == "loss"), None)
     measured: list[int | None] = [None] * len(steps)
+    # What is in memory when a step begins; those that run nothing have no moment (clones that no step reads,
+    # what is kept for a replay, values that Python lets go of).
+    begins: list[int | None] = [None] * len(steps)
     for moment, after in pairwise(moments):
-        at = loss if moment.position is None else moment.position
+        at = (loss if loss is not None else after.position) if moment.position is None else moment.position
+        assert at is not None
+        begins[at] = moment.level if begins[at] is None else begins[at]
         measured[at] = max(measured[at] or 0, after.highest)
-    # Steps that run nothing have no moment. (Clones that no step reads, what is kept for a replay.)
-    level = moments[0].level
-    filled = []
-    for each in measured:
-        level = level if each is None else each
-        filled.append(level)
-    return filled
+    level, filled = moments[-1].level, []
+    for highest, begin in zip(reversed(measured), reversed(begins), strict=True):
+        level = level if begin is None else begin
+        filled.append(level if highest is None else highest)
+    return filled[::-1]

@@ -96,6 +96,28 @@ def test_a_pattern_that_names_nothing_is_said_and_one_that_is_none_refused(caplo
         fit(*build(), "100%", always_keep=[3])
 
 
+@pytest.mark.parametrize("pattern", ["encoder.layers.1", "native_layer_norm"])
+def test_what_is_named_runs_once_in_eager_mode_too(pattern: str) -> None:
+    model, inputs = build()
+    expected = train(copy.deepcopy(model), inputs)
+    options = {"executor": "eager", "accumulate": False}
+    fitted = fit(model, inputs, "60%", never_recompute=pattern, **options)
+    again = runs_again(fitted)
+    assert again
+    assert not [o for o in again if pattern in o["kind"] or o["module"].startswith(pattern)]
+    assert expected.differences(train(fitted, inputs)) == []
+
+
+def test_what_leaves_a_module_is_kept_in_eager_mode_too() -> None:
+    model, inputs = build()
+    plain = runs_again(fit(copy.deepcopy(model), inputs, "55%", executor="eager", accumulate=False))
+    kept = fit(model, inputs, "55%", executor="eager", accumulate=False, always_keep="encoder.layers.*.norm2")
+    inside = [op for op in runs_again(kept) if op["module"].endswith("norm2")]
+    assert runs_again(kept)
+    assert not inside
+    assert any(op["module"].endswith("norm2") for op in plain)
+
+
 calls: list[str] = []
 
 

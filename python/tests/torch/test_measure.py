@@ -135,3 +135,19 @@ def test_a_step_that_is_planned_while_it_is_measured_counts_whole() -> None:
     first = measure_peak(step, resident=[model, x])
     model.zero_grad()
     assert first >= measure_peak(step, resident=[model, x]) > 256 * 64 * 4 * 5
+
+
+def test_what_is_resident_may_be_an_iterator_or_an_object_of_any_class() -> None:
+    class Batch:
+        def __init__(self) -> None:
+            self.images, self.count = torch.zeros(1000), 3
+
+    model, batch = nn.Linear(10, 10), Batch()
+
+    def step() -> None:
+        model(torch.zeros(10))
+
+    least = measure_peak(step, resident=[])
+    own = sum(p.untyped_storage().nbytes() for p in model.parameters())
+    assert measure_peak(step, resident=model.parameters()) == least + own
+    assert measure_peak(step, resident=[model, {"batch": batch}]) == least + own + 4000

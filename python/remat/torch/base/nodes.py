@@ -12,7 +12,7 @@ import torch
 from torch import fx
 
 from .devices import block_bytes
-from .private import COPIES, WITH_A_STATE, OpOverload, _LazyGraphModule, schema, storage_id
+from .private import COPIES, WITH_A_STATE, OpOverload, _LazyGraphModule, schema, storage_id, wait_for
 
 # Outputs of no more bytes, such as a loss, count as held.
 SMALL = 1024
@@ -197,7 +197,7 @@ def finished(node: fx.Node, result: Any) -> Any:
     """
     if isinstance(node.target, OpOverload) and node.target.namespace in _COLLECTIVES:
         for tensor in tensors_of(result):
-            torch.ops._c10d_functional.wait_tensor(tensor)
+            wait_for(tensor)
     return result
 
 

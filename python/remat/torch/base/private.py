@@ -713,6 +713,11 @@ class OpsMode(TorchDispatchMode):
         return True
 
 
+def wait_for(tensor: torch.Tensor) -> None:
+    """Until a functional collective that made it is through. `_c10d_functional.wait_tensor`."""
+    torch.ops._c10d_functional.wait_tensor(tensor)
+
+
 def storage_id(tensor: torch.Tensor) -> int:
     """The same number for all that show one storage, traced tensors too."""
     return storage_number(tensor.untyped_storage())

@@ -11,6 +11,7 @@ import torch
 from torch.nn.parameter import is_lazy
 from torch.utils._pytree import tree_leaves
 
+from .held import tensors_held
 from .nodes import storage_bytes
 from .private import FakeTensor, entries_of_sparse, local_part, without_dispatch_modes
 
@@ -34,6 +35,17 @@ def tensor_storages(root: Any, device_type: str | None = None) -> dict[int, int]
         for tensor in tensors:
             if isinstance(tensor, torch.Tensor):
                 _add_storage(found, tensor, device_type)
+    return found
+
+
+def items_of(root: Any) -> list[Any]:
+    """The tensors, modules and optimizers in an object of any class. An iterator is used up."""
+    found: list[Any] = []
+    for leaf in tree_leaves(root):
+        if isinstance(leaf, (torch.nn.Module, torch.optim.Optimizer)):
+            found.append(leaf)
+        else:
+            found += items_of(list(leaf)) if isinstance(leaf, Iterator) else tensors_held(leaf)
     return found
 
 

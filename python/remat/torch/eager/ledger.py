@@ -71,6 +71,7 @@ class Ledger(OpsMode):
         self.left_at: int | None = None
         self.makes_more = False
         self._at_backward: Callable[[], object] | None = None
+        self._before_second: Callable[[int], object] | None = None
         self._verify, self._told = verify, told
         self._book = Book()
         self._leave, self._turn = leave, turn
@@ -80,6 +81,10 @@ class Ledger(OpsMode):
         """Once, when autograd asks for the first tensor."""
         self._at_backward = look
         self._passing.keep(True, False)
+
+    def call_before_second_runs(self, look: Callable[[int], object]) -> None:
+        """With the number of the op that runs again."""
+        self._before_second = look
 
     def __torch_dispatch__(
         self, func: Any, types: Any, args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None
@@ -172,7 +177,8 @@ class Ledger(OpsMode):
             return held.checked()
         shown, run = held.shown, held.shown.result.run
         held.check()
-        restore(shown.result)
+        before = self._before_second
+        restore(shown.result, None if before is None else lambda again: before(again.number))
         with torch.no_grad(), without_dispatch_modes():
             tensor: torch.Tensor = shown.tensor()
         if held.expected is not None and digest(tensor) != held.expected and self._told is not None:

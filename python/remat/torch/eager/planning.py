@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
@@ -16,6 +16,7 @@ from ..plan.screen import BRIEF_WORK, Remembered
 from .leaving import levels
 from .passing import passing
 from .recorded import Around, Record, StepGraph
+from .recorder import BACKWARD
 
 # Budgets that are asked for in turn where what has to run again besides takes more than was planned.
 _TRIES = 6
@@ -26,7 +27,8 @@ _HALVINGS, _WORK_FOR_EACH_OP, _NEAR = 7, 80, 0.005
 @dataclass(frozen=True, eq=False)
 class EagerPlan:
     """What runs again. functions: the ops of the forward, in their order; again: numbers of ops. levels: the
-    bytes that are in use after each op of the forward. made: bytes of new memory that each makes.
+    bytes that are in use after each op of the forward. made: bytes of new memory that each makes. record: of
+    the step; op_of: by op of it, that of the report's graph, if it is one.
     """
 
     functions: Sequence[Any]
@@ -34,11 +36,18 @@ class EagerPlan:
     report: PlanReport
     levels: Sequence[int]
     made: Sequence[int]
+    record: Record
+    op_of: Mapping[int, int]
 
     @cached_property
     def passing(self) -> Any:
         """Ops that need not be seen (passing.py)."""
         return passing(self.functions, self.again)
+
+    def backward(self) -> tuple[list[int], list[Any]]:
+        """Numbers and functions of the ops of the record's backward."""
+        ops = [op for op in self.record.ops if op.phase == BACKWARD]
+        return [op.number for op in ops], [op.func for op in ops]
 
     def after_forward(self) -> int:
         """Bytes that are in use then."""
@@ -141,13 +150,14 @@ def _eager_plan(step: StepGraph, again: frozenset[int], report: PlanReport) -> E
     memory = [each - report.reserve for each in report.memory]
     record = step.record
     made = [sum(record.values[v].bytes for v in op.made) for op in record.ops[: len(record.functions)]]
-    return EagerPlan(record.functions, again, report, levels(step, memory), made)
+    return EagerPlan(record.functions, again, report, levels(step, memory), made, record, step.op_of)
 
 
 def _planned(graph: remat.Graph, target: int, options: Options) -> remat.PlanResult:
     effort = options.effort()
     if options.time_limit is None and options.work_limit is None:
-        effort["time_limit"] = min(10.0, 0.5 + graph.num_ops / 500)
+        # Plans after ten times as long were the same.
+        effort["time_limit"] = min(10.0, 0.25 + graph.num_ops / 4000)
     return remat.plan(graph, target, door="inductor", **effort)
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -16,7 +16,6 @@ from ..base.account import phase
 from ..base.devices import runtime_of
 from ..base.errors import NothingToPlanError, UnsupportedModelError
 from ..base.held import tensors_held
-from ..base.nodes import decides
 from ..base.origins import EXISTING_GRADIENTS, OUTSIDE
 from ..base.private import eager_call
 from ..base.storages import tensor_storages
@@ -30,6 +29,7 @@ from ..session.untouched import Snapshot
 from .calls import Call, apart
 from .ledger import Ledger
 from .meter import meter_of
+from .once import chosen_once, named_ops, runs_once
 from .online import Evictor
 from .planning import EagerPlan, Missed, least_plan, plan_record
 from .recorded import Around, Record, count_hidden, count_unseen
@@ -149,7 +149,7 @@ class Preparation:
                 self._check_in_autocast(step, record, snapshot.restore)
             record.time_again(timed)
             count_hidden(record)
-        return Recorded(record, once=routed_once(record) if self._options.routing == "once" else set())
+        return Recorded(record, once=chosen_once(record, self._options))
 
     def _check_in_autocast(self, step: TrainingStep, record: Record, restore: Callable[[], object]) -> None:
         """Raises UnsupportedModelError where outputs are other ones while a dispatch mode looks on: kernels
@@ -466,17 +466,3 @@ def measured_above(peak: int, budget: int) -> str:
 def with_spare(needs: int) -> int:
     """A budget to name where a step was seen to need so many bytes."""
     return needs + int(needs * _SPARE)
-
-
-def runs_once(ops: str) -> str:
-    """What is said of ops whose second run differs."""
-    return f"{ops}: a second run makes other bits than the first, so it runs once"
-
-
-def named_ops(record: Record, numbers: Collection[int]) -> str:
-    return ", ".join(sorted({str(record.ops[number].func) for number in numbers}))
-
-
-def routed_once(record: Record) -> set[int]:
-    """Ops that decide where, which or how many: they do not run again (`routing`)."""
-    return {op.number for op in record.ops if decides(op.func)}

@@ -116,7 +116,7 @@ class Around:
 class StepGraph:
     """The graph of a record.
 
-    graph: of what the step is. ops_of: by op of the graph, those of the record.
+    graph: of what the step is. ops_of: by op of the graph, those of the record; op_of: the other way.
     """
 
     def __init__(
@@ -128,7 +128,7 @@ class StepGraph:
         self.record, self.around, self._timed = record, around, timed
         self._forbidden = set(forbidden)
         self._ops: list[GraphOp] = []
-        self._at: dict[int, int] = {}  # of the record -> of the graph
+        self.op_of: dict[int, int] = {}
         self._first_backward = next((op.number for op in record.ops if op.phase == BACKWARD), len(record.ops))
         self._sizes = [value.bytes for value in record.values]
         self._after = dict(pair for op in record.ops for pair in op.wrote)
@@ -175,11 +175,11 @@ class StepGraph:
                     last.take_time(op)
             elif last is not None and self._continues(last, op):
                 self._join(last, op)
-                self._at[op.number] = len(self._ops) - 1
+                self.op_of[op.number] = len(self._ops) - 1
             else:
                 last = self._new(op)
                 self._ops.append(last)
-                self._at[op.number] = len(self._ops) - 1
+                self.op_of[op.number] = len(self._ops) - 1
             before_next = op.number + 1
             for read, phase in ((ends.get(before_next), phase_of(op)), (unpacked.get(before_next), BACKWARD)):
                 if read:
@@ -230,7 +230,7 @@ class StepGraph:
         if reader.members[0] != op.number:  # it is there already: the state's op comes before it
             self._ops[-2], self._ops[-1] = self._ops[-1], self._ops[-2]
             for member in reader.members:
-                self._at[member] = len(self._ops) - 1
+                self.op_of[member] = len(self._ops) - 1
         reader.read(state)
 
     def _forbid_what_cannot(self) -> None:
@@ -271,7 +271,7 @@ class StepGraph:
 
     def _maker(self, value: int) -> int | None:
         made_by = self.record.values[value].made_by if value < len(self.record.values) else None
-        return None if made_by is None else self._at.get(made_by)
+        return None if made_by is None else self.op_of.get(made_by)
 
     def _let_go(self) -> dict[int, list[int]]:
         """By the number of ops that had run, values that end there although their last reader ran before."""
@@ -391,12 +391,12 @@ class StepGraph:
         return found
 
     def _together(self, op: int) -> Sequence[int]:
-        return self.ops_of[self._at[op]]
+        return self.ops_of[self.op_of[op]]
 
     def plan_of(self, again: set[int]) -> list[int]:
         """The steps in which these run again, each as late as possible."""
         graph = self.graph
-        away = {self._at[op] for op in again}
+        away = {self.op_of[op] for op in again}
         steps: list[int] = []
         makers: Mapping[int, int] = {value: i for i, op in enumerate(self._ops) for value in op.outputs}
         for index, op in enumerate(self._ops):

@@ -28,12 +28,14 @@ from ..plan.options import Options
 from ..plan.report import ModelReport, PlanReport
 from ..session.watch import note_eager_step
 from .calls import Call, apart, shapes_of
+from .following import is_followed, through
 from .leaving import Gradients, evictor_from, rest_of, rest_of_others
 from .ledger import Ledger
 from .meter import meter_of
+from .once import runs_once
 from .online import Evictor
 from .planning import EagerPlan
-from .prepare import Kind, Loss, Preparation, Recorded, runs_once
+from .prepare import Kind, Loss, Preparation, Recorded
 from .proving import prove
 from .shapes import Borrowed, Key, Shape, Shapes
 from .together_active import is_active
@@ -142,14 +144,15 @@ class EagerSession:
         in_use = self._in_use
         before = in_use() if in_use is not None else 0
         first = borrowed is not None and not borrowed.shown
-        if not (runs_again or looks or first or shape.followed or self.options.strict or in_use is None):
+        looked_at = runs_again or looks or first or shape.followed or self.options.strict or is_followed()
+        if not looked_at and in_use is not None:
             outputs = self._call(*args, **kwargs)
             self._compare_growth(shape, plans, in_use() - before, followed=False)
             return outputs
         differs = partial(self._differs, shape, plans)
         leave, turn = partial(self._leave, shape), partial(self._turn, shape)
         ledger = Ledger(plans, first, differs, leave, smaller=first, turn=turn)
-        outputs = ledger.through(lambda: self._call(*args, **kwargs))
+        outputs = through(ledger, plans[0], lambda: self._call(*args, **kwargs))
         if ledger.left_at is not None:
             if borrowed is not None:
                 self._shapes.set_apart(key)

@@ -25,8 +25,9 @@ from ..base.units import exact_bytes
 from ..plan.options import Options
 from ..plan.report import ModelReport
 from .entries import Comparing, Entry, Following, Recording, Token
+from .once import chosen_once, named_ops, runs_once
 from .planning import EagerPlan, Missed, least_plan, plan_record
-from .prepare import named_ops, reserved, routed_once, runs_once, with_spare
+from .prepare import reserved, with_spare
 from .recorded import Around, Record
 from .session import MOST_SEQUENCES, no_plans
 from .together_active import entered, is_active
@@ -175,8 +176,7 @@ class PlannedSteps:
             place.know(not place.sequences)
         elif isinstance(entry, Recording):
             record, around, later = entry.record()
-            if self._options.routing == "once":
-                later |= routed_once(record)
+            later |= chosen_once(record, self._options)
             if place.found(entry.tokens) is None:
                 place.sequences.insert(0, _Sequence(entry.tokens, record, around, later))
             place.know(True)

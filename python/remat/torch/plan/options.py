@@ -350,8 +350,8 @@ class Options:
     def needs_a_trace(self) -> str:
         """The first option that only traced steps can have, as it is written; "" if there is none."""
         plain = Options(self.budget)
-        names = ("budget_on", "arena", "step", "calls", "order", "plan", "never_recompute", "always_keep")
-        for name in (*names, "costs", "host", "group"):
+        names = ("budget_on", "arena", "step", "calls", "order", "plan", "costs", "host", "group")
+        for name in names:
             value = getattr(self, name)
             if value != getattr(plain, name):
                 return f"{name}={value!r}" if isinstance(value, (str, int)) else f"{name}="

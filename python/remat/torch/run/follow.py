@@ -4,12 +4,25 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 
 from ..plan.report import PlanReport
 
+
+@dataclass
+class Place:
+    """A position in a plan that is known when the step is over, if ever. position: as `Mark` has it."""
+
+    position: int | None = None
+    is_known: bool = False
+
+    def settle(self, position: int | None) -> None:
+        self.position, self.is_known = position, True
+
+
 # Called with the position of a step in the plan before the step runs, and with None behind the last one of a
 # half.
-Mark = Callable[["int | None"], None]
+Mark = Callable[["int | Place | None"], None]
 
 _marks: Callable[[PlanReport], Mark] | None = None
 

@@ -13,7 +13,7 @@ import remat
 from ..base.allocator import trace_allocations
 from ..base.devices import DeviceRuntime, default_device, runtime_of, with_index
 from ..base.given import check_callable
-from ..base.storages import live_storages, tensor_storages
+from ..base.storages import items_of, live_storages, tensor_storages
 from .watch import compare_all, recorded_steps
 
 
@@ -47,7 +47,9 @@ def bytes_beside(runtime: DeviceRuntime, resident: Any) -> int:
     """
     if resident is None:
         return 0
-    own = sum(tensor_storages(resident, runtime.device.type).values()) + runtime.taken_by_libraries()
+    own = (
+        sum(tensor_storages(items_of(resident), runtime.device.type).values()) + runtime.taken_by_libraries()
+    )
     return runtime.allocated() - own
 
 
@@ -72,9 +74,9 @@ def measure_peak(
     Args:
         fn: what is measured.
         device: where; by default the accelerator, if one is in use, else the CPU.
-        resident: tensors, modules and optimizers (or containers of them) that are in memory at the start,
-            counted with their gradients. None: every tensor of the process that Python can see, on an
-            accelerator all that is there.
+        resident: tensors, modules and optimizers, or objects that hold them (a batch, `model.parameters()`),
+            that are in memory at the start, counted with their gradients. None: every tensor of the process
+            that Python can see, on an accelerator all that is there.
         warmup: calls of `fn` before the measured one. On the CPU, a block that is older than the first call
             counts to the end even if `fn` frees it, since the allocator does not report that; after one
             warm-up call there is none.
@@ -92,7 +94,7 @@ def measure_peak(
         fn()
         runtime.synchronize()
         return runtime.highest() - beside
-    known = live_storages() if resident is None else tensor_storages(resident, "cpu")
+    known = live_storages() if resident is None else tensor_storages(items_of(resident), "cpu")
     start = sum(known.values())
     with trace_allocations() as trace, recorded_steps() as windows:
         fn()

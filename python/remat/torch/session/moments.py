@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,7 +11,7 @@ import torch
 from ..base.allocator import AllocatorTrace, trace_allocations
 from ..base.devices import DeviceRuntime
 from ..plan.report import PlanReport
-from ..run.follow import Mark, followed
+from ..run.follow import Mark, Place, followed
 
 # Of the block that is allocated at a moment, so that it can be found among the allocator's events: their
 # times are not exact enough to tell whether a block was freed before a step began. No tensor has such a size.
@@ -31,12 +31,36 @@ class Moment:
     highest: int
 
 
+@dataclass(frozen=True)
+class _Passed:
+    """The same, while positions may not be known yet."""
+
+    plan: PlanReport
+    position: int | Place | None
+    level: int
+    highest: int
+
+
+def _settled(passed: Iterable[_Passed]) -> Iterator[Moment]:
+    """Now that the call is over. Between two moments whose positions are known there may be others."""
+    highest = 0
+    for each in passed:
+        highest = max(highest, each.highest)
+        position = each.position
+        if isinstance(position, Place):
+            if not position.is_known:
+                continue
+            position = position.position
+        yield Moment(each.plan, position, each.level, highest)
+        highest = 0
+
+
 def moments_traced(step: Callable[[], Any], known: dict[int, int]) -> list[Moment]:
     """Those of a call, by the allocator's own events. known: as in `AllocatorTrace.rise`, all counted."""
-    passed: list[tuple[PlanReport, int | None, int]] = []
+    passed: list[tuple[PlanReport, int | Place | None, int]] = []
 
     def mark_of(plan: PlanReport) -> Mark:
-        def mark(position: int | None) -> None:
+        def mark(position: int | Place | None) -> None:
             block = torch.empty(_BYTES, dtype=torch.uint8, device="cpu")
             passed.append((plan, position, block.data_ptr()))
 
@@ -44,19 +68,22 @@ def moments_traced(step: Callable[[], Any], known: dict[int, int]) -> list[Momen
 
     with trace_allocations() as trace, followed(mark_of):
         step()
-    return list(_among_events(trace, passed, known))
+    return list(_settled(_among_events(trace, passed, known)))
 
 
 def _among_events(
-    trace: AllocatorTrace, passed: Sequence[tuple[PlanReport, int | None, int]], known: dict[int, int]
-) -> list[Moment]:
+    trace: AllocatorTrace,
+    passed: Sequence[tuple[PlanReport, int | Place | None, int]],
+    known: dict[int, int],
+) -> Iterator[_Passed]:
     alive = dict(known)
     level = highest = sum(known.values())
-    found: list[Moment] = []
+    number = 0
     for address, size in trace.events:
-        if len(found) < len(passed) and (address, size) == (passed[len(found)][2], _BYTES):
-            plan, position, _ = passed[len(found)]
-            found.append(Moment(plan, position, level, highest))
+        if number < len(passed) and (address, size) == (passed[number][2], _BYTES):
+            plan, position, _ = passed[number]
+            yield _Passed(plan, position, level, highest)
+            number += 1
             highest = level
         elif size > 0:
             alive[address] = size
@@ -64,7 +91,6 @@ def _among_events(
             highest = max(highest, level)
         else:
             level -= alive.pop(address, 0)
-    return found
 
 
 def moments_counted(step: Callable[[], Any], runtime: DeviceRuntime, beside: int) -> list[Moment]:
@@ -72,11 +98,11 @@ def moments_counted(step: Callable[[], Any], runtime: DeviceRuntime, beside: int
 
     beside: bytes that are there and not counted.
     """
-    found: list[Moment] = []
+    found: list[_Passed] = []
 
     def mark_of(plan: PlanReport) -> Mark:
-        def mark(position: int | None) -> None:
-            found.append(Moment(plan, position, runtime.allocated() - beside, runtime.highest() - beside))
+        def mark(position: int | Place | None) -> None:
+            found.append(_Passed(plan, position, runtime.allocated() - beside, runtime.highest() - beside))
             runtime.reset_highest()
 
         return mark
@@ -85,4 +111,4 @@ def moments_counted(step: Callable[[], Any], runtime: DeviceRuntime, beside: int
     with followed(mark_of):
         step()
     runtime.synchronize()
-    return found
+    return list(_settled(found))

@@ -9,11 +9,11 @@ from typing import Any
 import torch
 from torch import fx
 
+from ..base.choices import chosen_to_run_once
 from ..base.errors import UnsupportedModelError
 from ..base.nodes import tensors_of
 from ..base.origins import EXISTING_GRADIENTS, OUTSIDE
 from ..base.step import OutputUse, StepGraph
-from .choices import apply_choices
 from .contract import contract
 from .dropout import show_dropout
 from .gradients import End, take_gradients
@@ -33,7 +33,7 @@ class Circumstances:
     loss_workspace, loss_bytes: of the caller's loss while it is computed, and to the end.
     existing_gradients: those that the step adds to; outside: what is in memory and not read.
     ends: by argument of the graph, what becomes of its gradient in the step.
-    never_recompute, always_keep: patterns, see `apply_choices`.
+    never_recompute, always_keep: patterns, see `chosen_to_run_once`.
     routing: "once" where ops that decide what runs must not run again.
     for_compiler: another compiler runs the step, which orders ops by itself and writes over nothing.
     """
@@ -80,7 +80,8 @@ def capture_step(
         _run_backward_once(step)
     if given.routing == "once":
         route_once(step)
-    apply_choices(step, given.never_recompute, given.always_keep)
+    for op in chosen_to_run_once(step.ops, given.never_recompute, given.always_keep, step.name):
+        step.run_once(op)
     step.add_resident(EXISTING_GRADIENTS, given.existing_gradients)
     step.add_resident(OUTSIDE, given.outside)
     return step

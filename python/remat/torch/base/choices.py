@@ -4,47 +4,72 @@ from __future__ import annotations
 
 import logging
 import re
-from collections.abc import Callable, Iterable, Sequence
-
-from ..base.step import Op, StepGraph
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Protocol, TypeVar
 
 log = logging.getLogger("remat.torch")
 
 
-def apply_choices(step: StepGraph, never_recompute: Sequence[str], always_keep: Sequence[str]) -> None:
-    """Forbid the recomputation of ops.
+class Named(Protocol):
+    """An op of a step. kind: "aten.mm.default"; module: the path of the one it belongs to; phase: "forward",
+    "loss" or "backward". inputs, outputs: numbers of values.
+    """
 
-    never_recompute: of every op of a kind, or inside a module, that one of these patterns names.
-    always_keep: of the ops that make what leaves such a module (those inside may run again), and of every op
-        of such a kind. An op that runs once keeps its results until they are read for the last time.
+    @property
+    def kind(self) -> str: ...
+
+    @property
+    def module(self) -> str: ...
+
+    @property
+    def phase(self) -> str: ...
+
+    @property
+    def inputs(self) -> Sequence[int]: ...
+
+    @property
+    def outputs(self) -> Sequence[int]: ...
+
+
+_Op = TypeVar("_Op", bound=Named)
+
+
+def chosen_to_run_once(
+    ops: Sequence[_Op], never_recompute: Sequence[str], always_keep: Sequence[str], step: str
+) -> Iterator[_Op]:
+    """Ops that must not run again.
+
+    never_recompute: every op of a kind, or inside a module, that one of these patterns names.
+    always_keep: the ops that make what leaves such a module (those inside may run again), and every op of
+        such a kind. An op that runs once keeps its results until they are read for the last time.
+    step: its name, for the warning that a pattern names nothing.
 
     A pattern names module paths ("layers.*.attention") or kinds ("mm", "aten.mm", "aten.mm.default"); "*"
     stands for anything within one part of a path, "**" for any number of parts.
     """
     for name, patterns in (("never_recompute", never_recompute), ("always_keep", always_keep)):
         for pattern in patterns:
-            chosen = list(_inside(step, pattern) if name == "never_recompute" else _leaving(step, pattern))
-            for op in chosen:
-                step.run_once(op)
+            chosen = list(_inside(ops, pattern) if name == "never_recompute" else _leaving(ops, pattern))
+            yield from chosen
             if not chosen:
-                log.warning("%s: %r names no module and no kind of op in %s", name, pattern, step.name)
+                log.warning("%s: %r names no module and no kind of op in %s", name, pattern, step)
 
 
-def _inside(step: StepGraph, pattern: str) -> Iterable[Op]:
+def _inside(ops: Sequence[_Op], pattern: str) -> Iterable[_Op]:
     matches = _matcher(pattern)
-    for op in step.ops:
+    for op in ops:
         if matches(_kinds(op)) or matches(_enclosing(op.module)):
             yield op
 
 
-def _leaving(step: StepGraph, pattern: str) -> Iterable[Op]:
+def _leaving(ops: Sequence[_Op], pattern: str) -> Iterable[_Op]:
     """Ops of a kind, and forward ops whose results are read outside a module of theirs that is named."""
     matches = _matcher(pattern)
-    readers: dict[int, list[Op]] = {}
-    for op in step.ops:
+    readers: dict[int, list[_Op]] = {}
+    for op in ops:
         for value in op.inputs:
             readers.setdefault(value, []).append(op)
-    for op in step.ops:
+    for op in ops:
         if matches(_kinds(op)):
             yield op
             continue
@@ -62,7 +87,7 @@ def _enclosing(path: str) -> list[str]:
     return [".".join(parts[: i + 1]) for i in range(len(parts))]
 
 
-def _kinds(op: Op) -> list[str]:
+def _kinds(op: Named) -> list[str]:
     """What the kind of an op may be called: "aten.mm.default", "aten.mm", "mm"."""
     parts = op.kind.split(".")
     return [op.kind, ".".join(parts[:2]), parts[1]] if len(parts) > 2 else [op.kind, parts[-1]]
