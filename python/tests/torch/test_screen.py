@@ -10,7 +10,7 @@ import pytest
 import remat
 import torch
 from remat.torch import fit
-from remat.torch.plan.report import ModelReport
+from remat.torch.plan.model_report import ModelReport
 from remat.torch.plan.screen import Remembered, overhead_within
 
 OPTIONS = {"work_limit": 1_000_000, "time_limit": None}

@@ -1,17 +1,15 @@
-"""What `print(model.remat)` shows: one screen that answers four questions."""
+"""What `print(model.remat)` shows: one screen that answers four questions about a plan."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Literal
+from collections.abc import Callable, Mapping, Sequence
+from typing import Literal
 
 import remat
 
 from ..base.units import format_bytes
-
-if TYPE_CHECKING:
-    from .report import ModelReport, PlanReport
+from .report import PlanReport
 
 # Of the search for what more memory would buy: some tenths of a second.
 BRIEF_WORK = 1_000_000
@@ -21,25 +19,38 @@ _SAME = 0.0005
 _LABEL = 15
 
 
-def screen(model: ModelReport) -> str:
-    """About the largest plan of those that make their gradients; that of steps that add to them in a line."""
-    if not model.parts:
-        lines = _without_plan(model)
-    else:
-        kinds = model.largest_of_each()
-        part = kinds[0]
-        lines = [
-            *_labelled("does it fit?", _fit(part)),
-            *_labelled("what it costs", _cost(part)),
-            *_labelled("how sure?", _certainty(part)),
-            *_labelled("10 % more", _more(part)),
-            *_labelled("also planned", _others(model, kinds[1:])),
-        ]
-    if model.seconds:
-        phases = [f"{name} {value:.2f}" for name, value in model.seconds.items()]
-        shown = [f"{sum(model.seconds.values()):.2f} s:", *_filled(phases)]
-        lines += _labelled("fit took", [f"{shown[0]} {shown[1]}", *shown[2:]])
-    return "\n".join(lines)
+def answers(part: PlanReport, adding: Sequence[PlanReport], plans: int) -> list[str]:
+    """The four questions and answers.
+
+    part: the largest plan of steps that make their gradients. adding: that of steps that add to them, if any.
+    plans: how many there are in all.
+    """
+    return [
+        *_labelled("does it fit?", _fit(part)),
+        *_labelled("what it costs", _cost(part)),
+        *_labelled("how sure?", _certainty(part)),
+        *_labelled("10 % more", _more(part)),
+        *_labelled("also planned", _others(adding, plans - 1 - len(adding))),
+    ]
+
+
+def phases(seconds: Mapping[str, float]) -> list[str]:
+    """Of `fit`, where it is known."""
+    if not seconds:
+        return []
+    first, *further = _filled([f"{name} {value:.2f}" for name, value in seconds.items()])
+    return _labelled("fit took", [f"{sum(seconds.values()):.2f} s: {first}", *further])
+
+
+def without_plan(peak: int, budget: int) -> list[str]:
+    """peak: of a step in eager mode, as measured; 0 where nothing ran yet."""
+    if not peak:
+        return ["nothing planned yet: run a training step first"]
+    fits = f"{'yes' if peak <= budget else 'NO'}: {format_bytes(peak)} measured"
+    return [
+        *_labelled("does it fit?", [f"{fits}, the budget is {format_bytes(budget)}"]),
+        *_labelled("what it costs", ["nothing: nothing planned, the model runs as in eager mode"]),
+    ]
 
 
 def _labelled(label: str, lines: list[str]) -> list[str]:
@@ -57,22 +68,6 @@ def _filled(items: list[str], width: int = 62) -> list[str]:
             lines[-1] += ","
             lines.append(item)
     return lines
-
-
-def _without_plan(model: ModelReport) -> list[str]:
-    if not model.eager_peak:
-        return ["nothing planned yet: run a training step first"]
-    fits = "yes" if model.eager_peak <= model.eager_budget else "NO"
-    return [
-        *_labelled(
-            "does it fit?",
-            [
-                f"{fits}: {format_bytes(model.eager_peak)} measured, "
-                f"the budget is {format_bytes(model.eager_budget)}"
-            ],
-        ),
-        *_labelled("what it costs", ["nothing: nothing planned, the model runs as in eager mode"]),
-    ]
 
 
 def _peak_of(part: PlanReport) -> tuple[int | None, bool]:
@@ -159,13 +154,12 @@ def _more(part: PlanReport) -> list[str]:
     ]
 
 
-def _others(model: ModelReport, adding: list[PlanReport]) -> list[str]:
+def _others(adding: Sequence[PlanReport], further: int) -> list[str]:
     lines = []
     for part in adding:
         fits = "" if _peak_of(part)[1] else ", which it does NOT keep"
         amounts = f"{format_bytes(part.predicted_peak)} of a budget of {format_bytes(part.budget)}{fits}"
         lines += ["steps that add to gradients:", f"{amounts}, {_percent(part.overhead)} more time"]
-    further = len(model.parts) - 1 - len(adding)
     if further:
         lines.append(f"{further} more, all are in .parts")
     return lines
