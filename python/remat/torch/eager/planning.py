@@ -95,7 +95,8 @@ def plan_record(
     found = within(step, budget - reserve - less, options)
     if isinstance(found, remat.PlanResult):
         return Missed(found, budget, floor)
-    briefly = replace(options, time_limit=None, work_limit=BRIEF_WORK, gap=None)
+    # It may take several tries.
+    briefly = replace(options, time_limit=None, work_limit=BRIEF_WORK // 4, gap=None)
 
     def overhead(more: int) -> float | None:
         other = within(step, more - reserve - less, briefly)
