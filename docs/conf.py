@@ -20,6 +20,7 @@ exclude_patterns = ["requirements.txt"]
 suppress_warnings = ["duplicate_declaration.cpp"]
 
 myst_heading_anchors = 3
+myst_enable_extensions = ["colon_fence"]
 highlight_language = "none"
 copybutton_prompt_text = "$ "
 
@@ -46,17 +47,42 @@ html_static_path = ["static"]
 html_css_files = ["site.css"]
 
 
+def toctree(caption: str, names: list[str]) -> str:
+    return "\n".join(["", "```{toctree}", ":hidden:", f":caption: {caption}", *names, "```", ""])
+
+
+def from_readme() -> tuple[str, str, str]:
+    """Of the README: its table of comparison, its table of pages, and that one as the menu of the site."""
+    readme = (ROOT / "README.md").read_text()
+    # Its links start from the repository, those of the front page from docs/.
+    readme = re.sub(r"\]\((?!https?://|#)(docs/)?", lambda m: "](" if m[1] else "](../", readme)
+    # Pages outside docs/ are not part of the site.
+    readme = re.sub(r"\[[^]]+\]\(\.\./([\w/]+\.md)\)", r"`\1`", readme)
+    compared, pages = (
+        readme[found.start() :].split("\n\n")[0]
+        for head in ("way", "to")
+        for found in re.finditer(rf"^\| {head} \|", readme, re.M)
+    )
+    menu = ""
+    for row in pages.splitlines()[2:]:
+        what, links = row.strip("| ").split(" | ")
+        menu += toctree(what.capitalize(), re.findall(r"\(([\w/]+)\.md\)", links))
+    return compared, pages, menu
+
+
 def complete_page(app: Any, docname: str, source: list[str]) -> None:
-    """What a page has only in the site: the README is the front page, the planners' page lists the others."""
+    """What a page has only in the site: the front page tables of the README, whose order is that of the menu;
+    pages that are split a list of their parts.
+    """
     if docname == "index":
-        readme = (ROOT / "README.md").read_text()
-        # Its links start from the repository, those of this page from docs/.
-        readme = re.sub(r"\]\((?!https?://|#)(docs/)?", lambda m: "](" if m[1] else "](../", readme)
-        # Pages outside docs/ are not part of the site.
-        readme = re.sub(r"\[[^]]+\]\(\.\./([\w/]+\.md)\)", r"`\1`", readme)
-        source[0] = readme + "\n" + source[0]
-    elif docname == "planners/index":
-        source[0] += "\n```{toctree}\n:hidden:\n:glob:\n*\n```\n"
+        compared, pages, menu = from_readme()
+        names = toctree("Names", ["api/python", "api/torch", "api/cpp"])
+        source[0] += (
+            f"\n{compared}\n\n[Every row](alternatives.md).\n\n## All pages\n\n{pages}\n{menu}{names}"
+        )
+    elif docname in ("planners/index", "results", "torch_results"):
+        folder = "" if "/" in docname else f"{docname}/"
+        source[0] += "\n```{toctree}\n:hidden:\n:glob:\n" + folder + "*\n```\n"
 
 
 def check_reference(app: Any, env: Any) -> None:

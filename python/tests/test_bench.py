@@ -165,7 +165,11 @@ def test_a_report_holds_sections_and_figures(lab: Lab, tmp_path: Path) -> None:
     section = Section("test", "Title", ["Words."], [figure], [], "Verdict.")
     write_report(tmp_path / "docs" / "results.md", lab, [section], [1.0], True)
     text = (tmp_path / "docs" / "results.md").read_text()
-    assert "![Figure 1](results/f1.svg)" in text
+    assert "[Title](results/test.md)" in text
+    assert "Verdict." in text
+    page = (tmp_path / "docs" / "results" / "test.md").read_text()
+    assert page.startswith("# Title\n")
+    assert "![Figure 1](f1.svg)" in page
     assert (tmp_path / "docs" / "results" / "f1.svg").exists()
     drawn = figures_from_json((tmp_path / "docs" / "results" / "figures.json").read_text())
     assert drawn == [figure]

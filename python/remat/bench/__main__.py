@@ -14,17 +14,23 @@ from remat.bench.lab import BenchError, Lab, Rehearsal
 from remat.bench.report import Section, figures_to_json, machine, section_lines, suite_json
 from remat.bench.suites import SUITES
 
-HEAD = """# Results
+HEAD = """# Results: the papers' tables and figures
 
-Written by `remat bench`; do not edit. Every number comes from the exact simulator, on a plan that the
-validator confirmed. Overheads are extra duration in percent of running every op once; peaks and budgets cover
-everything in memory. `n/a`: the planner does not support this graph, or did not end; `over budget`: its plan
-does not fit; `infeasible`: it is proved that no plan fits. *auto behind* names every published planner that
-is faster than `auto` at the same budget within its own, longer limit. Published planners run as published,
-without warm starts from Remat's search; only the groups of `hiremate` are solved by `retention`, which
-makes it faster and better than the paper's setting (`preset=published`). In figures a planner has the same
-colour, marker and line everywhere, overheads begin at 0, and a cross at the upper edge is a planner that has
-no plan there; `figures.json` beside them has their points.
+Written by `remat bench`; do not edit. Each page measures the tables and figures of one paper again, with
+`auto` and all registered planners beside those of the paper.
+
+- Every number comes from the exact simulator, on a plan that the validator confirmed.
+- Overheads are the extra duration in percent of running every op once. Peaks and budgets count everything
+  in memory.
+- `n/a`: the planner does not support this graph, or did not end. `over budget`: its plan does not fit.
+  `infeasible`: it is proved that no plan fits.
+- *auto behind* names every published planner that is faster than `auto` at the same budget within its own,
+  longer limit.
+- Published planners run as published, without warm starts from Remat's search. The one exception: the
+  groups of `hiremate` are solved by `retention`, which makes it faster and better than the paper's setting
+  (`preset=published`).
+- In figures a planner has the same colour, marker and line everywhere, overheads begin at 0, and a cross at
+  the upper edge is a planner that has no plan there. `figures.json` beside them has their points.
 """
 
 
@@ -115,26 +121,26 @@ def run_suite(name: str, lab: Lab, draw: bool) -> Section:
 
 
 def write_report(path: Path, lab: Lab, sections: list[Section], limits: list[float], draw: bool) -> None:
-    """One document; figures as SVG in a folder beside it, named as it is."""
-    lines = [HEAD, f"Machine: {machine()}.", ""]
-    lines += ["| suite | published planners | `auto` |", "|---|---|---|"]
+    """A page that says what the tables mean; in a folder beside it, named as it is, a page for each suite
+    and its figures as SVG.
+    """
+    folder = path.parent / path.stem
+    folder.mkdir(parents=True, exist_ok=True)
     of_auto = "10,000,000 work units, one thread" if lab.work else "1 s, one thread"
+    lines = [HEAD, f"Machine: {machine()}.", ""]
+    lines += ["| tables and figures of | published planners | `auto` | what came out |", "|---|---|---|---|"]
     for section, limit in zip(sections, limits, strict=True):
-        lines.append(f"| {section.suite} | {limit:g} s, one thread | {of_auto} |")
-    lines.append("")
-    for section in sections:
-        lines += section_lines(section, path.stem if draw else None)
-    path.parent.mkdir(parents=True, exist_ok=True)
+        page = f"[{section.title}]({path.stem}/{section.suite}.md)"
+        lines.append(f"| {page} | {limit:g} s, one thread | {of_auto} | {section.verdict} |")
+        text = "\n".join(section_lines(section, "" if draw else None)).rstrip()
+        (folder / f"{section.suite}.md").write_text(text + "\n")
     path.write_text("\n".join(lines).rstrip() + "\n")
     if not draw:
         return
-    folder = path.parent / path.stem
-    folder.mkdir(exist_ok=True)
     figures = [figure for section in sections for figure in section.figures()]
     (folder / "figures.json").write_text(figures_to_json(figures))
-    for section in sections:
-        for figure in section.figures():
-            shutil.copy(lab.folder / "figures" / f"{figure.name}.svg", folder / f"{figure.name}.svg")
+    for figure in figures:
+        shutil.copy(lab.folder / "figures" / f"{figure.name}.svg", folder / f"{figure.name}.svg")
 
 
 def main(arguments: list[str] | None = None) -> int:

@@ -65,6 +65,7 @@ class Section:
     parts: list[Table | Figure]
     differences: list[str]
     verdict: str = ""
+    source: str = ""  # the paper, as a Markdown link
 
     def figures(self) -> list[Figure]:
         """In order."""
@@ -207,7 +208,7 @@ def _table_lines(table: Table) -> list[str]:
     def row(cells: Sequence[str]) -> str:
         return "| " + " | ".join(text.replace("|", "/") for text in cells) + " |"
 
-    lines = [f"### {table.title}", "", row(table.head), "|" + "---|" * len(table.head)]
+    lines = [f"## {table.title}", "", row(table.head), "|" + "---|" * len(table.head)]
     lines += [row(cells) for cells in table.rows]
     for note in table.notes:
         lines += ["", note]
@@ -215,8 +216,10 @@ def _table_lines(table: Table) -> list[str]:
 
 
 def section_lines(section: Section, figures: str | None) -> list[str]:
-    """A section as Markdown; `figures` is the folder of the figures as the document sees it."""
-    lines = [f"## {section.title}", ""]
+    """A section as a Markdown page. `figures`: the folder of the figures as the page sees it, or ""."""
+    lines = [f"# {section.title}", ""]
+    if section.source:
+        lines += [f"Paper: {section.source}", ""]
     for paragraph in section.introduction:
         lines += [paragraph, ""]
     if section.verdict:
@@ -225,9 +228,10 @@ def section_lines(section: Section, figures: str | None) -> list[str]:
         if isinstance(part, Table):
             lines += _table_lines(part)
         elif figures is not None:
-            lines += [f"![{part.caption}]({figures}/{part.name}.svg)", "", f"*{part.caption}*", ""]
+            path = f"{figures}/{part.name}.svg" if figures else f"{part.name}.svg"
+            lines += [f"![{part.caption}]({path})", "", f"*{part.caption}*", ""]
     if section.differences:
-        lines += ["### What differs from the paper, and why", ""]
+        lines += ["## What differs from the paper, and why", ""]
         lines += [f"- {difference}" for difference in section.differences] + [""]
     return lines
 

@@ -62,6 +62,9 @@ from .plan.batches import (
     BatchRow as BatchRow,
     LargestBatch as LargestBatch,
 )
+from .plan.model_report import (
+    ModelReport as ModelReport,
+)
 from .plan.options import (
     CompileOptions as CompileOptions,
     FitOptions as FitOptions,
@@ -72,7 +75,6 @@ from .plan.peak import (
     PeakRow as PeakRow,
 )
 from .plan.report import (
-    ModelReport as ModelReport,
     PlanReport as PlanReport,
     Traffic as Traffic,
 )

@@ -18,8 +18,8 @@ from .base.private import compiled_part
 from .base.progress import progress_line
 from .base.turns import one_at_a_time
 from .eager.session import eager_fitted
+from .plan.model_report import ModelReport
 from .plan.options import FitOptions, Options
-from .plan.report import ModelReport
 from .session.fitted import compiled
 from .session.loss import Loss
 from .session.prepare import Preparation

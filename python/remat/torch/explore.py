@@ -20,9 +20,10 @@ from .cost.cost import Cost
 from .cost.files import write_costs
 from .cost.source import forget_measured
 from .eager.captured import RecordedStep
+from .plan.model_report import ModelReport
 from .plan.options import FitOptions
 from .plan.peak import PeakReport, peak_report
-from .plan.report import ModelReport, PlanReport
+from .plan.report import PlanReport
 from .session.captured import CapturedStep, captured_step
 from .session.loss import Loss
 from .steps import steps_of

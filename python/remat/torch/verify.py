@@ -19,8 +19,8 @@ from .base.errors import VerificationError, errors_stand_alone
 from .base.generators import generator_states, generators_kept
 from .base.given import check_step
 from .base.units import format_bytes
+from .plan.model_report import ModelReport
 from .plan.options import FitOptions, Options
-from .plan.report import ModelReport
 from .session.fitted import call_with, loss_in
 from .session.loss import Loss, value_of
 from .session.measure import measure_peak

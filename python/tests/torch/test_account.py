@@ -78,7 +78,7 @@ def test_the_phases_of_fit_add_up_to_its_time(monkeypatch, options) -> None:
     assert set(seconds) == asked | ({"loss", "verify"} if options else set())
     assert all(value > 0 for value in seconds.values())
     text = str(fitted.remat)
-    assert f"fit = {sum(seconds.values()):.2f} s: " in text
+    assert f"fit took       {sum(seconds.values()):.2f} s: " in text
     assert all(f"{name} {value:.2f}" in text for name, value in seconds.items())
 
 

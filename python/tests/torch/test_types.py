@@ -85,7 +85,7 @@ def test_typed_options_are_those_that_are_checked() -> None:
 
 def test_help_and_the_page_name_every_option_in_the_same_way() -> None:
     names = [f.name for f in dataclasses.fields(remat.torch.Options)]
-    page = (ROOT / "docs/torch.md").read_text()
+    page = (ROOT / "docs/torch_reference.md").read_text()
     table = page[page.index("\n| option |") : page.index("\n## Executors")]
     documented = re.findall(r"`(\w+)`", " ".join(row.split("|")[1] for row in table.splitlines() if row))
     assert sorted(documented) == sorted(names)

@@ -22,6 +22,12 @@ V100 = "--durations roofline --device v100"
 P100 = "--durations roofline --device p100"
 OWN = "hiremate"
 
+_PAPER = (
+    "[*HiRemate: Hierarchical Approach for Efficient Re-materialization of Neural Networks*]("
+    "https://proceedings.mlr.press/v267/gusak25a.html), J. Gusak, X. Zhao, T. Le Hellard, Z. Li, "
+    "L. Eyraud-Dubois, O. Beaumont, ICML 2025."
+)
+
 
 def transformer(layers: int, batch: int = 64, sequence: int = 200, device: str = V100) -> GraphSpec:
     """Encoder-decoder with that many layers on each side. The paper's has no vocabulary to speak of: with one
@@ -173,6 +179,7 @@ def measure(lab: Lab) -> Section:
         [*parts, graph_table(graphs)],
         _differences(),
         f"Table 3: {optimal.verdict()} Table 4: {broad.verdict()}",
+        source=_PAPER,
     )
 
 

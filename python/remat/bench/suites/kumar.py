@@ -57,6 +57,12 @@ DEPTHS = {"R": RESNET_DEPTHS, "F": FFN_DEPTHS}
 ALGORITHM_1 = {"k": "1", "buy_back": "off"}
 STOPS = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024, 2048, 4096)
 
+_PAPER = (
+    "[*Efficient Rematerialization for Deep Networks*]("
+    "https://proceedings.neurips.cc/paper/2019/hash/ffe10334251de1dc98339d99ae4743ba-Abstract.html), "
+    "R. Kumar, M. Purohit, Z. Svitkina, E. Vee, J. Wang, NeurIPS 2019."
+)
+
 
 def three(lab: Lab, graph: Graph) -> tuple[Run, Run, Run]:
     """NoRemat, GreedyRemat and TWRemat as far down as they go."""
@@ -100,6 +106,7 @@ def measure(lab: Lab) -> Section:
         parts,
         _differences(),
         f"In the tables: {everyone.verdict()} Along depth: {own.verdict()}",
+        source=_PAPER,
     )
 
 

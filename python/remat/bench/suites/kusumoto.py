@@ -7,6 +7,12 @@ from dataclasses import dataclass
 from remat.bench.lab import Graph, GraphSpec, Lab, Run, published_planners
 from remat.bench.report import Comparison, Section, Table, graph_table
 
+_PAPER = (
+    "[*A Graph Theoretic Framework of Recomputation Algorithms for Memory-Efficient "
+    "Backpropagation*](https://arxiv.org/abs/1905.11722), M. Kusumoto, T. Inoue, G. Watanabe, T. Akiba, "
+    "M. Koyama, NeurIPS 2019."
+)
+
 
 @dataclass(frozen=True)
 class Network:
@@ -167,6 +173,7 @@ def measure(lab: Lab) -> Section:
         [without, with_liveness, comparison.table, graph_table(graphs)],
         _differences(),
         comparison.verdict(),
+        source=_PAPER,
     )
 
 

@@ -17,6 +17,13 @@ from remat.bench.report import (
     percent,
 )
 
+_PAPER = (
+    "[*Moccasin: Efficient Tensor Rematerialization for Neural Networks*]("
+    "https://proceedings.mlr.press/v202/bartan23a.html), "
+    "B. Bartan, H. Li, H. Teague, C. Lott, B. Dilkina, ICML 2023. Its graphs: random layered ones, those of "
+    "[Checkmate](https://github.com/parasj/checkmate), and four that are not public."
+)
+
 
 @dataclass(frozen=True)
 class Row:
@@ -87,6 +94,7 @@ def measure(lab: Lab) -> Section:
         [*parts, graph_table(graphs)],
         _differences(),
         comparison.verdict(),
+        source=_PAPER,
     )
 
 

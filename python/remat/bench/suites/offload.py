@@ -34,6 +34,12 @@ HEAD = ["graph", "budget (%)", "GB/s", "recomputation alone", "offload alone", "
 CHAIN_HEAD = ["graph", "budget (%)", "GB/s", "rotor", "pofo", "both", "bound"]
 ALL_HEAD = ["graph", "GB/s", "its peak (%)", "offload_all", "both"]
 
+_PAPER = (
+    "none for the tables; `pofo` is after [*Efficient Combination of Rematerialization and Offloading for "
+    "Training DNNs*](https://papers.nips.cc/paper/2021/hash/c8461bf13fca8a2b9912ab2eb1668e4b-Abstract.html), "
+    "O. Beaumont, L. Eyraud-Dubois, A. Shilova, NeurIPS 2021."
+)
+
 
 def measure(lab: Lab) -> Section:
     """Both tables for 32-bit floats, the first one for bf16 too."""
@@ -80,6 +86,7 @@ def measure(lab: Lab) -> Section:
         ],
         f"Within 0.5 points of the bound in {near} of {len(above)} rows where a plan fits; "
         f"faster than `offload_all` at its own peak in {faster} of {len(all_of_it.rows)} rows.",
+        source=_PAPER,
     )
 
 

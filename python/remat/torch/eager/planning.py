@@ -12,6 +12,7 @@ import remat
 from ..base.units import exact_bytes
 from ..plan.options import Options
 from ..plan.report import EAGER_PLANNER, PlanReport
+from ..plan.screen import BRIEF_WORK, Remembered
 from .leaving import levels
 from .passing import passing
 from .recorded import Around, Record, StepGraph
@@ -94,7 +95,14 @@ def plan_record(
     found = within(step, budget - reserve - less, options)
     if isinstance(found, remat.PlanResult):
         return Missed(found, budget, floor)
-    return replace(found, report=replace(found.report, budget=budget))
+    # It may take several tries.
+    briefly = replace(options, time_limit=None, work_limit=BRIEF_WORK // 4, gap=None)
+
+    def overhead(more: int) -> float | None:
+        other = within(step, more - reserve - less, briefly)
+        return other.report.overhead if isinstance(other, EagerPlan) else None
+
+    return replace(found, report=replace(found.report, budget=budget, within=Remembered(overhead)))
 
 
 def least_plan(
@@ -132,7 +140,8 @@ def within(step: StepGraph, limit: int, options: Options) -> EagerPlan | remat.P
         again = step.closed(step.again(result.plan.steps))
         plan = remat.Plan(graph, step.plan_of(again))
         if (plan.peak or 0) <= limit:
-            return _eager_plan(step, frozenset(again), _report(step, plan, result, options))
+            report = replace(_report(step, plan, result, options), asked=target + options.size("reserve"))
+            return _eager_plan(step, frozenset(again), report)
         # What has to run again besides takes more.
         target -= (plan.peak or 0) - limit
     return result

@@ -287,6 +287,7 @@ class Preparation:
             if not plan.again:
                 sequence.note_whole(around, peak - plan.report.predicted_peak)
             if peak <= plan.report.budget:
+                plan.report.measure(peak)
                 return plan
             if not plan.again:
                 continue
@@ -316,7 +317,8 @@ class Preparation:
         if needs <= budget:
             # What was predicted may be more: where such a step was recorded, more was in memory.
             predicted = min(plan.report.predicted_peak, budget)
-            return replace(plan, report=replace(plan.report, budget=budget, predicted_peak=predicted))
+            report = replace(plan.report, budget=budget, predicted_peak=predicted, measured_peak=needs)
+            return replace(plan, report=report)
         known = with_spare(needs)
         if isinstance(asked, Missed):
             raise asked.error(known)

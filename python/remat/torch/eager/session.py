@@ -24,8 +24,9 @@ from ..base.nodes import SMALL, storage_bytes
 from ..base.private import COMPILED_CALL, eager_call, is_transformed, packs_saved_tensors
 from ..base.storages import tensor_storages
 from ..base.units import exact_bytes
+from ..plan.model_report import ModelReport
 from ..plan.options import Options
-from ..plan.report import ModelReport, PlanReport
+from ..plan.report import PlanReport
 from ..session.unplanned import TRANSFORMED
 from ..session.watch import note_eager_step
 from .calls import Call, apart, shapes_of

@@ -22,8 +22,8 @@ import remat
 from ..base.devices import runtime_of
 from ..base.private import OpsMode, graph_task, without_dispatch_modes
 from ..base.units import exact_bytes
+from ..plan.model_report import ModelReport
 from ..plan.options import Options
-from ..plan.report import ModelReport
 from .entries import Comparing, Entry, Following, Recording, Token
 from .once import chosen_once, named_ops, runs_once
 from .planning import EagerPlan, Missed, least_plan, plan_record
@@ -204,7 +204,9 @@ class PlannedSteps:
         sequence.measure(needs, budget)
         if sequence.plan is None:
             self.remat.forget(plan.report)
-        elif needs > budget:
+            return
+        plan.report.measure(needs)
+        if needs > budget:
             self._say("over", f"a planned step needs {exact_bytes(needs)}, above {exact_bytes(budget)}")
 
     def _note_other_ops(self, place: _Place) -> None:

@@ -15,6 +15,7 @@ from .cache import PlanCache
 from .problem import Found, Problem
 from .ranks import of_all_ranks, of_first_rank
 from .report import PlanReport
+from .screen import Remembered, overhead_within
 from .search import first_plan, seconds_for
 from .together import plan_together
 
@@ -113,13 +114,24 @@ def _reported(problem: Problem, found: Found) -> PlanReport:
     if (plan.peak or 0) <= budget:
         plan = made(budget)
     report = _report_of(problem, plan, found.beside)
-    return replace(
+    report = replace(
         report,
         status=found.status,
         planner=found.planner,
         peak_lower_bound=problem.proved(min(found.peak_lower_bound, plan.peak or 0) + report.reserve),
         duration_lower_bound=found.duration_lower_bound,
     )
+    options = problem.options
+    if not problem.is_alone or problem.held is not None or options.group is not None or options.arena:
+        return report  # it was planned for other bytes than the budget, or shares them
+    if problem.host is not None or problem.on_reserved is not None:
+        return replace(report, asked=problem.budget)
+    graph, reserve, order = problem.graph, problem.reserve, options.order
+
+    def within(budget: int) -> float | None:
+        return overhead_within(graph, order, budget - reserve)
+
+    return replace(report, asked=problem.budget, within=Remembered(within))
 
 
 def _given_plan(problem: Problem) -> PlanReport:
@@ -193,4 +205,5 @@ def _report_of(problem: Problem, plan: remat.Plan, beside: int = 0) -> PlanRepor
         host_peak=simulated.host_peak,
         reserved_peak=problem.reserved_by(plan),
         arena=arena,
+        costs=str(problem.options.costs),
     )

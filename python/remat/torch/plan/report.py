@@ -11,7 +11,6 @@ import remat
 from remat import _core
 from remat.planning import Effort
 
-from ..base.errors import log
 from ..base.units import format_bytes
 from .arena import Arena
 
@@ -76,7 +75,8 @@ class PlanReport:
             memory between steps, `places` of the results that lie in it, how many are `outside`, and the
             most bytes `beside` it.
         stored: whether the plan came from `cache_dir`.
-        measured_peak: of the first training step, for an executor that does not keep to the plan's order.
+        measured_peak: of the first training step, for an executor that does not keep to the plan's order, or
+            of the step that `fit` ran in eager mode to measure it.
         host: what the plan was made for, if anything may be copied.
         copied_out: bytes that a step copies to the host.
         copied_in: bytes that it copies back.
@@ -85,6 +85,11 @@ class PlanReport:
         traffic: what the copies really came to, over all calls so far.
         memory: by position in the plan, what it is predicted to need; the most is `predicted_peak`.
         seconds: what making it took: "capture" (tracing included), "profile", "plan", "code".
+        costs: what the durations of ops are: "measured", "roofline", or the name of a file.
+        asked: the budget that `duration_lower_bound` holds for, comparable with `budget`; None where nothing
+            is proved about the plans that its executor could carry out.
+        within: the overhead of a plan within another budget, by a short search, or None if it finds none.
+            None itself where the executor's plans cannot be had by planning alone.
     """
 
     name: str
@@ -119,11 +124,23 @@ class PlanReport:
     traffic: Traffic = field(default_factory=Traffic, compare=False)
     memory: list[int] = field(default_factory=list, repr=False, compare=False)
     seconds: dict[str, float] = field(default_factory=dict)
+    costs: str = "measured"
+    asked: int | None = None
+    within: Callable[[int], float | None] | None = field(default=None, repr=False, compare=False)
+
+    def __getstate__(self) -> dict[str, Any]:
+        # A copy plans nothing.
+        return {**self.__dict__, "within": None}
+
+    @property
+    def is_eager(self) -> bool:
+        """Is it carried out in eager mode?"""
+        return self.planner == EAGER_PLANNER
 
     @property
     def compared_with(self) -> str:
         """Whose time the overhead is a fraction of."""
-        return "eager mode's ops" if self.planner == EAGER_PLANNER else "the traced step's ops"
+        return "eager mode's ops" if self.is_eager else "the traced step's ops"
 
     def save(self, path: str | os.PathLike[str], **options: Any) -> None:
         """Write :func:`remat.report` of the graph and its plan: a page for the browser, unless `format` says
@@ -163,7 +180,11 @@ class PlanReport:
         """
         there = self.predicted_peak - self.rise
         return replace(
-            self, predicted_peak=there + rise, rise=rise, peak_lower_bound=min(there, self.peak_lower_bound)
+            self,
+            predicted_peak=there + rise,
+            rise=rise,
+            peak_lower_bound=min(there, self.peak_lower_bound),
+            asked=None,
         )
 
     def took(self, seconds: Mapping[str, float]) -> None:
@@ -175,7 +196,7 @@ class PlanReport:
         self.exceeded = excess
 
     def measure(self, peak: int) -> None:
-        """The first training step was measured."""
+        """A step was measured."""
         self.measured_peak = peak
 
     def least_known(self) -> int:
@@ -245,131 +266,3 @@ class PlanReport:
         ]
         lines += [f"{name}_seconds = {value:.2f}" for name, value in self.seconds.items()]
         return "\n".join(lines)
-
-
-@dataclass
-class ModelReport:
-    """All that was planned for a model: one part per graph (more than one after a graph break or for several
-    shapes).
-
-    Attributes:
-        seconds: wall clock of `fit` by phase, all of it (docs/torch.md says what is in which).
-        eager_peak: where nothing was planned and the model runs as in eager mode, bytes that its step was
-            measured to take; eager_budget: the budget then.
-    """
-
-    parts: list[PlanReport] = field(default_factory=list)
-    seconds: dict[str, float] = field(default_factory=dict)
-    eager_peak: int = 0
-    eager_budget: int = 0
-
-    def nothing_planned(self, peak: int, budget: int) -> None:
-        """The model runs as in eager mode, with this measured peak."""
-        self.eager_peak, self.eager_budget = peak, budget
-
-    def came_to(self) -> str:
-        """For who waited."""
-        return self.largest().came_to() if self.parts else f"peak {format_bytes(self.eager_peak)}, no plan"
-
-    def took(self, seconds: Mapping[str, float]) -> None:
-        """`fit` took so many seconds, by phase."""
-        self.seconds = dict(seconds)
-
-    def add(self, part: PlanReport) -> None:
-        self.parts.append(part)
-
-    def forget(self, part: PlanReport) -> None:
-        """The plan is dropped, if it is still there."""
-        self.parts[:] = [each for each in self.parts if each is not part]
-
-    def forget_all(self) -> None:
-        self.parts.clear()
-
-    def largest(self) -> PlanReport:
-        """The part with the highest predicted peak, of those that make their gradients if there are any.
-        Raises RuntimeError before anything was planned.
-        """
-        if not self.parts:
-            raise RuntimeError("nothing was planned yet: run a training step first")
-        return self.largest_of_each()[0]
-
-    def largest_of_each(self) -> list[PlanReport]:
-        """The part with the highest predicted peak of those that make their gradients, and of those that add
-        to existing ones.
-        """
-        kinds = [[p for p in self.parts if bool(p.existing_gradients) == adds] for adds in (False, True)]
-        return [max(parts, key=lambda part: part.predicted_peak) for parts in kinds if parts]
-
-    def _number(self, name: str, of_eager_mode: int) -> int:
-        """Of the largest part; in eager mode, where nothing has a plan."""
-        if self.eager_peak and not self.parts:
-            return of_eager_mode
-        return int(getattr(self.largest(), name))
-
-    @property
-    def predicted_peak(self) -> int:
-        """Predicted peak of the largest part, in bytes."""
-        return self._number("predicted_peak", self.eager_peak)
-
-    @property
-    def keep_all_peak(self) -> int:
-        """Its peak without recomputation, in bytes."""
-        return self._number("keep_all_peak", self.eager_peak)
-
-    @property
-    def arena(self) -> Arena | None:
-        """The one allocation for its results, if it has one."""
-        return self.largest().arena
-
-    @property
-    def overhead(self) -> float:
-        """Its extra time as a fraction; `parts[i].compared_with` says of what."""
-        return self.largest().overhead
-
-    @property
-    def peak_lower_bound(self) -> int:
-        """Bytes below which no plan of it can go."""
-        return self.largest().peak_lower_bound
-
-    @property
-    def budget(self) -> int:
-        """In bytes."""
-        return self._number("budget", self.eager_budget)
-
-    @property
-    def plan(self) -> remat.Plan:
-        """The plan of the largest part."""
-        return self.largest().plan
-
-    @property
-    def graph(self) -> remat.Graph:
-        """The graph of the largest part."""
-        return self.largest().graph
-
-    def save(self, path: str | os.PathLike[str], **options: Any) -> None:
-        """Write a page that shows the largest part; see `PlanReport.save`."""
-        self.largest().save(path, **options)
-
-    def _repr_html_(self) -> str:
-        return "".join(part._repr_html_() for part in self.parts) or "nothing planned yet"
-
-    def __str__(self) -> str:
-        lines = [str(part) for part in self.parts] or ["nothing planned yet"]
-        if self.seconds:
-            phases = ", ".join(f"{name} {value:.2f}" for name, value in self.seconds.items())
-            lines.append(f"fit = {sum(self.seconds.values()):.2f} s: {phases}")
-        return "\n\n".join(lines)
-
-    # PyTorch leaves out compiled calls where it copies a module: the copy has no plan, and must not show one.
-    def __deepcopy__(self, memo: dict[int, Any]) -> None:
-        _without_plan()
-
-    def __reduce__(self) -> tuple[Callable[[], None], tuple[()]]:
-        return _without_plan, ()
-
-
-def _without_plan() -> None:
-    log.warning(
-        "a copy of a fitted model runs without a plan, and its .remat is None; "
-        "give it to remat.torch.fit again"
-    )

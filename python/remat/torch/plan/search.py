@@ -21,7 +21,7 @@ _FIRST_WORK_WITH_HOST = 300
 # Of a search for the least peak: some two seconds.
 _LEAST_WORK = 10_000_000
 # What is proved to be so near to the fastest plan is left as it is after a short search, where nobody says
-# how long or how near: longer ones gain a hundredth of a percent of the step (docs/torch.md).
+# how long or how near: longer ones gain a hundredth of a percent of the step (docs/torch_results.md).
 _NEAR = 0.0025
 _SHORT_S, _SHORT_S_FOR_EACH_OP = 0.1, 0.0002
 # And so is what comes as near as this in a longer one, all of it for the search, none for proofs. Of 32 steps
@@ -69,7 +69,7 @@ def _step_of(graph: remat.Graph, options: Options) -> Hashable:
 
 
 def seconds_for(graph: remat.Graph) -> float:
-    """A time limit by the size of the graph: the search gains little after it (docs/torch.md has numbers)."""
+    """A time limit by the size of the graph: the search gains little after it (docs/torch_results.md)."""
     return min(20.0, 1.0 + graph.num_ops / 400)
 
 

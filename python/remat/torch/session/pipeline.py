@@ -284,7 +284,7 @@ class Pipeline:
         def make(budget: int) -> Aimed[tuple[PlanReport, Halves]]:
             report = planned(budget)
             halves = self._halves(captured.step, report, None, call.device)
-            report = replace(report, budget=problem.budget)
+            report = replace(report, budget=problem.budget, asked=None, within=None)
             schedule = self._scheduled(halves, captured)
             if schedule is not None:
                 report = report.as_scheduled(schedule.rise)

@@ -7,8 +7,9 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 from ..base.modes import Casts
+from ..plan.model_report import ModelReport
 from ..plan.options import Options
-from ..plan.report import ModelReport, PlanReport
+from ..plan.report import PlanReport
 from .flight import InFlight
 from .pipeline import Pipeline
 from .surroundings import Surroundings
