@@ -133,50 +133,69 @@ def _asked(budget: int | str, options: GraphOptions) -> Options:
 
 
 class _Planner:
-    """One graph and one budget. layouts: how results of ops lie where a first trace has it otherwise."""
+    """One graph and one budget.
+
+    layouts: how results of ops lie where a first trace has it otherwise. measured: distinct ops, so far.
+    """
 
     def __init__(self, gm: fx.GraphModule, inputs: Sequence[Any], options: Options) -> None:
         self.gm, self.inputs, self.options = gm, inputs, options
         store = None if options.cache_dir is None else Store(options.cache_dir)
         self.cache, self.layouts = PlanCache(store), Layouts()
         self.costs: Costs = options.cost_source(store, runs=True)
+        self.measured = 0
 
     def run(self, progress: ProgressLine) -> tuple[PlanReport, fx.GraphModule]:
-        """Inputs are overwritten as soon as the graph does that, but for those that the plan reads later."""
-        late: set[int] = set()
-        while True:
-            plain, step, measured = self._costed(late, progress)
-            report = self._report(step, measured, progress)
-            found = _read_later(step, report.plan.steps)
-            if not found:
-                break
-            late |= found
+        plain, problem = self._captured(progress)
+        try:
+            report = self._planned(problem, progress)
+            _check_reads(problem.step, report.plan.steps)
+        except (remat.NoPlanError, remat.PlanError) as error:
+            if not any(op.overwrites for op in problem.step.ops):
+                raise
+            plain, problem = self._with_late_writes(problem, error, progress)
+            try:
+                report = self._planned(problem, progress)
+            except remat.PlanError:  # a given plan, which is for neither
+                raise error from None
         with phase("code"):
             steps = report.plan.steps
             overwrites = {at for at, _, _ in remat.simulate(report.graph, steps).overwrites}
-            halves = rewrite(step, steps, overwrites, for_compiler=True)
+            halves = rewrite(problem.step, steps, overwrites, for_compiler=True)
             return report, in_form_of(self.gm, plain, halves.forward)
 
-    def _costed(self, late: set[int], progress: ProgressLine) -> tuple[Plain, StepGraph, int]:
+    def _with_late_writes(
+        self, problem: Problem, error: remat.RematError, progress: ProgressLine
+    ) -> tuple[Plain, Problem]:
+        """Inputs are overwritten at the end, where a plan would read them after the graph does that: whatever
+        is read again is there then. What is proved of the graph as it is, is proved of the whole.
+        """
+        floor = getattr(error, "floor", None) or problem.floor
+        plain, late = self._captured(progress, late=True)
+        return plain, replace(late.at(problem.budget), held=floor - problem.reserve)
+
+    def _planned(self, problem: Problem, progress: ProgressLine) -> PlanReport:
+        with phase("plan"):
+            report = plan_step(problem, self.cache, progress)
+        unmeasured = len(self.costs.unmeasured(problem.step))
+        return replace(report, distinct_ops=self.measured, unmeasured_ops=unmeasured)
+
+    def _captured(self, progress: ProgressLine, late: bool = False) -> tuple[Plain, Problem]:
+        """late: inputs are overwritten at the end."""
         while True:
-            plain, step = self._captured(late)
-            measured = self._cost(step, plain, progress)
+            plain, step = self._step(late)
+            self.measured += self._cost(step, plain, progress)
             try:
                 self.layouts.compare(step, self.costs.known or {})
-                return plain, step, measured
+                break
             except TracedOtherwiseError:
                 continue
+        device = device_of([*self.inputs, *self.gm.parameters(), *self.gm.buffers()])
+        part = Part.of(step, remat.Graph.from_dict(step.to_dict()))
+        allocator = runtime_of(device).caching_allocator()
+        return plain, Problem(step, part, self.options, allocator=allocator)
 
-    def _report(self, step: StepGraph, measured: int, progress: ProgressLine) -> PlanReport:
-        graph = remat.Graph.from_dict(step.to_dict())
-        with phase("plan"):
-            device = device_of([*self.inputs, *self.gm.parameters(), *self.gm.buffers()])
-            allocator = runtime_of(device).caching_allocator()
-            problem = Problem(step, Part.of(step, graph), self.options, allocator=allocator)
-            report = plan_step(problem, self.cache, progress)
-        return replace(report, distinct_ops=measured, unmeasured_ops=len(self.costs.unmeasured(step)))
-
-    def _captured(self, late: set[int]) -> tuple[Plain, StepGraph]:
+    def _step(self, late: bool) -> tuple[Plain, StepGraph]:
         with phase("capture"), self.layouts.applied():
             plain = as_plain(self.gm, self.inputs, late)
             results = len(outputs_of(plain.gm))
@@ -210,13 +229,14 @@ class _Planner:
             return self.costs.fill(step, progress.profiling, values=RealValues(step.gm, known, room))
 
 
-def _read_later(step: StepGraph, steps: Sequence[int]) -> set[int]:
-    """Inputs, by number of the placeholder, that a plan reads after it has overwritten them."""
-    numbers = {node: i for i, node in enumerate(step.gm.graph.find_nodes(op="placeholder"))}
-    written: dict[int, int] = {}
-    found: set[int] = set()
-    for op in (step.ops[index] for index in steps):
-        found.update(written[value] for value in op.inputs if value in written and op.node is not None)
+def _check_reads(step: StepGraph, steps: Sequence[int]) -> None:
+    """Raises PlanError where a plan reads an input after it has overwritten it."""
+    written: dict[int, fx.Node] = {}
+    for position, op in enumerate(step.ops[index] for index in steps):
+        read = next((written[value] for value in op.inputs if value in written), None)
+        if read is not None and op.node is not None:
+            raise remat.PlanError(
+                f"step {position} of the plan ({op.name}) reads input {read.name} after it is overwritten"
+            )
         if op.overwrites is not None:
-            written[step.value_of[op.overwrites]] = numbers[op.overwrites]
-    return found
+            written[step.value_of[op.overwrites]] = op.overwrites

@@ -301,6 +301,24 @@ def test_what_is_read_again_is_overwritten_last(budget: str) -> None:
     assert all(place[node] < place[writes[0]] for node in reads)
 
 
+def test_what_is_known_to_work_works_where_inputs_are_overwritten() -> None:
+    torch.manual_seed(2)
+    step, parameters, buffers = step_of(conv_net())
+    args = (parameters, buffers, torch.randn(8, 3, 8, 8))
+    gm = make_fx(step, tracing_mode="fake")(*args)
+    with pytest.raises(remat.NoPlanError) as raised:
+        plan_graph(gm, args, "10%")
+    assert isinstance(raised.value, remat.InfeasibleError)
+    known = raised.value.smallest_known
+    planned = plan_graph(gm, args, known)
+    assert raised.value.floor <= planned.report.predicted_peak <= known
+    peak, results = measured(planned.gm, args)
+    assert peak <= known
+    assert all_same(results, measured(gm, args)[1])
+    again = remat.torch.plan_graph(gm, args, known, plan=planned.report.plan)
+    assert str(again.gm.graph) == str(planned.gm.graph)
+
+
 def parts(x: torch.Tensor, y: torch.Tensor) -> Any:
     z = torch.zeros(x.shape[0], 2 * y.shape[1])
     z[:, : y.shape[1]] = x @ y

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import operator
 from collections import Counter
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, cast
 
@@ -93,10 +93,10 @@ class Plain:
     returned: Mapping[int, int]
 
 
-def as_plain(gm: fx.GraphModule, inputs: Sequence[Any], late: Collection[int] = ()) -> Plain:
+def as_plain(gm: fx.GraphModule, inputs: Sequence[Any], late: bool = False) -> Plain:
     """A copy that runs on tensors like these.
 
-    inputs: by placeholder, see `flat_inputs`. late: those of them that are to be overwritten last, if at all.
+    inputs: by placeholder, see `flat_inputs`. late: they are overwritten after all else.
     Raises UnsupportedModelError for nodes that are no ATen ops, where shapes depend on data, and for writes
     that are none to inputs in the end.
     """
@@ -119,7 +119,7 @@ def as_plain(gm: fx.GraphModule, inputs: Sequence[Any], late: Collection[int] = 
                 )
     _check_apart(step)
     _return_inputs(step, shown)
-    return _with_late_writes(step, late)
+    return _with_late_writes(step) if late else Plain(step, (), {})
 
 
 def _check(node: fx.Node) -> None:
@@ -349,13 +349,11 @@ def _return_inputs(gm: fx.GraphModule, shown: Sequence[int | None]) -> None:
     output_node(gm).args = (tuple(results),)
 
 
-def _with_late_writes(gm: fx.GraphModule, late: Collection[int]) -> Plain:
-    writes = _writes(gm)
-    overwritten = [index for index in writes if index in late]
-    results = outputs_of(gm)
-    returned = {i: at for at in overwritten for i, result in enumerate(results) if result is writes[at]}
+def _with_late_writes(gm: fx.GraphModule) -> Plain:
+    writes, results = _writes(gm), outputs_of(gm)
+    returned = {i: at for at, write in writes.items() for i, result in enumerate(results) if result is write}
     results = [arguments(each)[0] if i in returned else each for i, each in enumerate(results)]
-    output_node(gm).args = (tuple(results + [arguments(writes[at])[1] for at in overwritten]),)
-    for index in overwritten:
-        gm.graph.erase_node(writes[index])
-    return Plain(gm, overwritten, returned)
+    output_node(gm).args = (tuple(results + [arguments(write)[1] for write in writes.values()]),)
+    for write in writes.values():
+        gm.graph.erase_node(write)
+    return Plain(gm, list(writes), returned)
