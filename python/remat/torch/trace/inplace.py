@@ -180,7 +180,9 @@ def write_over(graph: fx.Graph, over: WritesOver, args: Sequence[Any], name: str
         return cast(fx.Node, argument)
     target, keyword = _WITH_OUT.get(op, (None, ""))
     if target is None or (keyword == "out" and over.index == 0):
-        return graph.create_node("call_function", in_place(op), tuple(args), name=name)
+        # `mul_.Scalar` rounds 16-bit products in another way.
+        target = in_place(aten.mul.Tensor if op is aten.mul.Scalar else op)
+        return graph.create_node("call_function", target, tuple(args), name=name)
     return graph.create_node("call_function", target, tuple(args), {keyword: argument}, name)
 
 
