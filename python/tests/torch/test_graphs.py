@@ -397,6 +397,11 @@ X = torch.ones(4, 4)
             (X,),
             "plans need static shapes",
         ),
+        (
+            lambda: make_fx(lambda x: x.sin() + x.shape[0] * 2, tracing_mode="symbolic")(X),
+            (X,),
+            "makes a size, or one that depends on data",
+        ),
         (lambda: make_fx(lambda x, y: x.add_(1) + y)(X, X[0]), (X, X[0]), "another input shows the same"),
         (lambda: make_fx(lambda x: x)(X), (X,), "the graph has no ops"),
     ],

@@ -127,6 +127,8 @@ def _check(node: fx.Node) -> None:
         raise UnsupportedModelError(
             f"node {node.name}: {node.op} {node.target} hides its ops; trace with make_fx or torch.export"
         )
+    if is_number(node.meta.get("val")):
+        raise UnsupportedModelError(_not_static(node))
     if node.op != "call_function" or node.target is operator.getitem:
         return
     if not isinstance(node.target, (OpOverload, HigherOrderOperator)):
@@ -134,6 +136,12 @@ def _check(node: fx.Node) -> None:
         raise UnsupportedModelError(
             f"node {node.name}: {name} is no ATen op; trace with make_fx or torch.export"
         )
+
+
+def _not_static(node: fx.Node) -> str:
+    return (
+        f"node {node.name}: {node.target} makes a size, or one that depends on data; plans need static shapes"
+    )
 
 
 def _check_dense(what: str, tensor: torch.Tensor) -> None:
@@ -216,9 +224,7 @@ def _result(node: fx.Node, made: Mapping[fx.Node, Any]) -> Any:
         _check_dense(f"node {node.name} ({target})", tensor)
     sizes = [size for tensor in tensors_of(result) for size in tensor.shape]
     if any(map(is_number, sizes)) or isinstance(result, (int, float)) or is_number(result):
-        raise UnsupportedModelError(
-            f"node {node.name}: {target} makes a size, or one that depends on data; plans need static shapes"
-        )
+        raise UnsupportedModelError(_not_static(node))
     return result
 
 
