@@ -117,8 +117,8 @@ int run_command(int argc, const char* const* argv) {
       "so far\nare printed.");
   Action action;
   for (const auto add : {add_plan, add_info, add_check, add_compare, add_sweep, add_largest, add_pipeline,
-                         add_report, add_layout, add_convert, add_generate, add_planners, add_partition,
-                         add_bench, add_replay, add_completion})
+                         add_report, add_layout, add_convert, add_apply, add_generate, add_planners,
+                         add_partition, add_bench, add_replay, add_completion})
     add(app, action);
   try {
     app.parse(argc, argv);

@@ -26,6 +26,7 @@ void add_planners(CLI::App& app, Action& action);
 void add_report(CLI::App& app, Action& action);
 void add_partition(CLI::App& app, Action& action);
 void add_bench(CLI::App& app, Action& action);
+void add_apply(CLI::App& app, Action& action);
 void add_replay(CLI::App& app, Action& action);
 void add_completion(CLI::App& app, Action& action);
 

@@ -8,7 +8,8 @@ the only part that imports torch.
 - graphs: `Graph`, `Op`, `Value`, `load_graph`; of models by name: `generate`; of other programs: `convert`;
   devices for rooflines: `devices`, `parse_device`, `Device`
 - the largest size that fits: `largest`, which returns a `LargestResult` of `SizeRow`
-- plans: `Plan`, `load_plan`, `check`, `simulate`; memory beside the device's that they copy to: `Host`
+- plans: `Plan`, `load_plan`, `check`, `simulate`; memory beside the device's that they copy to: `Host`;
+  back into an ONNX model: `apply`
 - pipelines: `pipeline`, which returns a `PipelineResult` of `PipelineStage`; `checkpoint_file`
 - one arena for all buffers of a plan: `layout`, `check_layout`, `load_layout`, `Layout`, `LayoutBuffer`,
   `LayoutResult`; for buffers of anybody's own: `layout_buffers`
@@ -47,6 +48,7 @@ from remat._core import (
     SweepResult as SweepResult,
     Value as Value,
 )
+from remat.applying import apply as apply
 from remat.calls import (
     check as check,
     check_layout as check_layout,

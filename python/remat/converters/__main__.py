@@ -15,16 +15,16 @@ from remat.converters import convert, format_of
 from remat.errors import RematError
 
 
-class _Parser(argparse.ArgumentParser):
+class Parser(argparse.ArgumentParser):
     def error(self, message: str) -> NoReturn:
-        raise SystemExit(_say(message))
+        raise SystemExit(say(message))
 
 
 def _one_line(text: object) -> str:
     return " ".join(str(text).split())
 
 
-def _say(message: object) -> int:
+def say(message: object) -> int:
     print(f"remat: {_one_line(message)}", file=sys.stderr)
     return 1
 
@@ -33,7 +33,7 @@ def _show(message: Warning | str, *_: object, **__: object) -> None:
     print(f"remat: warning: {_one_line(message)}", file=sys.stderr)
 
 
-def _dims(texts: list[str]) -> dict[str, int]:
+def dims_of(texts: list[str]) -> dict[str, int]:
     dims = {}
     for text in texts:
         name, _, size = text.rpartition("=")
@@ -45,7 +45,7 @@ def _dims(texts: list[str]) -> dict[str, int]:
 
 def main() -> int:
     """The exit code: 0, or 1 after one line on standard error."""
-    parser = _Parser(prog="remat convert", add_help=False)
+    parser = Parser(prog="remat convert", add_help=False)
     parser.add_argument("file", type=Path)
     parser.add_argument("--from", dest="format")
     parser.add_argument("--device")
@@ -61,9 +61,9 @@ def main() -> int:
             warnings.filterwarnings("always", re.escape(str(given.file)), UserWarning)
             warnings.showwarning = _show
             format = given.format or format_of(given.file)
-            graph = convert(given.file, format=format, device=given.device, dims=_dims(given.dim))
+            graph = convert(given.file, format=format, device=given.device, dims=dims_of(given.dim))
     except RematError as error:
-        return _say(error)
+        return say(error)
     with out:
         print(format, file=out)
         json.dump(graph.to_dict(), out)

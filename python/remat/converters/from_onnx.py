@@ -30,9 +30,16 @@ _NARROW = {"INT4": 4, "UINT4": 4, "FLOAT4E2M1": 4, "INT2": 2, "UINT2": 2}
 def convert(path: Path, options: Options) -> Graph:
     """A model file. Raises GraphError for one that is truncated, breaks a rule of ONNX, or has a tensor whose
     size is not known."""
+    return read(path, options)[1]
+
+
+def read(path: Path, options: Options) -> tuple[Any, Graph, list[int]]:
+    """The model, its own functions in place of their calls; its graph; and which node each op is. Raises
+    GraphError as `convert` does."""
     onnx = require("onnx", "onnx", f"{path}: reading ONNX")
     model = _inferred(onnx, path, _loaded(onnx, path), options)
-    return _Model(onnx, path, options, model).run()
+    made = _Model(onnx, path, options, model)
+    return model, made.run(), made.node_of
 
 
 def _loaded(onnx: Any, path: Path) -> Any:
@@ -50,7 +57,7 @@ def _loaded(onnx: Any, path: Path) -> Any:
 def _inferred(onnx: Any, path: Path, model: Any, options: Options) -> Any:
     """The model with the shapes of its tensors, functions of its own in place of their calls."""
     try:
-        if not _has_external_data(model.graph):
+        if not has_external_data(model.graph):
             onnx.checker.check_model(model)
         if model.functions:
             model = onnx.inliner.inline_local_functions(model)
@@ -60,7 +67,7 @@ def _inferred(onnx: Any, path: Path, model: Any, options: Options) -> Any:
         raise GraphError(f"{path}: {_one_line(error)}") from None
 
 
-def _has_external_data(graph: Any) -> bool:
+def has_external_data(graph: Any) -> bool:
     """Weights in files beside the model, which need not be there to know their sizes."""
     return any(weight.external_data for weight in graph.initializer)
 
@@ -79,13 +86,14 @@ def _set_dims(graph: Any, dims: dict[str, int]) -> None:
 
 
 class _Model:
-    """State: the graph so far, and of each tensor its value, shape and bytes."""
+    """State: the graph so far, the node of each op, and of each tensor its value, shape and bytes."""
 
     def __init__(self, onnx: Any, path: Path, options: Options, model: Any) -> None:
         self.onnx = onnx
         self.graph = model.graph
         self.domains = {opset.domain: opset.version for opset in model.opset_import}
         self.made = GraphMaker(str(path), options)
+        self.node_of: list[int] = []
         self.value_of: dict[str, int] = {}
         self.shape_of: dict[str, tuple[int, ...]] = {}
         infos = [*self.graph.input, *self.graph.value_info, *self.graph.output]
@@ -111,20 +119,21 @@ class _Model:
         reads = [self._value(name, place) for name in node.input if name]
         if not node.output or (node.op_type in _VIEWS and not reads):
             raise self.made.fail(f"{place}: it lacks inputs or outputs")
-        if is_standard and node.op_type == "Constant":
+        if is_constant(node):
             self._add_input(node.output[0], *self._type_of(node.output[0]))
             return
-        if is_standard and node.op_type in _VIEWS:
+        if is_view(node):
             self.value_of[node.output[0]] = reads[0]
             self.shape_of[node.output[0]] = self._type_of(node.output[0])[1]
             return
-        captured = [self.value_of[name] for name in _captured(node) if name in self.value_of]
+        captured = [self.value_of[name] for name in captured_by(node) if name in self.value_of]
         written = [name for name in node.output if name]
         outputs = [self._add_value(name, *self._type_of(name)) for name in written]
         kind = node.op_type if is_standard else f"{node.domain}.{node.op_type}"
         flops, moved = self._cost(node, kind, is_standard, [*reads, *captured], outputs)
         never = {"recompute": "never"} if _is_random(node) else {}
         name = node.name or f"{node.op_type}_{index}"
+        self.node_of.append(index)
         self.made.add_op(name, kind, [*reads, *captured], outputs, flops=flops, moved=moved, **never)
 
     def _cost(
@@ -205,17 +214,27 @@ class _Model:
         self.value_of[name] = self.made.add_input(name, size)
 
 
-def _bodies(node: Any) -> list[Any]:
+def is_constant(node: Any) -> bool:
+    """Does it make a tensor of nothing, which is a graph input here?"""
+    return node.domain in _STANDARD and node.op_type == "Constant"
+
+
+def is_view(node: Any) -> bool:
+    """Does it only give its input another shape?"""
+    return node.domain in _STANDARD and node.op_type in _VIEWS
+
+
+def bodies_of(node: Any) -> list[Any]:
     return [body for a in node.attribute for body in ([a.g] if a.HasField("g") else list(a.graphs))]
 
 
-def _captured(node: Any) -> list[str]:
+def captured_by(node: Any) -> list[str]:
     """Tensors from outside that the bodies of a node read."""
     names: dict[str, None] = {}
-    for body in _bodies(node):
+    for body in bodies_of(node):
         own = {v.name for v in [*body.input, *body.initializer]} | {n for m in body.node for n in m.output}
         for inner in body.node:
-            names.update(dict.fromkeys(n for n in [*inner.input, *_captured(inner)] if n not in own))
+            names.update(dict.fromkeys(n for n in [*inner.input, *captured_by(inner)] if n not in own))
         names.update(dict.fromkeys(out.name for out in body.output if out.name not in own))
     return list(names)
 
@@ -224,4 +243,4 @@ def _is_random(node: Any) -> bool:
     """Does it draw numbers, itself or in its bodies? Dropout does where it is told that it trains."""
     if node.op_type in _RANDOM or (node.op_type == "Dropout" and len(node.input) > 2 and node.input[2]):
         return True
-    return any(_is_random(inner) for body in _bodies(node) for inner in body.node)
+    return any(_is_random(inner) for body in bodies_of(node) for inner in body.node)

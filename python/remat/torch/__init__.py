@@ -3,6 +3,7 @@
 - train: `fit` returns a `FittedModel`, whose attribute `remat` is a `ModelReport` of `PlanReport`;
   ``torch.compile(model, backend="remat", options={"budget": "6GiB"})`` does the same in one line
 - `planned` (`PlannedSteps`): a context for loops that call several models before one backward
+- `plan_graph` (`PlannedGraph`, `GraphOptions`): a graph of ATen ops that `make_fx` traced comes back planned
 - options of both: `Options`; for annotations `FitOptions` and `CompileOptions`
 - values that go to a host and back (`host=`): `Traffic` of a `PlanReport`, `HostMemoryError`
 - ask before training: `sweep` (`Sweep`, `SweepRow`), `report` (`PeakReport`, `PeakRow`), `largest_batch`
@@ -55,6 +56,10 @@ from .explore import (
     report as report,
     sweep as sweep,
 )
+from .graphs import (
+    PlannedGraph as PlannedGraph,
+    plan_graph as plan_graph,
+)
 from .largest import (
     largest_batch as largest_batch,
 )
@@ -68,6 +73,7 @@ from .plan.model_report import (
 from .plan.options import (
     CompileOptions as CompileOptions,
     FitOptions as FitOptions,
+    GraphOptions as GraphOptions,
     Options as Options,
 )
 from .plan.peak import (

@@ -64,7 +64,7 @@ from torch._guards import CompileContext, detect_fake_mode
 from torch._higher_order_ops.wrap import TagActivationCheckpoint as TagActivationCheckpoint
 from torch._inductor import custom_graph_pass
 from torch._inductor.custom_graph_pass import CustomPartitionerFn
-from torch._ops import OpOverload
+from torch._ops import HigherOrderOperator, OpOverload
 from torch._prims_common import suggest_memory_format
 from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 from torch.autograd import forward_ad, graph
@@ -102,6 +102,8 @@ TRACED_BATCH_NORMS: Sequence[Any] = (
 )
 # What batch norms are in eager mode on CUDA, in fp32 and fp16; traced as another.
 CUDNN_BATCH_NORM: Any = torch.ops.aten.cudnn_batch_norm.default
+# Batch norms of libraries, which write to running statistics that their schema does not mark.
+WRITING_BATCH_NORMS: Sequence[Any] = (CUDNN_BATCH_NORM, torch.ops.aten.miopen_batch_norm.default)
 # A state beside the generator's (`get_dropout_state` in RNN.cpp): another run draws another mask.
 WITH_A_STATE: Sequence[Any] = (torch.ops.aten._cudnn_rnn.default,)
 # What copies a tensor.
@@ -769,6 +771,17 @@ def results_made_by(correct: Callable[[Any, Any, Any, Any], Any]) -> Iterator[No
         FakeTensorMode.dispatch = plain  # type: ignore[method-assign]
 
 
+def in_place(op: OpOverload) -> OpOverload:
+    """The op that writes its result over its first argument. `_opname` and `_overloadname` of overloads."""
+    packet = getattr(torch.ops.aten, f"{op._opname}_")
+    return cast(OpOverload, getattr(packet, op._overloadname))
+
+
+def use_code_generator_of(graph: fx.Graph, other: fx.Graph) -> None:
+    """The code of a graph takes arguments and returns results as that of another. `_codegen` of graphs."""
+    graph.set_codegen(copy.copy(other._codegen))
+
+
 def view_base(tensor: torch.Tensor) -> torch.Tensor:
     """The tensor that a view shows, or the tensor itself. `_base` of tensors."""
     base: torch.Tensor | None = tensor._base
@@ -1056,6 +1069,7 @@ __all__ = [
     "SET_GRAD",
     "TRACED_BATCH_NORMS",
     "WITH_A_STATE",
+    "WRITING_BATCH_NORMS",
     "AllocationFields",
     "BackwardCFunction",
     "CompileContext",
@@ -1063,6 +1077,7 @@ __all__ = [
     "DispatchKey",
     "FakeTensor",
     "FakeTensorMode",
+    "HigherOrderOperator",
     "InductorCode",
     "JointTrace",
     "OpOverload",
@@ -1110,6 +1125,7 @@ __all__ = [
     "has_tensor_hooks",
     "holds_at",
     "in_data_parallel",
+    "in_place",
     "inductor",
     "inductor_code",
     "innermost_backend",
@@ -1147,6 +1163,7 @@ __all__ = [
     "traced_once",
     "unprinted",
     "unseen_by_hooks",
+    "use_code_generator_of",
     "users_of_storage",
     "view_base",
     "will_execute",

@@ -64,11 +64,13 @@ class OutputUse:
 
     cut: outputs without a gradient; dropped: outputs that nobody holds when the backward starts.
     tangents_held: does somebody hold the gradients of outputs until the backward returns?
+    at_end: nobody holds outputs before all ops have run, so that they may be dropped and made again.
     """
 
     cut: frozenset[int] = frozenset()
     dropped: frozenset[int] = frozenset()
     tangents_held: bool = True
+    at_end: bool = False
 
 
 @dataclass

@@ -13,6 +13,7 @@ from ..base.nodes import storage_bytes, tensors_of
 from ..base.private import storage_id
 from ..trace.gradients import end_of, takes_gradient, touched
 from ..trace.inplace import OVER
+from ..trace.kernels import AS_TRACED
 
 # Of a tensor: the offset in its storage, the bytes of that, and the strides.
 Layout = tuple[int, ...]
@@ -52,7 +53,8 @@ def signature(node: fx.Node) -> str:
         end = end_of(node)
         return f"{end.kind} {end.like} {_described(touched(node))}"
     over = f" over {node.meta[OVER]}" if OVER in node.meta else ""
-    return call_signature(node.target, node.args, node.kwargs) + over
+    traced = " as traced" if AS_TRACED in node.meta else ""
+    return call_signature(node.target, node.args, node.kwargs) + over + traced
 
 
 def call_signature(target: Any, args: Any, kwargs: Any) -> str:

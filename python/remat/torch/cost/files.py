@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any
 
 import remat
+from remat.files import write_atomically
 
-from ..base.files import write_atomically
 from .cost import Cost
 from .environment import environment
 

@@ -24,7 +24,7 @@ from ..base.errors import UnsupportedModelError, log
 from ..base.nodes import finished, may_run_twice, tensors_of
 from ..trace.gradients import end_of, takes_gradient, touched
 from ..trace.inplace import OVER, over
-from ..trace.kernels import kernel_of
+from ..trace.kernels import AS_TRACED, kernel_of
 from .cost import Cost, Layout, Progress, storages_of
 from .layouts import real_layouts
 from .standins import Arguments
@@ -147,7 +147,7 @@ def _call_alone(
     target = over(node, node.meta[OVER]) if OVER in node.meta else node.target
     args, kwargs = fx.map_arg(node.args, argument), fx.map_arg(node.kwargs, argument)
     tensors = [t for value in made.values() for t in tensors_of(value)] or tensors_of(node.meta.get("val"))
-    if not for_compiler:
+    if not for_compiler and AS_TRACED not in node.meta:
         target = kernel_of(target)
     return lambda: finished(node, target(*args, **kwargs)), device_of_tensors(tensors)
 

@@ -13,8 +13,8 @@ from weakref import WeakSet
 import torch
 
 import remat
+from remat.files import write_atomically
 
-from ..base.files import write_atomically
 from ..base.units import format_bytes
 from .regions import Around, Region
 

@@ -71,6 +71,27 @@ class CompileOptions(_Budget, FitOptions):
     """
 
 
+class GraphOptions(TypedDict, total=False):
+    """Keywords of :func:`remat.torch.plan_graph`: those of :class:`Options` that a graph alone has."""
+
+    budget_on: Literal["peak", "reserved"]
+    reserve: int | str
+    planner: str
+    order: Literal["fixed", "free"]
+    time_limit: float | None
+    work_limit: int | None
+    gap: str | None
+    seed: int
+    threads: int
+    plan: remat.Plan | Sequence[int] | str | Path | None
+    never_recompute: Patterns
+    always_keep: Patterns
+    routing: Literal["once", "recompute"]
+    costs: str | Path
+    device: str | None
+    cache_dir: str | Path | None
+
+
 # Nearer to the fastest plan than durations can be measured.
 _GAP = "0.1%"
 # Fewer bytes than any training step takes: a number that has lost its percent sign or unit.

@@ -142,6 +142,12 @@ class PlanReport:
         """Whose time the overhead is a fraction of."""
         return "eager mode's ops" if self.is_eager else "the traced step's ops"
 
+    @property
+    def gap(self) -> float:
+        """How far the step is above `duration_lower_bound` at most, as a fraction of that."""
+        bound = self.duration_lower_bound
+        return ((self.plan.duration or 0) - bound) / bound if bound else 0.0
+
     def save(self, path: str | os.PathLike[str], **options: Any) -> None:
         """Write :func:`remat.report` of the graph and its plan: a page for the browser, unless `format` says
         otherwise. options: those of `remat.report`. Its amounts are without `reserve`; its times are those of

@@ -19,7 +19,8 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, TypeVar
 
-from ..base.files import write_atomically
+from remat.files import write_atomically
+
 from ..cost.cost import Cost
 from ..cost.files import costs_from_json, costs_to_json
 

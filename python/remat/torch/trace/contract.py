@@ -102,7 +102,12 @@ class _Contraction:
         self.step.show(node, value)
 
     def _add_clones(self, nodes: Sequence[fx.Node]) -> None:
-        """One clone per overwritten buffer, made before everything: what recomputed readers see."""
+        """One clone per overwritten buffer, made before everything: what recomputed readers see.
+
+        None where outputs are handed over at the end: who plans such a step sees to it that none reads later.
+        """
+        if self.step.use.at_end:
+            return
         read = {n for node in nodes for n in node.all_input_nodes if not is_write_to_input(node)}
         for buffer in self.nodes:
             if buffer in self.overwritten and buffer in read:
@@ -239,7 +244,9 @@ class _Contraction:
         """`copy_` into an input: reads the new value, runs once, after everything that reads the old one."""
         step = self.step
         buffer = arguments(node)[0]
-        step.show(node, step.value_of[buffer])
+        value, clone = step.value_of[buffer], step.clone_of_buffer.get(buffer)
+        readers = [i for i, op in enumerate(step.ops) if value in op.inputs]
+        step.show(node, value)
         inputs = [v for read in node.all_input_nodes if read is not buffer for v in self._leaves(read)]
         step.add_op(
             Op(
@@ -251,7 +258,7 @@ class _Contraction:
                 [],
                 recompute=False,
                 overwrites=buffer,
-                after=[step.clone_of_buffer[buffer]] if buffer in step.clone_of_buffer else [],
+                after=readers if clone is None else [clone],
                 module=module_path(node),
                 source=source_line(node),
             )
@@ -300,6 +307,8 @@ class _Contraction:
         it is made from still be as it was: parameters may have stepped by then (`End.writes`).
         """
         step = self.step
+        if step.use.at_end:
+            return
         held = {step.value_of[node] for node in self._held_outputs() if node in step.value_of}
         for op in step.ops:
             if not held.isdisjoint(op.outputs):

@@ -7,15 +7,15 @@ was compared on this machine, for its types and for how its arguments lie in mem
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch import fx
 
 from ..base.nodes import BUILTIN_NAMESPACES
-from ..base.private import OpOverload, builtin, keeps_graph, schema
+from ..base.private import OpOverload, builtin, in_place, keeps_graph, schema
 from ..base.step import StepGraph
 from .compared import Kind, same_over
 from .gradients import KINDS
@@ -137,6 +137,7 @@ class WritesOver:
         self.name, self.index, self.saved = str(node.target), index, saved
         self.__name__ = self.name.partition(".")[2].replace(".", "_") + "_over"
         assert isinstance(node.target, OpOverload)
+        self.op = node.target
         self.plain = builtin(node.target)
         self.write = _OVER[node.target][0].write
         vals = [arg.meta.get("val") if isinstance(arg, fx.Node) else None for arg in node.args]
@@ -152,6 +153,37 @@ class WritesOver:
 
     def __repr__(self) -> str:
         return f"{self.name} over its argument {self.index}"
+
+
+# By op that writes over its second argument, or by a keyword: the overload that does, and the keyword.
+_WITH_OUT: dict[Any, tuple[Any, str]] = {
+    aten.add.Tensor: (aten.add.out, "out"),
+    aten.mul.Tensor: (aten.mul.out, "out"),
+    aten.threshold_backward.default: (aten.threshold_backward.grad_input, "grad_input"),
+    aten.tanh_backward.default: (aten.tanh_backward.grad_input, "grad_input"),
+}
+# By op that makes a whole of which a part is new: the view of that part.
+_PARTS: dict[Any, Any] = {
+    aten.slice_scatter.default: aten.slice.Tensor,
+    aten.select_scatter.default: aten.select.int,
+}
+
+
+def write_over(graph: fx.Graph, over: WritesOver, args: Sequence[Any], name: str) -> fx.Node:
+    """Add what runs the op over its argument, as ATen ops; returns the node of the result, with this name
+    unless it is the argument.
+    """
+    op, argument = over.op, args[over.index]
+    if op in _PARTS:
+        part = graph.call_function(_PARTS[op], (argument, *args[2:]))
+        graph.call_function(aten.copy_.default, (part, args[1]))
+        return cast(fx.Node, argument)
+    target, keyword = _WITH_OUT.get(op, (None, ""))
+    if target is None or (keyword == "out" and over.index == 0):
+        # `mul_.Scalar` rounds 16-bit products in another way.
+        target = in_place(aten.mul.Tensor if op is aten.mul.Scalar else op)
+        return graph.create_node("call_function", target, tuple(args), name=name)
+    return graph.create_node("call_function", target, tuple(args), {keyword: argument}, name)
 
 
 def list_pairs(step: StepGraph) -> None:

@@ -164,6 +164,10 @@ def _lstm_that_saves(*args: Any) -> Any:
 _KERNELS = {_LSTM: _lstm_that_saves, DROPOUT: dropout, DROPOUT_BACKWARD: dropout_backward}
 
 
+# Marks a node that runs by PyTorch's kernel all the same.
+AS_TRACED = "remat_as_traced"
+
+
 def is_own(target: Any) -> bool:
     """Is it one of the functions here that stand for an op?"""
     return target in _KERNELS.values()

@@ -1,0 +1,21 @@
+"""Files that are there whole or not at all."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import secrets
+from pathlib import Path
+
+
+def write_atomically(path: Path, content: str | bytes) -> None:
+    """Write a file so that no reader, at no time, sees a part of it. Raises OSError."""
+    beside = path.parent / f".{path.name}.{secrets.token_hex(6)}.tmp"
+    try:
+        with beside.open("xb") as file:
+            file.write(content.encode() if isinstance(content, str) else content)
+        os.replace(beside, path)
+    except BaseException:
+        with contextlib.suppress(OSError):
+            beside.unlink()
+        raise
