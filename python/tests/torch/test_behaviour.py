@@ -701,3 +701,28 @@ def test_calls_inside_transforms_run_as_they_are_written(executor: str, caplog) 
     assert all(torch.equal(found[name], wanted[name]) for name in values)
     (line,) = [r.message for r in caplog.records if "transform of torch.func" in r.message]
     assert line.endswith("runs as it is written, without a plan")
+
+
+@pytest.mark.parametrize("executor", ["boxed", "eager"])
+def test_steps_that_need_less_may_have_what_others_have_of_a_share(executor: str) -> None:
+    """85 % of what a small batch needs, or a step with frozen layers, can be too little for any plan."""
+    model, (x,) = case("mlp").build()
+    expected = copy.deepcopy(model)
+    fitted = fit(model, (x,), "85%", executor=executor, accumulate=False)
+    budget = fitted.remat.budget
+
+    def step(x: torch.Tensor) -> None:
+        for each in (fitted, expected):
+            each(x).backward()
+        pairs = zip(model.parameters(), expected.parameters(), strict=True)
+        assert all(a.grad is b.grad is None or torch.equal(a.grad, b.grad) for a, b in pairs)
+        for each in (model, expected):
+            each.zero_grad()
+
+    step(x)
+    step(x[:4])
+    for each in (model, expected):
+        each.layers[:-2].requires_grad_(False)
+    step(x)
+    assert all(part.budget <= budget for part in fitted.remat.parts)
+    assert any(part.keep_all_peak < 0.8 * budget for part in fitted.remat.parts)

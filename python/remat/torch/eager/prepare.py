@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -418,6 +419,17 @@ class Preparation:
                 "an output of this model is a sparse tensor, whose gradient is not known here: pass loss="
             )
         return found
+
+    @contextmanager
+    def within(self, budget: int) -> Iterator[None]:
+        """Steps are planned within so many bytes meanwhile."""
+        before = self._settled
+        assert before is not None  # something was planned for
+        self._settled = replace(before, budget=budget)
+        try:
+            yield
+        finally:
+            self._settled = before
 
     def _options_on(self, device: torch.device) -> Options:
         """With the budget in bytes where it was "auto", and all that is reserved in `reserve`."""

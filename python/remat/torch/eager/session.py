@@ -24,6 +24,7 @@ from ..base.nodes import SMALL, storage_bytes
 from ..base.private import COMPILED_CALL, eager_call, is_transformed, packs_saved_tensors
 from ..base.storages import tensor_storages
 from ..base.units import exact_bytes
+from ..plan.budget import is_amount
 from ..plan.model_report import ModelReport
 from ..plan.options import Options
 from ..plan.report import PlanReport
@@ -66,7 +67,7 @@ class EagerSession:
         self.model, self.options = model, options
         self.report = ModelReport()
         self._preparation = Preparation(model, options, loss, self._say)
-        self._shapes = Shapes(options.max_shapes, borrows=_is_amount(options.budget))
+        self._shapes = Shapes(options.max_shapes, borrows=is_amount(options.budget))
         self._call = eager_call(model)
         self._said: set[str] = set()
         # What was reported, until the next call has other plans.
@@ -105,11 +106,25 @@ class EagerSession:
         return adds if adds in self._adds() else self._adds()[0]
 
     def _plan(self, recorded: Recorded, kind: Kind, call: Call) -> EagerPlan:
-        plan = self._preparation.plan(recorded, kind, call)
+        try:
+            plan = self._preparation.plan(recorded, kind, call)
+        except remat.NoPlanError:
+            budget = self._largest_budget()
+            if not budget:
+                raise
+            with self._preparation.within(budget):
+                plan = self._preparation.plan(recorded, kind, call)
         if self.options.verify:
             prove(self.model, plan, call)
         self.report.add(plan.report)
         return plan
+
+    def _largest_budget(self) -> int:
+        """In bytes, of the other steps that are planned, where budgets are shares of what each needs."""
+        if is_amount(self.options.budget):
+            return 0
+        plans = [plan for each in self._shapes.recorded() for plan in each.plans.values()]
+        return max((plan.report.budget for plan in plans), default=0)
 
     def _key(self, call: Call) -> Key:
         autocast = [torch.is_autocast_enabled(kind) for kind in ("cpu", default_device().type)]
@@ -373,14 +388,6 @@ class EagerSession:
         if about not in self._said:
             self._said.add(about)
             log.warning("%s", text)
-
-
-def _is_amount(budget: Any) -> bool:
-    """Is it the same for all steps?"""
-    try:
-        return budget == "auto" or remat.parse_bytes(budget) >= 0
-    except remat.BudgetError:
-        return False
 
 
 def no_plans(missed: Sequence[remat.NoPlanError], found: Sequence[int]) -> remat.NoPlanError:

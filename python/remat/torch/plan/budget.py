@@ -108,3 +108,11 @@ def _fake_parameter(parameter: torch.Tensor) -> torch.nn.Parameter:
     fake = torch.nn.Parameter(torch.empty_like(parameter, device=parameter.device))
     fake.grad = torch.empty_like(fake)
     return fake
+
+
+def is_amount(budget: int | str) -> bool:
+    """Is it the same for all steps, not a share of what each needs?"""
+    try:
+        return budget == "auto" or remat.parse_bytes(budget) >= 0
+    except remat.BudgetError:
+        return False

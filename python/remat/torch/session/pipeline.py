@@ -25,6 +25,7 @@ from ..cost.profile import run_alone
 from ..cost.values import RealValues
 from ..plan.aiming import Aimed, aim
 from ..plan.arena import Placeable
+from ..plan.budget import is_amount
 from ..plan.cache import PlanCache
 from ..plan.options import Options
 from ..plan.part import Part
@@ -134,6 +135,7 @@ class Pipeline:
     captured: where steps go instead of being planned, if they are only to be captured.
     captures_both: each with one that adds to existing gradients, of the same trace.
     is_broken: is there code of the model beside a graph, or another graph?
+    planned_for: the largest budget in bytes of the steps that a plan is known for; 0: there is none yet.
     """
 
     def __init__(
@@ -143,6 +145,7 @@ class Pipeline:
         self.captured: list[Captured] | None = [] if only_capture else None
         self.captures_both = self._surveys = False
         self.is_broken: Callable[[], bool] = lambda: False
+        self.planned_for: Callable[[], int] = lambda: 0
         store = Store(options.cache_dir) if options.cache_dir is not None else None
         self.costs = options.cost_source(store, runs=not only_capture)
         self.layouts = Layouts()
@@ -163,6 +166,9 @@ class Pipeline:
             yield
         finally:
             self._surveys = False
+
+    def ask_what_is_planned_for(self, planned_for: Callable[[], int]) -> None:
+        self.planned_for = planned_for
 
     def ask_whether_broken(self, is_broken: Callable[[], bool]) -> None:
         """This says it from now on."""
@@ -248,7 +254,14 @@ class Pipeline:
                     if surveys:
                         return survey_step(problem)
                     asked = problem if budget is None else problem.at(budget)
-                    return plan_step(asked, self.cache, progress)
+                    try:
+                        return plan_step(asked, self.cache, progress)
+                    except remat.NoPlanError:
+                        # A share of a step that needs less than others may be too little for it.
+                        others_have = 0 if in_pieces or is_amount(options.budget) else self.planned_for()
+                        if budget is not None or not problem.may_aim or others_have <= problem.budget:
+                            raise
+                        return plan_step(problem.at(others_have), self.cache, progress)
 
                 if self.for_compiler and problem.may_aim:
                     report, halves = self._aimed(problem, captured, plan_for)

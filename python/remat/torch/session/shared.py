@@ -42,6 +42,9 @@ class Shared:
         self.is_preparing = self.is_proving = self.is_measuring = self.is_keeping = False
         self.bookkeeping = threading.RLock()
         self.backward_starts = backward_starts
+        # Plans may be forgotten.
+        self._largest_budget = 0
+        self.pipeline.ask_what_is_planned_for(lambda: 0 if self.is_preparing else self._largest_budget)
         self._casts: list[Casts] = [()]
         self._casts_vary = False
 
@@ -62,6 +65,7 @@ class Shared:
 
     def note_plan(self, report: PlanReport) -> None:
         self.report.add(report)
+        self._largest_budget = max(self._largest_budget, report.budget)
 
     @contextmanager
     def proving(self) -> Iterator[None]:
