@@ -15,11 +15,10 @@ import remat
 
 from .base.errors import UnsupportedModelError, errors_stand_alone
 from .base.given import check_callable
-from .base.storages import items_of, live_storages, tensor_storages
 from .base.units import format_bytes
 from .eager.following import steps_seen
 from .plan.report import PlanReport
-from .session.measure import bytes_beside, device_to_measure, measurable, warm_up
+from .session.measure import bytes_beside, device_to_measure, measurable, there_on_the_cpu, warm_up
 from .session.moments import Moment, moments_counted, moments_traced
 from .session.watch import recorded_steps
 
@@ -127,8 +126,7 @@ def record(
         if runtime.counts_memory:
             moments = moments_counted(seen_step, runtime, bytes_beside(runtime, resident))
         else:
-            known = live_storages() if resident is None else tensor_storages(items_of(resident), "cpu")
-            moments = moments_traced(seen_step, known)
+            moments = moments_traced(seen_step, there_on_the_cpu(resident))
     if windows and not moments:
         raise UnsupportedModelError(
             'record: executor="inductor" does not run the steps of its plan one by one, executor="boxed" does'

@@ -15,6 +15,8 @@ import remat
 from .private import FakeTensor, changes_arguments, is_traceable_wrapper_subclass
 from .storages import has_data
 
+_ORDINARY = (torch.Tensor, torch.nn.Parameter)
+
 
 def check_step(model: Any, sample_inputs: Any, loss: Any, runs: bool = True) -> None:
     """Raises UsageError where no training step can be made of these. runs: must there be memory for one?"""
@@ -58,10 +60,9 @@ def as_traced(args: Sequence[Any]) -> tuple[Any, ...]:
 
 
 def _is_only_named(item: Any) -> bool:
-    if not isinstance(item, torch.Tensor) or type(item) in (torch.Tensor, torch.nn.Parameter):
+    if type(item) in _ORDINARY or not isinstance(item, torch.Tensor):
         return False
-    wraps = isinstance(item, FakeTensor) or is_traceable_wrapper_subclass(item)
-    return not wraps and not isinstance(item, torch.nn.Parameter)
+    return not (isinstance(item, (FakeTensor, torch.nn.Parameter)) or is_traceable_wrapper_subclass(item))
 
 
 def check_call(model: torch.nn.Module, sample_inputs: Any) -> None:

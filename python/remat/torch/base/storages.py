@@ -38,14 +38,19 @@ def tensor_storages(root: Any, device_type: str | None = None) -> dict[int, int]
     return found
 
 
-def items_of(root: Any) -> list[Any]:
-    """The tensors, modules and optimizers in an object of any class. An iterator is used up."""
+def storages_held(root: Any, device_type: str) -> dict[int, int]:
+    """The same of an object of any class. An iterator is used up."""
+    return tensor_storages(_items_of(root), device_type)
+
+
+def _items_of(root: Any) -> list[Any]:
+    """The tensors, modules and optimizers in an object."""
     found: list[Any] = []
     for leaf in tree_leaves(root):
         if isinstance(leaf, (torch.nn.Module, torch.optim.Optimizer)):
             found.append(leaf)
         else:
-            found += items_of(list(leaf)) if isinstance(leaf, Iterator) else tensors_held(leaf)
+            found += _items_of(list(leaf)) if isinstance(leaf, Iterator) else tensors_held(leaf)
     return found
 
 

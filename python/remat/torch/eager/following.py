@@ -37,7 +37,7 @@ def steps_seen() -> Iterator[None]:
 
 def through(ledger: Ledger, plan: EagerPlan, call: Callable[[], Any]) -> Any:
     """The forward of a call by a ledger that follows this plan, whoever follows it."""
-    mark = None if _seen is None else mark_of(lambda: plan.report)
+    mark = mark_of(lambda: plan.report)
     return ledger.through(call) if _seen is None or mark is None else _seen.through(ledger, plan, mark, call)
 
 
@@ -49,7 +49,8 @@ class _Steps:
     """One after the other."""
 
     def __init__(self) -> None:
-        self._backward: _BackwardOps | None = None
+        # What is under way, and the mode that sees the ops after its forward.
+        self._under_way: tuple[_Step, _Ops] | None = None
 
     def through(self, ledger: Ledger, plan: EagerPlan, mark: Mark, call: Callable[[], Any]) -> Any:
         self.end()
@@ -57,53 +58,37 @@ class _Steps:
         ledger.call_before_second_runs(step.runs_again)
 
         def forward() -> Any:
-            with _ForwardOps(step):
+            with _Ops(step.runs):  # before the ledger
                 return call()
 
         outputs = ledger.through(forward)
         if ledger.left_at is None and ledger.plan is plan:
             step.end_forward()
             # Only now: under a mode traced steps take a few bytes more.
-            self._backward = _BackwardOps(step)
-            self._backward.__enter__()
+            after = _Ops(step.see)
+            after.__enter__()
+            self._under_way = step, after
         return outputs
 
     def end(self) -> None:
         """Of the step that is under way."""
-        if self._backward is not None:
-            backward, self._backward = self._backward, None
-            backward.__exit__(None, None, None)
-            backward.end()
+        if self._under_way is not None:
+            (step, after), self._under_way = self._under_way, None
+            after.__exit__(None, None, None)
+            step.end()
 
 
-class _BackwardOps(OpsMode):
-    """Sees what comes after a forward."""
+class _Ops(OpsMode):
+    """Sees ops before they run."""
 
-    def __init__(self, step: _Step) -> None:
+    def __init__(self, see: Callable[[Any], object]) -> None:
         super().__init__()
-        self._step = step
+        self._see = see
 
     def __torch_dispatch__(
         self, func: Any, types: Any, args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None
     ) -> Any:
-        self._step.see(func)
-        return func(*args, **(kwargs or {}))
-
-    def end(self) -> None:
-        self._step.end()
-
-
-class _ForwardOps(OpsMode):
-    """Sees the ops of a forward before the ledger does."""
-
-    def __init__(self, step: _Step) -> None:
-        super().__init__()
-        self._step = step
-
-    def __torch_dispatch__(
-        self, func: Any, types: Any, args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None
-    ) -> Any:
-        self._step.runs()
+        self._see(func)
         return func(*args, **(kwargs or {}))
 
 
@@ -121,7 +106,7 @@ class _Step:
         self._seen: list[tuple[Any, Place]] = []
         self._again: dict[int, int] = {}
 
-    def runs(self) -> None:
+    def runs(self, _: Any) -> None:
         """The next op of the forward."""
         op = self._plan.op_of.get(self._number)
         self._number += 1

@@ -54,7 +54,7 @@ def phase_of(op: Ran) -> str:
 
 
 def name_of(op: Ran) -> str:
-    return str(op.func).removeprefix("aten.").partition(".")[0]
+    return op.kind.removeprefix("aten.").partition(".")[0]
 
 
 def to_dict(op: GraphOp, place: Mapping[int, int], made: Collection[int]) -> dict[str, Any]:

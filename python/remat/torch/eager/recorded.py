@@ -206,10 +206,10 @@ class StepGraph:
     def _new(self, op: Ran) -> GraphOp:
         new = GraphOp(
             f"{name_of(op)}_{op.number}",
-            str(op.func),
+            op.kind,
             phase_of(op),
-            dict.fromkeys(op.reads),
-            dict.fromkeys((*op.made, *(new for _, new in op.wrote))),
+            dict.fromkeys(op.inputs),
+            dict.fromkeys(op.outputs),
             {old: new for old, new in op.wrote if self.record.values[old].made_by is not None},
             op.duration,
             op.workspace,

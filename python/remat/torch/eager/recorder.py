@@ -101,6 +101,19 @@ class Ran:
         self.duration = min(self.duration, duration)
 
     @property
+    def kind(self) -> str:
+        return str(self.func)
+
+    @property
+    def inputs(self) -> Sequence[int]:
+        return self.reads
+
+    @property
+    def outputs(self) -> Sequence[int]:
+        """Values that come of it."""
+        return (*self.made, *(new for _, new in self.wrote))
+
+    @property
     def is_plain(self) -> bool:
         """Does it make or write nothing? Such ops are views, or look at data."""
         return not self.made and not self.wrote

@@ -123,8 +123,7 @@ class EagerSession:
         """In bytes, of the other steps that are planned, where budgets are shares of what each needs."""
         if is_amount(self.options.budget):
             return 0
-        plans = [plan for each in self._shapes.recorded() for plan in each.plans.values()]
-        return max((plan.report.budget for plan in plans), default=0)
+        return max((plan.report.budget for plan in self._shapes.plans()), default=0)
 
     def _key(self, call: Call) -> Key:
         autocast = [torch.is_autocast_enabled(kind) for kind in ("cpu", default_device().type)]
@@ -265,8 +264,7 @@ class EagerSession:
     def _without_plan(self, call: Call) -> Any:
         """A call of one combination of shapes too many: within the largest budget of the others."""
         known = list(self._shapes.recorded())
-        plans = [plan for each in known for plan in each.plans.values()]
-        limit = max(plan.report.budget - plan.report.reserve for plan in plans)
+        limit = max(plan.report.budget - plan.report.reserve for plan in self._shapes.plans())
         self._say(
             "too many shapes",
             f"calls have more than {self.options.max_shapes} combinations of shapes (max_shapes): others "

@@ -156,3 +156,6 @@ class Shapes:
 
     def recorded(self) -> Iterator[Recorded]:
         return (each for shape in self._own.values() for each in shape.recorded)
+
+    def plans(self) -> Iterator[EagerPlan]:
+        return (plan for each in self.recorded() for plan in each.plans.values())

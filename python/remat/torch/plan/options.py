@@ -22,55 +22,6 @@ from .store import Store
 Patterns = str | Sequence[str]
 
 
-class FitOptions(TypedDict, total=False):
-    """Keywords of :func:`remat.torch.fit` and of all calls that capture a step: those of :class:`Options`
-    but the budget.
-    """
-
-    budget_on: Literal["peak", "reserved"]
-    arena: bool
-    reserve: int | str
-    optimizer: torch.optim.Optimizer | None
-    step: Literal["backward"] | None
-    accumulate: bool | None
-    outputs: Literal["held", "dropped"] | None
-    calls: int
-    loss_workspace: int | str
-    planner: str
-    order: Literal["fixed", "free"]
-    time_limit: float | None
-    work_limit: int | None
-    gap: str | None
-    seed: int
-    threads: int
-    plan: remat.Plan | Sequence[int] | str | Path | None
-    never_recompute: Patterns
-    always_keep: Patterns
-    routing: Literal["once", "recompute"]
-    costs: str | Path
-    device: str | None
-    executor: Literal["auto", "boxed", "eager", "inductor"]
-    host: remat.Host | float | str | None
-    host_dir: str | Path | None
-    cache_dir: str | Path | None
-    max_shapes: int
-    dynamic: bool | None
-    strict: bool
-    group: Any
-    margin: int | str
-    verify: bool
-
-
-class _Budget(TypedDict):
-    budget: int | str
-
-
-class CompileOptions(_Budget, FitOptions):
-    """What `options` of `torch.compile(model, backend="remat", options=...)` takes: a budget, and those of
-    `fit`.
-    """
-
-
 class GraphOptions(TypedDict, total=False):
     """Keywords of :func:`remat.torch.plan_graph`: those of :class:`Options` that a graph alone has."""
 
@@ -90,6 +41,39 @@ class GraphOptions(TypedDict, total=False):
     costs: str | Path
     device: str | None
     cache_dir: str | Path | None
+
+
+class FitOptions(GraphOptions, total=False):
+    """Keywords of :func:`remat.torch.fit` and of all calls that capture a step: those of :class:`Options`
+    but the budget.
+    """
+
+    arena: bool
+    optimizer: torch.optim.Optimizer | None
+    step: Literal["backward"] | None
+    accumulate: bool | None
+    outputs: Literal["held", "dropped"] | None
+    calls: int
+    loss_workspace: int | str
+    executor: Literal["auto", "boxed", "eager", "inductor"]
+    host: remat.Host | float | str | None
+    host_dir: str | Path | None
+    max_shapes: int
+    dynamic: bool | None
+    strict: bool
+    group: Any
+    margin: int | str
+    verify: bool
+
+
+class _Budget(TypedDict):
+    budget: int | str
+
+
+class CompileOptions(_Budget, FitOptions):
+    """What `options` of `torch.compile(model, backend="remat", options=...)` takes: a budget, and those of
+    `fit`.
+    """
 
 
 # Nearer to the fastest plan than durations can be measured.

@@ -13,7 +13,7 @@ import remat
 from ..base.allocator import trace_allocations
 from ..base.devices import DeviceRuntime, default_device, runtime_of, with_index
 from ..base.given import check_callable
-from ..base.storages import items_of, live_storages, tensor_storages
+from ..base.storages import live_storages, storages_held
 from .watch import compare_all, recorded_steps
 
 
@@ -47,10 +47,15 @@ def bytes_beside(runtime: DeviceRuntime, resident: Any) -> int:
     """
     if resident is None:
         return 0
-    own = (
-        sum(tensor_storages(items_of(resident), runtime.device.type).values()) + runtime.taken_by_libraries()
-    )
+    own = sum(storages_held(resident, runtime.device.type).values()) + runtime.taken_by_libraries()
     return runtime.allocated() - own
+
+
+def there_on_the_cpu(resident: Any) -> dict[int, int]:
+    """Address and bytes of the storages that count at the start: all that Python can see where `resident` is
+    None.
+    """
+    return live_storages() if resident is None else storages_held(resident, "cpu")
 
 
 def warm_up(fn: Callable[[], Any], calls: int, device: torch.device) -> None:
@@ -94,7 +99,7 @@ def measure_peak(
         fn()
         runtime.synchronize()
         return runtime.highest() - beside
-    known = live_storages() if resident is None else tensor_storages(items_of(resident), "cpu")
+    known = there_on_the_cpu(resident)
     start = sum(known.values())
     with trace_allocations() as trace, recorded_steps() as windows:
         fn()
