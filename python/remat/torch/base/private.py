@@ -434,6 +434,16 @@ class JointTrace(NamedTuple):
     at_the_end: Any
     traced: tuple[Any, ...]
 
+    def overwritten(self, arguments: int) -> set[int] | None:
+        """Which of so many arguments the function writes to. None: it is not said of each of them.
+        `InputAliasInfo`.
+        """
+        said = self.collected.input_info
+        if len(said) != arguments:
+            return None
+        written = ("mutates_data", "mutates_metadata", "mutates_storage_metadata")
+        return {i for i, each in enumerate(said) if any(getattr(each, name) for name in written)}
+
 
 def apart(metadata: Any, **changed: Any) -> Any:
     """A copy of metadata of AOTAutograd, which may be written to, with these attributes changed."""

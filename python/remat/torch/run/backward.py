@@ -12,7 +12,7 @@ from torch import fx
 from torch.multiprocessing.reductions import StorageWeakRef
 
 from ..base.nodes import SMALL
-from ..base.private import is_tangent, packs_saved_tensors, storage_id, takes_a_list
+from ..base.private import is_tangent, packs_saved_tensors, storage_id, takes_a_list, users_of_storage
 from ..trace.gradients import handed_over
 from ..trace.tangents import Strides, same_strides, strides_to_trace
 
@@ -26,13 +26,13 @@ class Watch:
         self._note = note
         self._direct: dict[int, int] = {}
         self._reached: set[int] = set()
-        self._refs: dict[int, tuple[Any, StorageWeakRef]] = {}
+        self._storages: dict[int, StorageWeakRef] = {}
         self._context = weakref.ref(context)
         self._packed = packs_saved_tensors()
         for i, item in enumerate(results):
             if not isinstance(item, torch.Tensor):
                 continue
-            self._refs[i] = weakref.ref(item), StorageWeakRef(item.untyped_storage())
+            self._storages[i] = StorageWeakRef(item.untyped_storage())
             if item.grad_fn is context:
                 self._direct[i] = item.output_nr
             elif item.grad_fn is not None:  # a view of an output
@@ -41,23 +41,18 @@ class Watch:
 
     def _started(self, gradients: Sequence[Any]) -> None:
         graded = {i for i, position in self._direct.items() if gradients[position] is not None}
-        self._note(graded | self._reached, {i for i in self._refs if self._is_held(i)})
+        self._note(graded | self._reached, {i for i, storage in self._storages.items() if self._is_held(storage)})
 
-    def _is_held(self, index: int) -> bool:
-        tensor, storage = self._refs[index]
-        if tensor() is not None:
-            return True
+    def _is_held(self, storage: StorageWeakRef) -> bool:
+        """Does a tensor show it that is none of those that the backward itself has saved?"""
         if storage.expired():
             return False
         context = self._context()
-        if self._packed:  # asking for them would call hooks
+        if self._packed or context is None:  # asking for what is saved would call hooks
             return True
-        # The backward's own saved tensors hold no output for the caller.
-        return context is None or all(
-            storage_id(saved) != storage.cdata
-            for saved in context.saved_tensors
-            if isinstance(saved, torch.Tensor)
-        )
+        users = users_of_storage(storage.cdata)
+        saved = [t for t in context.saved_tensors if isinstance(t, torch.Tensor)]
+        return users > sum(storage_id(t) == storage.cdata for t in saved)
 
 
 def _adding(target: set[int], index: int) -> Callable[[Any], None]:

@@ -588,6 +588,9 @@ class Region:
                     )
                     if trace is not None:
                         self._traces[traced_for] = trace
+                    told_by = trace or known
+                    if variant.planned is not None and told_by is not None:
+                        self._overwritten = told_by.overwritten(num_args)
                     if trace is not None and is_fresh and not floats.positions:
                         form = Form(*traced_for[1:])
                         self._plain[form] = Plain(described_inputs(variant.gm), trace)
