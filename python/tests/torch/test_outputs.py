@@ -381,3 +381,49 @@ def test_an_output_that_the_backward_has_saved_too_is_seen_to_be_held(kept: str,
     fitted = remat.torch.fit(model, (pictures,), budget, loss=loss_of, executor=executor)
     peaks = [held_peak(fitted) for _ in range(4)]
     assert max(peaks) <= budget, (peaks, budget)
+
+
+class ShowsParts(nn.Module):
+    """Returns hidden states, a view of them, and what is computed of both, as models of two towers do."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.second, self.last = nn.Linear(64, 64), nn.Linear(64, 64), nn.Linear(64, 64)
+
+    def forward(self, x: torch.Tensor) -> dict[str, torch.Tensor]:
+        hidden = self.first(x).tanh().square()
+        pooled = hidden[:, :32]
+        return {"scores": self.last(self.second(hidden).tanh()), "hidden": hidden, "pooled": pooled}
+
+
+def loss_of_parts(outputs: dict[str, torch.Tensor]) -> torch.Tensor:
+    first, *others = (each.sin().mean() for each in outputs.values())
+    return sum(others, first)
+
+
+def test_gradients_of_outputs_that_share_memory_are_summed_as_in_eager_mode(caplog) -> None:
+    x = torch.randn(256, 64)
+    torch.manual_seed(0)
+    model = ShowsParts()
+    plain = copy.deepcopy(model)
+    loss_of_parts(plain(x)).backward()
+    for executor in ("auto", "boxed"):
+        model.zero_grad()
+        fitted = remat.torch.fit(model, (x,), "100%", loss=loss_of_parts, executor=executor)
+        loss_of_parts(fitted(x)).backward()
+        same = all(
+            torch.equal(a.grad, b.grad) for a, b in zip(plain.parameters(), model.parameters(), strict=True)
+        )
+        assert same or executor == "boxed"
+    said = [record.getMessage() for record in caplog.records]
+    assert [("share memory" in line, "executor=" in line) for line in said] == [
+        (True, False),
+        (True, True),
+    ], said
+
+
+def test_outputs_that_share_memory_are_traced_where_sums_are_of_two_gradients() -> None:
+    x = torch.randn(256, 64)
+    model = nn.Sequential(nn.Linear(64, 64), nn.Tanh(), nn.Unflatten(1, (8, 8)))
+    fitted = remat.torch.fit(model, (x,), "100%", loss=lambda out: out.sin().mean())
+    assert fitted.remat.parts[0].planner != "eager"

@@ -58,7 +58,7 @@ from torch._functorch._aot_autograd.descriptors import (
     SavedForBackwardsAOTOutput,
     TangentAOTInput,
 )
-from torch._functorch._aot_autograd.schemas import MemoryFormatMeta, PlainTensorMeta
+from torch._functorch._aot_autograd.schemas import MemoryFormatMeta, OutputType, PlainTensorMeta
 from torch._functorch.aot_autograd import aot_module_simplified
 from torch._guards import CompileContext, detect_fake_mode
 from torch._higher_order_ops.wrap import TagActivationCheckpoint as TagActivationCheckpoint
@@ -423,6 +423,9 @@ def nothing_donated() -> Iterator[None]:
         graph_compile.collect_bw_donated_buffer_idxs = original
 
 
+_VIEWS_OF_INTERMEDIATES = (OutputType.alias_of_intermediate, OutputType.alias_of_intermediate_save_as_output)
+
+
 class JointTrace(NamedTuple):
     """What AOTAutograd finds out about a function that is to be trained.
 
@@ -443,6 +446,19 @@ class JointTrace(NamedTuple):
             return None
         written = ("mutates_data", "mutates_metadata", "mutates_storage_metadata")
         return {i for i, each in enumerate(said) if any(getattr(each, name) for name in written)}
+
+    def joined_outputs(self) -> list[list[int]]:
+        """Outputs that have gradients and show one result of the function, of which some are views: one
+        gradient of the result stands for theirs. `OutputAliasInfo`.
+        """
+        said = self.collected.output_info
+        graded = {i for i, each in enumerate(said) if each.requires_grad}
+        found: dict[tuple[bool, int], list[int]] = {}
+        for i in sorted(graded):
+            of_output = said[i].output_type is OutputType.alias_of_intermediate_base_is_user_output
+            if of_output or said[i].output_type in _VIEWS_OF_INTERMEDIATES:
+                found.setdefault((of_output, said[i].base_idx), []).append(i)
+        return [[*({base} & graded if shown else ()), *views] for (shown, base), views in found.items()]
 
 
 def apart(metadata: Any, **changed: Any) -> Any:

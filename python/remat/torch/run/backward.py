@@ -41,7 +41,9 @@ class Watch:
 
     def _started(self, gradients: Sequence[Any]) -> None:
         graded = {i for i, position in self._direct.items() if gradients[position] is not None}
-        self._note(graded | self._reached, {i for i, storage in self._storages.items() if self._is_held(storage)})
+        self._note(
+            graded | self._reached, {i for i, storage in self._storages.items() if self._is_held(storage)}
+        )
 
     def _is_held(self, storage: StorageWeakRef) -> bool:
         """Does a tensor show it that is none of those that the backward itself has saved?"""

@@ -81,6 +81,7 @@ def compile_in_order(
     verify: bool = False,
     known: JointTrace | None = None,
     keep: bool = True,
+    traced: Callable[[JointTrace], None] = lambda _: None,
 ) -> tuple[Callable[..., Any], JointTrace | None]:
     """A graph of Dynamo, compiled for these inputs, and its trace, which may be given as known; None where
     it is not to be kept.
@@ -91,6 +92,7 @@ def compile_in_order(
     plan: what the halves carry out, for who follows it; nothing is planned where no gradients are asked for.
     tenant: of the pool in which results have places, if they have.
     verify: it may be asked what each op makes.
+    traced: called with a new trace before anything is planned.
     """
     write_out = recordable if verify else boxed
     num_inputs = len(args)
@@ -106,6 +108,9 @@ def compile_in_order(
 
     def split(joint: fx.GraphModule, _: Any, *, num_fwd_outputs: int, **__: Any) -> Any:
         tangents.note_names(names_of_tangents(joint))
+        found = trace()
+        if found is not None and found is not known:
+            traced(found)
         halves = partition(joint, num_fwd_outputs)
         instead.note_results(len(outputs_of(halves[1])), num_inputs)
         return halves

@@ -54,7 +54,7 @@ from ..trace.masks import Masks
 from ..trace.origins import describe_input
 from ..trace.strides import EagerStrides
 from ..trace.symbolic import is_symbolic
-from ..trace.tangents import Strides, TangentStrides
+from ..trace.tangents import Strides, TangentStrides, summed_otherwise
 from .accumulation import Ends
 from .pipeline import Call, CapturedOnlyError, Planned, device_of
 from .proof import Step, traced_alone
@@ -585,6 +585,7 @@ class Region:
                         verify,
                         known,
                         keep=not varies,
+                        traced=self._note_trace,
                     )
                     if trace is not None:
                         self._traces[traced_for] = trace
@@ -602,6 +603,16 @@ class Region:
             return variant.compiled(self._run_unplanned)
         self.variants[key] = variant
         return variant
+
+    def _note_trace(self, trace: JointTrace) -> None:
+        """What of the caller's outputs is known decides whether sums of gradients are those of eager mode."""
+        outputs = [] if self.usage.graded is None else summed_otherwise(trace)
+        if outputs:
+            names = ", ".join(map(str, outputs))
+            self.shared.doubts(
+                f"outputs {names} of graph {self.number} share memory: a trace adds up their gradients in "
+                "another order"
+            )
 
     def _traced_for_others(
         self, cut: fx.GraphModule, args: Sequence[Any], values: Sequence[float]

@@ -80,10 +80,11 @@ class Session:
             raise remat.UsageError("remat: arena=True and FSDP2 do not go together")
         surroundings = Surroundings(options, model, self.sharding)
         flight = InFlight(options.calls)
-        self.shared = Shared(options, surroundings, flight, only_capture, self.say_breaks)
+        self.shared = Shared(options, surroundings, flight, only_capture, self.say_breaks, self._doubt)
         self.regions: list[Region] = []
         self._numbers = itertools.count()
         self.graph_calls = 0
+        self._doubts: set[str] = set()
         self._knows_model = model is not None
         self._shapes = ShapeTable(options.max_shapes)
         self._probing, self.one_graph = False, one_graph
@@ -326,6 +327,16 @@ class Session:
     def traced(self, ops: int) -> None:
         if ops > _MOST_OPS and self.one_graph and self.shared.is_preparing:
             raise NotOneGraphError(f"tracing its more than {_MOST_OPS:,} ops may take more than a minute")
+
+    def _doubt(self, reason: str) -> None:
+        if self.one_graph and self.shared.is_preparing:
+            raise NotOneGraphError(reason)
+        if reason not in self._doubts:
+            self._doubts.add(reason)
+            log.warning(
+                '%s: the last bits of gradients can differ from eager mode (executor="eager" has its bits)',
+                reason,
+            )
 
     def _refuse(self, spot: Spot) -> None:
         if self.one_graph and self.shared.is_preparing:

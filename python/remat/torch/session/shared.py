@@ -24,6 +24,7 @@ class Shared:
     is_keeping: calls without a plan keep what gradients need: the model asks for some itself.
     bookkeeping: held by a thread while it notes its call.
     backward_starts: called when the backward of a graph does.
+    doubts: called with a reason for which a trace may make other last bits than eager mode.
     """
 
     def __init__(
@@ -33,6 +34,7 @@ class Shared:
         flight: InFlight,
         only_capture: bool,
         backward_starts: Callable[[], None],
+        doubts: Callable[[str], None],
     ) -> None:
         """only_capture: steps are captured instead of planned."""
         self.options, self.surroundings, self.flight = options, surroundings, flight
@@ -41,7 +43,7 @@ class Shared:
         self.report = ModelReport()
         self.is_preparing = self.is_proving = self.is_measuring = self.is_keeping = False
         self.bookkeeping = threading.RLock()
-        self.backward_starts = backward_starts
+        self.backward_starts, self.doubts = backward_starts, doubts
         # Plans may be forgotten.
         self._largest_budget = 0
         self.pipeline.ask_what_is_planned_for(lambda: 0 if self.is_preparing else self._largest_budget)

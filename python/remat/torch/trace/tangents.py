@@ -17,7 +17,7 @@ import torch
 from torch import fx
 
 from ..base.nodes import outputs_of
-from ..base.private import PlainAOTOutput, base_of, is_tangent, tangent_output
+from ..base.private import JointTrace, PlainAOTOutput, base_of, is_tangent, tangent_output
 
 Strides = tuple[int, ...]
 
@@ -53,6 +53,30 @@ def names_of_tangents(joint: fx.GraphModule) -> list[str]:
     tangents = [node for node in joint.graph.find_nodes(op="placeholder") if is_tangent(node)]
     outputs = [(node.name, tangent_output(node)) for node in tangents]
     return [name if output is None else str(output.expr()) for name, output in outputs]
+
+
+def summed_otherwise(trace: JointTrace) -> list[int]:
+    """Outputs of a traced function that show one result of it, where three gradients or more are summed for
+    that. Eager mode adds those of views where the views were made, a trace adds them up before all others:
+    the last bits may be other ones.
+    """
+    found: list[int] = []
+    joint = trace.traced[0]
+    tangents = [
+        (node, tangent_output(node)) for node in joint.graph.find_nodes(op="placeholder") if is_tangent(node)
+    ]
+    for outputs in trace.joined_outputs():
+        for tangent, output in tangents:
+            shown = output if isinstance(output, PlainAOTOutput) else output and base_of(output)
+            if shown is not None and shown.idx in outputs and len(outputs) + _added_to(tangent) > 2:
+                found += outputs
+    return sorted(set(found))
+
+
+def _added_to(gradient: fx.Node) -> int:
+    """How many others a gradient is added to."""
+    sums = [user for user in gradient.users if user.target is torch.ops.aten.add.Tensor]
+    return max((1 + _added_to(each) for each in sums), default=0)
 
 
 class TangentStrides:
