@@ -215,3 +215,23 @@ def test_measuring_leaves_no_memory_behind() -> None:
     before = sum(live_storages().values())
     remat.torch.capture(model, inputs)
     assert sum(live_storages().values()) == before
+
+
+def test_calls_that_measure_ops_in_training_stay_within_a_small_budget() -> None:
+    """Other shapes, and then a frozen layer: their ops are measured beside the step."""
+    torch.manual_seed(0)
+    model = nn.Sequential(*(m for _ in range(4) for m in (nn.Linear(64, 64), nn.Tanh())))
+    whole = torch.randn(1024, 64)
+
+    def peak(run: nn.Module, x: torch.Tensor) -> int:
+        model.zero_grad()
+        return remat.torch.measure_peak(lambda: run(x).square().mean().backward(), resident=[model, x])
+
+    budget = int(0.85 * peak(model, whole))
+    fitted = remat.torch.fit(
+        model, (whole,), budget, loss=lambda out: out.square().mean(), executor="boxed", costs="measured"
+    )
+    peaks = [peak(fitted, whole), peak(fitted, whole[:512].clone())]
+    model[0].requires_grad_(False)
+    peaks.append(peak(fitted, whole))
+    assert max(peaks) <= budget, (peaks, budget)

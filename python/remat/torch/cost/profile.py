@@ -7,9 +7,10 @@ identical (target, shapes, types, strides, other arguments) are measured once.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
-from functools import cache, partial
+from functools import partial
 from typing import Any
 
 import torch
@@ -21,7 +22,7 @@ from ..base.allocator import trace_allocations
 from ..base.alone import undisturbed
 from ..base.devices import DeviceRuntime, device_of_tensors, runtime_of
 from ..base.errors import UnsupportedModelError, log
-from ..base.nodes import finished, may_run_twice, tensors_of
+from ..base.nodes import finished, may_run_twice, storage_bytes, tensors_of
 from ..trace.gradients import end_of, takes_gradient, touched
 from ..trace.inplace import OVER, over
 from ..trace.kernels import AS_TRACED, kernel_of
@@ -53,11 +54,9 @@ def measure_ops(
     values: of a real run of the step, for ops that read values.
     """
     stopwatch, values = Stopwatch(), values or RealValues.none()
-    try:
+    with _other_data(min(_CACHE_BYTES, _bytes_made(nodes.values()) // 2)):
         found = _measured(nodes, values, stopwatch, progress)
         found.update(_timed_again(nodes, found, values))
-    finally:
-        _other_data.cache_clear()
     stopwatch.warn_of_noise()
     return found
 
@@ -204,14 +203,29 @@ def _untimed(*_: Any) -> int:
     return 0
 
 
-@cache
-def _other_data() -> torch.Tensor:
-    return torch.zeros(_CACHE_BYTES // 4)
+# While ops are timed.
+_others: list[torch.Tensor] = []
+
+
+@contextmanager
+def _other_data(size: int) -> Iterator[None]:
+    """So many bytes: a small step has no more of it, and a call in training may have no room for more."""
+    _others.append(torch.zeros(max(1, size // 4)))
+    try:
+        yield
+    finally:
+        _others.pop()
+
+
+def _bytes_made(nodes: Iterable[fx.Node]) -> int:
+    made = (tensor for node in nodes for tensor in tensors_of(node.meta.get("val")))
+    return sum(storage_bytes(tensor) for tensor in made)
 
 
 def _leave_the_cache() -> None:
     """Read and write other data, as the ops do that come between two runs of one in a real step."""
-    _other_data().add_(1.0)
+    for data in _others:
+        data.add_(1.0)
 
 
 def _no_layouts(_: Any) -> tuple[Layout, ...]:
