@@ -427,3 +427,57 @@ def test_outputs_that_share_memory_are_traced_where_sums_are_of_two_gradients() 
     model = nn.Sequential(nn.Linear(64, 64), nn.Tanh(), nn.Unflatten(1, (8, 8)))
     fitted = remat.torch.fit(model, (x,), "100%", loss=lambda out: out.sin().mean())
     assert fitted.remat.parts[0].planner != "eager"
+
+
+class ShowsLayers(nn.Module):
+    """Returns the results of its layers, the last as a view."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layers = nn.ModuleList(
+            nn.Sequential(nn.Linear(64, 192), nn.Tanh(), nn.Linear(192, 64), nn.Tanh()) for _ in range(5)
+        )
+
+    def forward(self, x: torch.Tensor) -> dict[str, Any]:
+        found = []
+        for layer in self.layers:
+            x = layer(x)
+            found.append(x)
+        return {"loss": x.square().mean(), "layers": found, "last": x.view(-1, 8, 64)}
+
+
+@pytest.mark.parametrize("executor", ["boxed", "eager"])
+@pytest.mark.parametrize("kept", ["nothing", "results", "detached", "views"])
+def test_what_is_held_of_outputs_in_whatever_way_is_within_the_budget(kept: str, executor: str) -> None:
+    pictures = torch.randn(512, 64)
+    torch.manual_seed(0)
+    model = ShowsLayers()
+
+    def held_step(run: Any) -> None:
+        outputs = run(pictures)
+        value, shown = outputs["loss"], [*outputs["layers"], outputs["last"]]
+        held = {
+            "nothing": [],
+            "results": shown,
+            "detached": [each.detach() for each in shown],
+            "views": [each[1:] for each in shown],
+        }[kept]
+        del outputs, shown
+        value.backward()
+        del held
+
+    def held_peak(run: Any) -> int:
+        model.zero_grad()
+        return remat.torch.measure_peak(lambda: held_step(run), resident=[run, pictures])
+
+    def planned(budget: int) -> nn.Module:
+        return remat.torch.fit(model, (pictures,), budget, loss=loss_of, executor=executor)
+
+    budget = int(0.8 * held_peak(model))
+    try:
+        fitted = planned(budget)
+    except remat.NoPlanError as error:
+        budget = error.smallest_known
+        fitted = planned(budget)
+    peaks = [held_peak(fitted) for _ in range(4)]
+    assert max(peaks) <= budget, (peaks, budget)

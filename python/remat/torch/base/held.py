@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import types
+import weakref
 from collections import deque
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import torch
+
+from .private import StorageWeakRef, storage_id, storage_number, users_of_storage, view_base
 
 # Of objects that are looked into.
 _MOST = 10_000
@@ -47,3 +50,24 @@ def _inside(item: Any) -> Iterator[Any]:
         for name in (slots,) if isinstance(slots, str) else tuple(slots):
             if not name.startswith("__"):
                 yield getattr(item, name, None)
+
+
+class Holder:
+    """Tells whether somebody holds a result of a call, or a view of it, beside what autograd has saved."""
+
+    def __init__(self, tensor: torch.Tensor, together: Sequence[torch.Tensor]) -> None:
+        """Right after the call. together: all tensors that it returned."""
+        storage = tensor.untyped_storage()
+        self._tensor, self._storage = weakref.ref(tensor), StorageWeakRef(storage)
+        number = storage_number(storage)
+        del storage
+        # A view that has a gradient holds what it is a view of.
+        tensors = [*together, *map(view_base, together)]
+        shown = {id(t) for t in tensors if t.layout is torch.strided and storage_id(t) == number}
+        self._saved = users_of_storage(number) - len(shown)
+
+    def has_gone(self) -> bool:
+        """No tensor shows its memory but as many as autograd had saved."""
+        if self._tensor() is not None:
+            return False
+        return self._storage.expired() or users_of_storage(self._storage.cdata) <= self._saved

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import copy
 import logging
-import weakref
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from typing import Any
 
@@ -18,7 +17,7 @@ from ..base.allocator import is_traced
 from ..base.devices import default_device, runtime_of
 from ..base.errors import VerificationError, errors_stand_alone
 from ..base.given import arguments_in
-from ..base.held import tensors_held
+from ..base.held import Holder, tensors_held
 from ..base.in_use import in_use_on
 from ..base.nodes import SMALL, storage_bytes
 from ..base.private import COMPILED_CALL, eager_call, is_transformed, packs_saved_tensors
@@ -351,26 +350,27 @@ class EagerSession:
             shape.drop(shape.dropped or frozenset(), shape.dropped_bytes)
             return
         sizes = {i: storage_bytes(t) for i, t in large.items()}
-        self._look_at_backward(shape, ledger, large, lambda gone: sum(sizes[i] for i in gone))
+        self._look_at_backward(shape, ledger, held, large, lambda gone: sum(sizes[i] for i in gone))
 
     def _look_at_smaller_outputs(self, shape: Shape, ledger: Ledger, outputs: Any) -> None:
         """See whether somebody holds what goes in larger calls, as far as is known."""
         held = tensors_held(outputs)
-        dropped = {i: held[i] for i in shape.dropped or () if i < len(held)}
-        self._look_at_backward(shape, ledger, dropped, lambda _: shape.dropped_bytes)
+        dropped = [i for i in shape.dropped or () if i < len(held)]
+        self._look_at_backward(shape, ledger, held, dropped, lambda _: shape.dropped_bytes)
 
     def _look_at_backward(
         self,
         shape: Shape,
         ledger: Ledger,
-        outputs: Mapping[int, torch.Tensor],
+        outputs: Sequence[torch.Tensor],
+        places: Iterable[int],
         size: Callable[[frozenset[int]], int],
     ) -> None:
-        """See which of these are gone then. size: of such ones, in bytes."""
-        references = {i: weakref.ref(t) for i, t in outputs.items()}
+        """See which outputs at these places are gone then. size: of such ones, in bytes."""
+        holders = {i: Holder(outputs[i], outputs) for i in places}
 
         def look() -> None:
-            gone = frozenset(i for i, reference in references.items() if reference() is None)
+            gone = frozenset(i for i, holder in holders.items() if holder.has_gone())
             known = gone if shape.dropped is None else gone & shape.dropped
             self._outdated += shape.drop(known, size(known))
 
