@@ -7,10 +7,11 @@
 #include <string_view>
 #include <vector>
 
+#include "remat/export.h"
 #include "remat/graph.h"
 #include "remat/planner.h"
 
-namespace remat {
+namespace REMAT_API remat {
 
 enum class GraphFormat { kRematGraph, kNodeLink };
 std::string_view to_string(GraphFormat format);
@@ -95,4 +96,4 @@ void write_file(const std::filesystem::path& path, std::string_view text, FileKi
 /// name, a file that was read as another kind.
 void refuse_to_replace_input(const std::filesystem::path& path, FileKind kind);
 
-}  // namespace remat
+}  // namespace REMAT_API remat

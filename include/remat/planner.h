@@ -10,11 +10,12 @@
 #include <vector>
 
 #include "remat/bounds.h"
+#include "remat/export.h"
 #include "remat/graph.h"
 #include "remat/limits.h"
 #include "remat/plan.h"
 
-namespace remat {
+namespace REMAT_API remat {
 
 class PlanStore;
 
@@ -141,4 +142,4 @@ std::optional<Bytes> smallest_known_budget(const Problem& problem, const PlanRes
                                            const PlanOptions& options, Limits& limits,
                                            PlanStore* store = nullptr);
 
-}  // namespace remat
+}  // namespace REMAT_API remat

@@ -9,12 +9,13 @@
 #include <vector>
 
 #include "remat/allocator.h"
+#include "remat/export.h"
 #include "remat/graph.h"
 #include "remat/io.h"
 #include "remat/plan.h"
 #include "remat/sweep.h"
 
-namespace remat {
+namespace REMAT_API remat {
 
 /// What memory is used for at a step. Their sum is the step's memory.
 enum class MemoryKind : std::uint8_t {
@@ -100,4 +101,4 @@ std::string notebook_html(const Graph& graph, const PlanRecord& plan);
 /// memory.
 std::string notebook_html(const SweepResult& sweep, Duration base, Bytes beside = Bytes());
 
-}  // namespace remat
+}  // namespace REMAT_API remat
