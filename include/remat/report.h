@@ -73,9 +73,10 @@ struct ReportContent {
   std::optional<AllocatorConfig> allocator = std::nullopt;
 };
 
-/// Html: one page that needs nothing else. Json: the same numbers. Csv: a row for each step. Perfetto:
-/// counters and slices in the trace event format. MemoryViz: a snapshot as PyTorch's allocator writes it.
-enum class ReportFormat { kHtml, kJson, kCsv, kPerfetto, kMemoryViz };
+/// Html: one page that needs nothing else. Json: the same numbers. Csv: a row for each step. Dot: a node
+/// for each step, for Graphviz. Perfetto: counters and slices in the trace event format. MemoryViz: a
+/// snapshot as PyTorch's allocator writes it.
+enum class ReportFormat { kHtml, kJson, kCsv, kDot, kPerfetto, kMemoryViz };
 std::string_view to_string(ReportFormat format);
 /// Throws UsageError with the known names.
 ReportFormat parse_report_format(std::string_view name);
@@ -85,9 +86,10 @@ ReportFormat parse_report_format(std::string_view name);
 /// before a long run; a plan may be over its budget.
 void check_report(const ReportContent& content);
 
-/// The whole file. Csv and MemoryViz show the first plan (keep-all where there is none) and take no second
-/// one. Throws InputError, naming the plan, for one that is not of this graph, breaks a rule or misstates its
-/// costs; UsageError for more plans than the format takes. A plan may be over its budget.
+/// The whole file. Csv, Dot and MemoryViz show the first plan (keep-all where there is none) and take no
+/// second one. Throws InputError, naming the plan, for one that is not of this graph, breaks a rule or
+/// misstates its costs; UsageError for more plans than the format takes, and for copies, which Dot does not
+/// show. A plan may be over its budget.
 std::string format_report(const ReportContent& content, ReportFormat format);
 
 /// A cell of a notebook: facts and a picture (SVG) in one block, without a script. Of a graph: memory by step
