@@ -188,7 +188,7 @@ function effortOptions(request: NonNullable<PlanData["request"]>): string[] {
   if (request.gap_limit !== 1e-4) parts.push(`--gap ${Number((100 * request.gap_limit).toPrecision(12))}%`);
   if (request.threads !== 1) parts.push(`--threads ${request.threads}`);
   for (const [name, value] of Object.entries(request.options))
-    parts.push(`--set ${quoted(`${name}=${value}`)}`);
+    parts.push(`--set ${quoted(name)}=${quoted(value)}`);
   return parts;
 }
 
