@@ -107,7 +107,7 @@ int run_command(int argc, const char* const* argv) {
       "memory "
       "budget at the least extra time.",
       "remat"};
-  app.set_version_flag("--version", "remat " REMAT_VERSION);
+  app.set_version_flag("--version", "remat " REMAT_VERSION REMAT_LACKS);
   app.require_subcommand(1);
   app.footer(
       "Exit codes: 0 a plan within the budget, or success; 1 bad input or failure; 2 proved that no plan "

@@ -102,6 +102,14 @@ void EffortOptions::apply(Limits& limits) const {
   if (const auto most = seconds()) limits.set_time(*most);
 }
 
+PlanRequest EffortOptions::request(const Problem& problem, std::string_view planner) const {
+  PlanRequest request = make_request(problem, planner, plan);
+  request.time_limit = seconds();
+  request.work_limit = work_limit;
+  request.gap_limit = gap_limit;
+  return request;
+}
+
 Plan valid_plan(const Graph& graph, const PlanRecord& record, const std::string& path) {
   if (const auto violation = validate(graph, record.steps, OrderMode::kFree, std::nullopt, record.copies)) {
     throw InputError(path + ": " + violation->message);

@@ -112,6 +112,8 @@ struct EffortOptions {
   /// 10 s unless a time or a work limit is given: a work limit alone is meant to be repeatable.
   std::optional<double> seconds() const;
   void apply(Limits& limits) const;
+  /// For the file of a plan.
+  PlanRequest request(const Problem& problem, std::string_view planner) const;
 };
 
 /// The steps of a plan's file. Throws InputError where they break a rule of the model.

@@ -20,7 +20,7 @@ namespace remat::cli {
 namespace {
 
 struct CompareCommand {
-  std::string graph, budget, order = "fixed", out_dir;
+  std::string graph, budget, order = "fixed", out_dir, run_limit = "10m";
   std::vector<std::string> names, plan_files, commands;
   std::vector<OtherPlan> others;
   bool json = false;
@@ -95,9 +95,9 @@ Row run_planner(const Problem& problem, const std::string& name, const EffortOpt
   return row;
 }
 
-Row judge(const Problem& problem, const OtherPlan& other, const std::string& graph_file) {
+Row judge(const Problem& problem, const OtherPlan& other, const std::string& graph_file, double run_limit) {
   if (catch_interrupts()) return {other.name, std::nullopt, "interrupted before its turn"};
-  OtherResult judged = judge_other_plan(problem, other, graph_file);
+  OtherResult judged = judge_other_plan(problem, other, graph_file, run_limit);
   return {other.name, std::move(judged.result), std::move(judged.note)};
 }
 
@@ -141,6 +141,7 @@ int CompareCommand::run() {
   }
   for (const std::string& name : names) find_planner(name);
   others = parse_other_plans(plan_files, commands);
+  const double most_of_run = parse_seconds(run_limit);
   if (graph == "-" && !commands.empty()) throw UsageError("--run needs a graph that is a file");
   const LoadedGraph loaded = load_and_warn(graph);
   const Bytes keep_all_peak = remat::keep_all_peak(loaded.graph);
@@ -154,21 +155,22 @@ int CompareCommand::run() {
   if (::isatty(STDERR_FILENO) == 1) std::cerr << "remat: " << most_effort(problem) << "\n";
   Report rows = Report::array();
   bool found = false, proved_infeasible = false;
-  const auto add = [&](const Row& row) {
+  const auto add = [&](const Row& row, bool is_ours) {
     rows.push_back(row.report(problem, !json && terminal_columns() > 0));
     if (!row.result) return;
     found |= has_plan(*row.result);
     proved_infeasible |= row.result->status == Status::kInfeasible;
     if (!out_dir.empty() && row.result->plan) {
-      save_plan(make_record(problem, *row.result, effort.plan.seed),
-                plan_file(out_dir, row.planner, has_plan(*row.result)));
+      PlanRecord record = make_record(problem, *row.result, effort.plan.seed);
+      if (is_ours) record.request = effort.request(problem, row.planner);
+      save_plan(record, plan_file(out_dir, row.planner, has_plan(*row.result)));
     }
   };
   for (const std::string& name : names) {
     const std::string which = std::to_string(rows.size() + 1) + " of " + std::to_string(names.size());
-    add(run_planner(problem, name, effort, keep_all_peak, which));
+    add(run_planner(problem, name, effort, keep_all_peak, which), true);
   }
-  for (const OtherPlan& other : others) add(judge(problem, other, graph));
+  for (const OtherPlan& other : others) add(judge(problem, other, graph, most_of_run), false);
   Report report;
   report["graph"] = loaded.graph.name;
   report["order"] = to_string(problem.order);
@@ -207,6 +209,9 @@ void add_compare(CLI::App& app, Action& action) {
                   "repeated")
       ->type_name("NAME=COMMAND")
       ->take_all();
+  sub->add_option("--run-limit", command->run_limit,
+                  "wall clock for each command, which is ended then with all that it started (default: 10m)")
+      ->type_name("TIME");
   declare_order(*sub, command->order);
   command->effort.declare(*sub);
   command->host.declare(*sub);

@@ -1,15 +1,20 @@
 #include "others.h"
 
+#include <fcntl.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <array>
 #include <cerrno>
+#include <chrono>
+#include <csignal>
 #include <cstdlib>
 #include <cstring>
 #include <filesystem>
+#include <thread>
 
+#include "people.h"
 #include "remat/error.h"
 #include "remat/plan.h"
 
@@ -71,18 +76,41 @@ class Folder {
   std::filesystem::path path_;
 };
 
-/// Runs a command with a shell; what it prints goes to standard error. Returns why it failed, or nothing.
-std::optional<std::string> run_shell(const std::string& command) {
+/// Starts a command with a shell, in a process group of its own, so that all that it starts can be ended with
+/// it. What it prints goes to standard error, and it reads nothing: a group beside that of the terminal must
+/// not.
+pid_t start_shell(const std::string& command) {
   constexpr int kCannotRun = 127;
   const pid_t child = ::fork();
-  if (child < 0) return std::string("cannot be run: ") + std::strerror(errno);
-  if (child == 0) {
-    ::dup2(STDERR_FILENO, STDOUT_FILENO);
-    ::execl("/bin/sh", "sh", "-c", command.c_str(), nullptr);
-    ::_exit(kCannotRun);
+  if (child != 0) {
+    if (child > 0) ::setpgid(child, child);  // here too: whoever is first
+    return child;
   }
+  ::setpgid(0, 0);
+  const int nothing = ::open("/dev/null", O_RDONLY);
+  if (nothing >= 0) ::dup2(nothing, STDIN_FILENO);
+  ::dup2(STDERR_FILENO, STDOUT_FILENO);
+  ::execl("/bin/sh", "sh", "-c", command.c_str(), nullptr);
+  ::_exit(kCannotRun);
+}
+
+/// Returns why a command failed, or nothing.
+std::optional<std::string> run_shell(const std::string& command, double limit) {
+  constexpr auto kPoll = std::chrono::milliseconds(10);
+  const pid_t child = start_shell(command);
+  if (child < 0) return std::string("cannot be run: ") + std::strerror(errno);
+  const Limits clock;
   int status = 0;
-  while (::waitpid(child, &status, 0) < 0 && errno == EINTR) {
+  std::optional<std::string> ended;
+  while (::waitpid(child, &status, WNOHANG) == 0) {
+    if (catch_interrupts()) ended = "interrupted";
+    if (clock.seconds() >= limit) ended = "ended at its limit of " + format_seconds(limit) + " (--run-limit)";
+    if (ended) {
+      ::kill(-child, SIGKILL);
+      ::waitpid(child, &status, 0);
+      return ended;
+    }
+    std::this_thread::sleep_for(kPoll);
   }
   if (WIFSIGNALED(status)) return "the command was ended by signal " + std::to_string(WTERMSIG(status));
   if (WEXITSTATUS(status) != 0) return "the command ended with " + std::to_string(WEXITSTATUS(status));
@@ -125,7 +153,8 @@ std::vector<OtherPlan> parse_other_plans(const std::vector<std::string>& files,
   return others;
 }
 
-OtherResult judge_other_plan(const Problem& problem, const OtherPlan& other, const std::string& graph_file) {
+OtherResult judge_other_plan(const Problem& problem, const OtherPlan& other, const std::string& graph_file,
+                             double run_limit) {
   try {
     if (!other.file.empty()) return judge_file(problem, other.name, other.file);
     const Folder folder;
@@ -134,7 +163,7 @@ OtherResult judge_other_plan(const Problem& problem, const OtherPlan& other, con
     command = filled(command, "{budget}", std::to_string(problem.budget.count()));
     command = filled(command, "{out}", quoted(out));
     const Limits clock;
-    if (const auto failure = run_shell(command)) return {std::nullopt, *failure};
+    if (const auto failure = run_shell(command, run_limit)) return {std::nullopt, *failure};
     const double seconds = clock.seconds();
     if (!std::filesystem::exists(out)) return {std::nullopt, "the command wrote no plan"};
     OtherResult judged = judge_file(problem, other.name, out);

@@ -26,7 +26,9 @@ struct OtherResult {
   std::string note;                  ///< why not
 };
 
-/// graph_file: what {graph} stands for.
-OtherResult judge_other_plan(const Problem& problem, const OtherPlan& other, const std::string& graph_file);
+/// graph_file: what {graph} stands for. run_limit: seconds after which a command is ended, with all that it
+/// started.
+OtherResult judge_other_plan(const Problem& problem, const OtherPlan& other, const std::string& graph_file,
+                             double run_limit);
 
 }  // namespace remat::cli

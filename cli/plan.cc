@@ -138,7 +138,10 @@ void PlanCommand::look_at_allocator(const Problem& problem, const PlanResult& re
 
 void PlanCommand::save(const Problem& problem, const PlanResult& result, Report& report) const {
   if (!out.empty()) {
-    write_output(out, format_plan(make_record(problem, result, effort.plan.seed)), FileKind::kPlan);
+    PlanRecord record = make_record(problem, result, effort.plan.seed);
+    // Budgets on other amounts and doors are not in a request: no file says how to make those again.
+    if (!on_arena() && !on_reserved() && !door.is_given()) record.request = effort.request(problem, planner);
+    write_output(out, format_plan(record), FileKind::kPlan);
     report["plan_file"] = out;
   }
   if (!layout_out.empty()) {

@@ -158,10 +158,10 @@ void add_report(CLI::App& app, Action& action) {
   sub->add_option("GRAPH", command->graph, "remat.graph or node-link JSON")->required();
   sub->add_option("PLAN", command->plans, "plans of it; keep-all is always shown");
   add_output(*sub, "-o,--output", command->out, "write the report here")->type_name("FILE")->required();
-  sub->add_option(
-         "--format", command->format,
-         "html, json, csv, perfetto (ui.perfetto.dev), memory_viz (PyTorch's viewer) (default: html)")
-      ->check(CLI::IsMember({"html", "json", "csv", "perfetto", "memory_viz"}))
+  sub->add_option("--format", command->format,
+                  "html, json, csv, dot (Graphviz), perfetto (ui.perfetto.dev), memory_viz (PyTorch's "
+                  "viewer) (default: html)")
+      ->check(CLI::IsMember({"html", "json", "csv", "dot", "perfetto", "memory_viz"}))
       ->type_name("NAME");
   add_whole(*sub, "--points", command->points, 0, kMostPoints,
             "budgets of the curve of overhead against memory, 0 for none (default: 12)");

@@ -90,7 +90,7 @@ def check_reference(app: Any, env: Any) -> None:
     import remat
 
     public = {
-        "cpp": {header.name for header in ROOT.glob("include/remat/*.h")} - {"remat.h"},
+        "cpp": {header.name for header in ROOT.glob("include/remat/*.h")} - {"remat.h", "c.h", "export.h"},
         "python": {f"remat.{name}" for name in dir(remat) if not name.endswith("Error")},
         "torch": set(re.findall(r"(\w+) as \1", (ROOT / "python/remat/torch/__init__.py").read_text(), re.M)),
     }

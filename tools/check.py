@@ -32,7 +32,7 @@ def tracked(*patterns: str) -> list[str]:
 
 def commands(fix: bool) -> list[tuple[str, str, list[str]]]:
     """(name, what it says, command) of every check; with `fix` those that write, the rest left out."""
-    cpp = tracked("*.cc", "*.h")
+    cpp = tracked("*.c", "*.cc", "*.h")
     python = [folder for folder in PYTHON_FOLDERS if (ROOT / folder).is_dir()]
     if fix:
         return [

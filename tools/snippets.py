@@ -16,10 +16,10 @@ A block is run by its language:
 - ``json``: must be JSON; an object with ``"format": "remat.graph"`` must be a graph.
 - any language with ``file=PATH`` behind it: shows that file. ``--fix`` writes it into the page.
 
-``cpp``, ``cmake`` and ``text`` are not run; other languages are errors, as are commands in a block without a
-language. Each page runs in an empty folder of its own that shows the repository's files; what a snippet
-writes stays there. An HTML comment on the line before a block changes this: ``<!-- snippet: skip WHY -->``
-and ``<!-- snippet: needs PATH -->``; what is skipped is printed.
+``c``, ``cpp``, ``cmake`` and ``text`` are not run; other languages are errors, as are commands in a block
+without a language. Each page runs in an empty folder of its own that shows the repository's files; what a
+snippet writes stays there. An HTML comment on the line before a block changes this:
+``<!-- snippet: skip WHY -->`` and ``<!-- snippet: needs PATH -->``; what is skipped is printed.
 A comment that opens with ``<!-- snippet: python`` and closes with ``-->`` on a line of its own is a block
 that readers do not see.
 """
@@ -217,7 +217,7 @@ def run_json(block: Block) -> None:
 def check_text(block: Block) -> None:
     """A block that is not run holds no command that a reader would run."""
     place = f"{block.page}:{block.line}"
-    if block.language not in ("", "text", "cpp", "cmake"):
+    if block.language not in ("", "text", "c", "cpp", "cmake"):
         raise SnippetError(f"{place}: unknown language '{block.language}'")
     for line in block.text:
         if block.language == "" and re.match(r"(\$|remat|make|cmake|pip|python3?) ", line):

@@ -13,11 +13,12 @@
 #include <utility>
 #include <vector>
 
+#include "remat/export.h"
 #include "remat/graph.h"
 #include "remat/plan.h"
 #include "remat/quantity.h"
 
-namespace remat {
+namespace REMAT_API remat {
 
 /// An allocator and its settings, those of PYTORCH_CUDA_ALLOC_CONF that decide about bytes.
 struct AllocatorConfig {
@@ -175,4 +176,4 @@ struct AllocatorPeaks {
 AllocatorPeaks simulate_allocator(const Graph& graph, const Plan& plan, const AllocatorConfig& config,
                                   int most_steps = 20);
 
-}  // namespace remat
+}  // namespace REMAT_API remat

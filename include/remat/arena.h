@@ -4,10 +4,11 @@
 
 #include <cstdint>
 
+#include "remat/export.h"
 #include "remat/layout.h"
 #include "remat/planner.h"
 
-namespace remat {
+namespace REMAT_API remat {
 
 /// A plan and the layout of its buffers.
 struct ArenaPlan {
@@ -32,4 +33,4 @@ ArenaPlan make_arena_plan(const Problem& problem, std::string_view planner, cons
 /// The layout of a plan after a few milliseconds of work, the same on every machine.
 LayoutResult glance_layout(const LayoutProblem& problem);
 
-}  // namespace remat
+}  // namespace REMAT_API remat

@@ -5,11 +5,12 @@
 #include <string>
 #include <vector>
 
+#include "remat/export.h"
 #include "remat/graph.h"
 #include "remat/limits.h"
 #include "remat/plan.h"
 
-namespace remat {
+namespace REMAT_API remat {
 
 /// A lower bound on the peak of every plan in an order mode.
 struct PeakBound {
@@ -77,4 +78,4 @@ struct Proof {
 /// ops; larger ones get the best bound that the limits allow.
 Proof prove_optimal(const Graph& graph, Bytes budget, OrderMode order, const Plan& plan, Limits& limits);
 
-}  // namespace remat
+}  // namespace REMAT_API remat

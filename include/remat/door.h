@@ -6,10 +6,11 @@
 #include <string_view>
 #include <vector>
 
+#include "remat/export.h"
 #include "remat/graph.h"
 #include "remat/planner.h"
 
-namespace remat {
+namespace REMAT_API remat {
 
 /// kRemat: any plan. kInductor: a set of forward ops runs again, each once, in the backward half, as late as
 /// possible (PyTorch's partitioner). kCheckpoint: a region runs again as a whole but for the ops whose
@@ -45,4 +46,4 @@ struct DoorPlan {
 /// half and, for checkpoints, numbered modules whose backward ops are known.
 DoorPlan make_door_plan(const Problem& problem, Door door, const PlanOptions& options, Limits& limits);
 
-}  // namespace remat
+}  // namespace REMAT_API remat

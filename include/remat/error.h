@@ -4,7 +4,9 @@
 #include <stdexcept>
 #include <string>
 
-namespace remat {
+#include "remat/export.h"
+
+namespace REMAT_API remat {
 
 /// Bad input. `what()` is one line that names the place (file, line and column, or op and value) and,
 /// where two numbers disagree, both of them.
@@ -19,4 +21,4 @@ class UsageError : public InputError {
   using InputError::InputError;
 };
 
-}  // namespace remat
+}  // namespace REMAT_API remat

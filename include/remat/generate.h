@@ -8,9 +8,10 @@
 #include <string_view>
 #include <vector>
 
+#include "remat/export.h"
 #include "remat/graph.h"
 
-namespace remat {
+namespace REMAT_API remat {
 
 /// Random layered graphs in the manner of Gagrani et al. (Neural Topological Ordering for Computation
 /// Graphs, NeurIPS 2022, appendix A), which MOCCASIN measures on: a source, layers of varying width, a
@@ -139,4 +140,4 @@ struct TrainingOptions {
 /// updates, and new running statistics. Throws UsageError naming the setting.
 Graph training_graph(const TrainingOptions& options);
 
-}  // namespace remat
+}  // namespace REMAT_API remat

@@ -9,10 +9,11 @@
 #include <string_view>
 #include <vector>
 
+#include "remat/export.h"
 #include "remat/ids.h"
 #include "remat/quantity.h"
 
-namespace remat {
+namespace REMAT_API remat {
 
 /// The part of a training step that an op belongs to, as far as the front-end knows it.
 enum class Phase : std::uint8_t { kNone, kForward, kLoss, kBackward, kUpdate };
@@ -161,7 +162,7 @@ class GraphBuilder {
   Graph build();
 
  private:
-  struct State;
+  struct REMAT_HIDDEN State;
   std::unique_ptr<State> state_;
 };
 
@@ -179,4 +180,4 @@ std::string describe(const Graph& graph, OpId op);
 /// "value 7 'x'", or "value 7" where it has no name.
 std::string describe(const Graph& graph, ValueId value);
 
-}  // namespace remat
+}  // namespace REMAT_API remat

@@ -8,11 +8,13 @@
 #include <string_view>
 #include <vector>
 
+#include "remat/export.h"
 #include "remat/graph.h"
 #include "remat/limits.h"
 #include "remat/planner.h"
 
-namespace remat::hiremate {
+namespace remat {
+namespace REMAT_API hiremate {
 
 /// A training step as layers: each forward op together with the backward ops that are paired with it. The
 /// layer is named by its forward op.
@@ -191,4 +193,5 @@ Partition partition(const TrainingGraph& training, const Settings& settings, Lim
 /// of the user's breaks its contract. The plan is the best found, also where it is over the budget.
 PlanResult plan(const Problem& problem, const Settings& settings, Limits& limits);
 
-}  // namespace remat::hiremate
+}  // namespace REMAT_API hiremate
+}  // namespace remat

@@ -5,10 +5,11 @@
 #include <optional>
 #include <string_view>
 
+#include "remat/export.h"
 #include "remat/ids.h"
 #include "remat/quantity.h"
 
-namespace remat {
+namespace REMAT_API remat {
 
 struct Graph;
 
@@ -65,4 +66,4 @@ class CopyClock {
   std::int64_t latency_;
 };
 
-}  // namespace remat
+}  // namespace REMAT_API remat

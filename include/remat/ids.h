@@ -11,7 +11,9 @@
 #include <utility>
 #include <vector>
 
-namespace remat {
+#include "remat/export.h"
+
+namespace REMAT_API remat {
 
 /// An index into one kind of thing. 32 bits: graphs and plans beyond 2^31 entries are refused at the
 /// border. A default-constructed id names nothing and is `none()`.
@@ -168,7 +170,7 @@ class Rows {
   std::vector<T> data_;
 };
 
-}  // namespace remat
+}  // namespace REMAT_API remat
 
 template <class Tag>
 struct std::hash<remat::Id<Tag>> {

@@ -2,15 +2,17 @@
 #pragma once
 
 #include <filesystem>
+#include <map>
 #include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
 
+#include "remat/export.h"
 #include "remat/graph.h"
 #include "remat/planner.h"
 
-namespace remat {
+namespace REMAT_API remat {
 
 enum class GraphFormat { kRematGraph, kNodeLink };
 std::string_view to_string(GraphFormat format);
@@ -32,6 +34,22 @@ LoadedGraph parse_graph(std::string_view text, std::string_view place);
 void save_graph(const Graph& graph, const std::filesystem::path& path);
 std::string format_graph(const Graph& graph);
 
+/// What was asked when a plan was made. With a work limit, no time limit and one thread the same question has
+/// the same answer on every machine.
+struct PlanRequest {
+  std::string version;  ///< of Remat
+  std::string planner;  ///< that was called: `PlanRecord::planner` is the one that found the plan
+  Objective objective = Objective::kTime;
+  std::optional<double> time_limit;  ///< seconds
+  std::optional<std::int64_t> work_limit;
+  double gap_limit = 0;  ///< as a share; 0: none
+  int threads = 1;
+  std::map<std::string, std::string> options;  ///< of the planner
+  friend bool operator==(const PlanRequest&, const PlanRequest&) = default;
+};
+/// Without limits, which the caller knows.
+PlanRequest make_request(const Problem& problem, std::string_view planner, const PlanOptions& options);
+
 /// A plan with all that its file says about it (docs/formats.md). Only `steps` is required in a file; what
 /// a file does not state is empty here and is not checked.
 struct PlanRecord {
@@ -47,9 +65,10 @@ struct PlanRecord {
   std::optional<double> overhead;
   std::optional<Bytes> peak_bound;
   std::optional<Duration> duration_bound;
-  std::vector<std::int64_t> steps;    ///< as in the file, unchecked
-  std::vector<Copy> copies;           ///< as in the file, unchecked; without any the file is of version 1
-  std::optional<Host> host;           ///< that the durations hold for; only in files with copies
+  std::vector<std::int64_t> steps;  ///< as in the file, unchecked
+  std::vector<Copy> copies;         ///< as in the file, unchecked; without any the file is of version 1
+  std::optional<Host> host;         ///< that the durations hold for; only in files with copies
+  std::optional<PlanRequest> request;
   std::vector<std::string> warnings;  ///< what the reader wants to say; never written
 };
 
@@ -95,4 +114,4 @@ void write_file(const std::filesystem::path& path, std::string_view text, FileKi
 /// name, a file that was read as another kind.
 void refuse_to_replace_input(const std::filesystem::path& path, FileKind kind);
 
-}  // namespace remat
+}  // namespace REMAT_API remat

@@ -8,11 +8,12 @@
 #include <string>
 #include <vector>
 
+#include "remat/export.h"
 #include "remat/limits.h"
 #include "remat/planner.h"
 #include "remat/store.h"
 
-namespace remat {
+namespace REMAT_API remat {
 
 /// Sizes are integers in [1, kMostSize].
 inline constexpr std::int64_t kMostSize = std::int64_t{1} << 20;
@@ -90,4 +91,4 @@ using StepsOfSize = std::function<std::vector<Graph>(std::int64_t size)>;
 LargestResult find_largest(const StepsOfSize& steps, Bytes budget, const LargestOptions& options,
                            Limits& limits, PlanStore& store);
 
-}  // namespace remat
+}  // namespace REMAT_API remat

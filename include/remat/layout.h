@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "remat/export.h"
 #include "remat/graph.h"
 #include "remat/ids.h"
 #include "remat/limits.h"
@@ -15,7 +16,7 @@
 #include "remat/planner.h"
 #include "remat/quantity.h"
 
-namespace remat {
+namespace REMAT_API remat {
 
 using BufferId = Id<struct BufferTag>;
 
@@ -126,4 +127,4 @@ struct PlanBuffers {
 };
 PlanBuffers plan_buffers(const Graph& graph, const Plan& plan, std::int64_t alignment);
 
-}  // namespace remat
+}  // namespace REMAT_API remat

@@ -9,11 +9,12 @@
 #include <string_view>
 #include <vector>
 
+#include "remat/export.h"
 #include "remat/graph.h"
 #include "remat/layout.h"
 #include "remat/plan.h"
 
-namespace remat {
+namespace REMAT_API remat {
 
 /// One buffer of a plan in a layout file.
 struct LayoutEntry {
@@ -65,4 +66,4 @@ void save_buffers(const BufferTable& table, const std::vector<Bytes>& offsets,
 /// The table with these offsets in a column `offset`, behind all others if it is new.
 std::string format_buffers(const BufferTable& table, const std::vector<Bytes>& offsets);
 
-}  // namespace remat
+}  // namespace REMAT_API remat

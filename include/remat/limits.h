@@ -8,9 +8,10 @@
 #include <optional>
 #include <string>
 
+#include "remat/export.h"
 #include "remat/quantity.h"
 
-namespace remat {
+namespace REMAT_API remat {
 
 enum class StoppedBy { kProof, kTime, kWork, kInterrupted, kTarget, kGap };
 std::string_view to_string(StoppedBy reason);
@@ -90,4 +91,4 @@ class Limits {
   std::atomic<int> reason_{-1};
 };
 
-}  // namespace remat
+}  // namespace REMAT_API remat

@@ -7,12 +7,13 @@
 #include <string>
 #include <vector>
 
+#include "remat/export.h"
 #include "remat/graph.h"
 #include "remat/limits.h"
 #include "remat/plan.h"
 #include "remat/planner.h"
 
-namespace remat {
+namespace REMAT_API remat {
 
 /// 1F1B: one forward, one backward, after a warm-up (Narayanan et al. 2019, PipeDream-Flush). Interleaved:
 /// the same with several chunks of the model on each device (Narayanan et al. 2021).
@@ -170,4 +171,4 @@ std::vector<BlockPolicy> policies_of(const PipelineResult& result, const std::ve
 Schedule parse_schedule(std::string_view text);
 PipelineDoor parse_pipeline_door(std::string_view text);
 
-}  // namespace remat
+}  // namespace REMAT_API remat

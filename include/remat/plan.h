@@ -6,12 +6,13 @@
 #include <string>
 #include <vector>
 
+#include "remat/export.h"
 #include "remat/graph.h"
 #include "remat/host.h"
 #include "remat/ids.h"
 #include "remat/quantity.h"
 
-namespace remat {
+namespace REMAT_API remat {
 
 /// Fixed: first occurrences of the ops follow the graph's order. Free: any valid sequence. The two are
 /// never mixed in a comparison.
@@ -135,4 +136,4 @@ double overhead(const Graph& graph, Duration duration);
 /// Steps beyond the first run of each op.
 std::int64_t recomputed_ops(const Graph& graph, const Plan& plan);
 
-}  // namespace remat
+}  // namespace REMAT_API remat

@@ -10,11 +10,12 @@
 #include <vector>
 
 #include "remat/bounds.h"
+#include "remat/export.h"
 #include "remat/graph.h"
 #include "remat/limits.h"
 #include "remat/plan.h"
 
-namespace remat {
+namespace REMAT_API remat {
 
 class PlanStore;
 
@@ -103,23 +104,32 @@ struct PlanOptions {
 
 /// A registered planner. `run` may leave `cost`, bounds and `seconds` to the shared entry point.
 struct PlannerInfo {
-  std::string_view name;
-  std::string_view description;  ///< one line
-  std::string_view guarantee;    ///< one line: what is promised, e.g. "none; may miss its budget"
-  std::string_view source;       ///< paper or "Remat"
+  std::string name;
+  std::string description;  ///< one line
+  std::string guarantee;    ///< one line: what is promised, e.g. "none; may miss its budget"
+  std::string source;       ///< paper or "Remat"
   /// Nothing where the problem is supported, else one line that says why not.
-  std::optional<std::string> (*supports)(const Problem& problem);
-  PlanResult (*run)(const Problem& problem, const PlanOptions& options, Limits& limits);
+  std::function<std::optional<std::string>(const Problem& problem)> supports;
+  std::function<PlanResult(const Problem& problem, const PlanOptions& options, Limits& limits)> run;
   /// Goes on from `Problem::starts`: whoever holds plans for the graph should hand them over. Planners that
   /// are there for comparison are measured on what they make themselves.
   bool improves_starts = false;
 };
 
-/// All planners, in the order of src/registry/registry.cc, the only file that names them all. Which of them
-/// `auto` runs, and when, is its own schedule (src/planners/auto/auto.cc).
+/// All planners, in the order of src/registry/registry.cc, the only file that names them all, then those that
+/// were registered. Which of them `auto` runs, and when, is its own schedule (src/planners/auto/auto.cc).
 std::span<const PlannerInfo> planners();
 /// Throws UsageError with the known names.
 const PlannerInfo& find_planner(std::string_view name);
+
+inline constexpr std::size_t kMostRegistered = 100;
+
+/// Adds a planner of a user's own, or replaces the one that was registered under this name: from then on
+/// calls take it by name, and confirm its plans as all others. Not while another thread plans. Throws
+/// UsageError for the name of a planner of Remat's, for a name that has other characters than letters,
+/// digits, '_', '-' and
+/// '.', and where kMostRegistered are registered.
+void register_planner(PlannerInfo planner);
 
 /// The shared entry point. Answers from the bounds where they prove that no plan fits; otherwise runs the
 /// planner and confirms its plan with the validator and the reference simulator. Throws UsageError for a
@@ -141,4 +151,4 @@ std::optional<Bytes> smallest_known_budget(const Problem& problem, const PlanRes
                                            const PlanOptions& options, Limits& limits,
                                            PlanStore* store = nullptr);
 
-}  // namespace remat
+}  // namespace REMAT_API remat

@@ -8,7 +8,9 @@
 #include <optional>
 #include <string>
 
-namespace remat {
+#include "remat/export.h"
+
+namespace REMAT_API remat {
 
 /// A signed 64-bit amount of one unit. Sums are checked where data comes in (`checked_add`) and asserted
 /// in debug builds everywhere else.
@@ -69,4 +71,4 @@ constexpr std::int64_t capped(Wide amount) {
 /// What `simulate` says of a plan whose steps add up to 2^63 or more: longer than any valid plan.
 inline constexpr Duration kTooLong{std::numeric_limits<std::int64_t>::max()};
 
-}  // namespace remat
+}  // namespace REMAT_API remat

@@ -5,7 +5,9 @@
 #include <span>
 #include <utility>
 
-namespace remat {
+#include "remat/export.h"
+
+namespace REMAT_API remat {
 
 /// xoshiro256** seeded by splitmix64 (Blackman and Vigna). Passed by reference; no globals.
 class Random {
@@ -52,4 +54,4 @@ class Random {
   std::uint64_t state_[4];
 };
 
-}  // namespace remat
+}  // namespace REMAT_API remat

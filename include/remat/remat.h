@@ -6,6 +6,7 @@
 #include "remat/bounds.h"
 #include "remat/door.h"
 #include "remat/error.h"
+#include "remat/export.h"
 #include "remat/generate.h"
 #include "remat/graph.h"
 #include "remat/hiremate.h"

@@ -9,12 +9,13 @@
 #include <vector>
 
 #include "remat/allocator.h"
+#include "remat/export.h"
 #include "remat/graph.h"
 #include "remat/io.h"
 #include "remat/plan.h"
 #include "remat/sweep.h"
 
-namespace remat {
+namespace REMAT_API remat {
 
 /// What memory is used for at a step. Their sum is the step's memory.
 enum class MemoryKind : std::uint8_t {
@@ -72,9 +73,10 @@ struct ReportContent {
   std::optional<AllocatorConfig> allocator = std::nullopt;
 };
 
-/// Html: one page that needs nothing else. Json: the same numbers. Csv: a row for each step. Perfetto:
-/// counters and slices in the trace event format. MemoryViz: a snapshot as PyTorch's allocator writes it.
-enum class ReportFormat { kHtml, kJson, kCsv, kPerfetto, kMemoryViz };
+/// Html: one page that needs nothing else. Json: the same numbers. Csv: a row for each step. Dot: a node
+/// for each step, for Graphviz. Perfetto: counters and slices in the trace event format. MemoryViz: a
+/// snapshot as PyTorch's allocator writes it.
+enum class ReportFormat { kHtml, kJson, kCsv, kDot, kPerfetto, kMemoryViz };
 std::string_view to_string(ReportFormat format);
 /// Throws UsageError with the known names.
 ReportFormat parse_report_format(std::string_view name);
@@ -84,9 +86,10 @@ ReportFormat parse_report_format(std::string_view name);
 /// before a long run; a plan may be over its budget.
 void check_report(const ReportContent& content);
 
-/// The whole file. Csv and MemoryViz show the first plan (keep-all where there is none) and take no second
-/// one. Throws InputError, naming the plan, for one that is not of this graph, breaks a rule or misstates its
-/// costs; UsageError for more plans than the format takes. A plan may be over its budget.
+/// The whole file. Csv, Dot and MemoryViz show the first plan (keep-all where there is none) and take no
+/// second one. Throws InputError, naming the plan, for one that is not of this graph, breaks a rule or
+/// misstates its costs; UsageError for more plans than the format takes, and for copies, which Dot does not
+/// show. A plan may be over its budget.
 std::string format_report(const ReportContent& content, ReportFormat format);
 
 /// A cell of a notebook: facts and a picture (SVG) in one block, without a script. Of a graph: memory by step
@@ -100,4 +103,4 @@ std::string notebook_html(const Graph& graph, const PlanRecord& plan);
 /// memory.
 std::string notebook_html(const SweepResult& sweep, Duration base, Bytes beside = Bytes());
 
-}  // namespace remat
+}  // namespace REMAT_API remat

@@ -3,9 +3,10 @@
 #pragma once
 
 #include "remat/allocator.h"
+#include "remat/export.h"
 #include "remat/planner.h"
 
-namespace remat {
+namespace REMAT_API remat {
 
 /// A plan and what the allocator takes for it.
 struct ReservedPlan {
@@ -25,4 +26,4 @@ struct ReservedPlan {
 ReservedPlan make_reserved_plan(const Problem& problem, std::string_view planner, const PlanOptions& options,
                                 const AllocatorConfig& allocator, Limits& limits);
 
-}  // namespace remat
+}  // namespace REMAT_API remat

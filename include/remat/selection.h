@@ -5,10 +5,11 @@
 #include <optional>
 #include <vector>
 
+#include "remat/export.h"
 #include "remat/limits.h"
 #include "remat/quantity.h"
 
-namespace remat {
+namespace REMAT_API remat {
 
 /// Bytes at the moments [begin, end).
 struct Stretch {
@@ -68,7 +69,8 @@ struct Split {
 
 /// One choice for each part within the room of all moments, at the least cost: where choices are dense, the
 /// price for a byte is the same in all parts. A multiple-choice knapsack of several rows, as an integer
-/// program of HiGHS. Throws UsageError for choices that do not name each moment.
+/// program of HiGHS. Throws UsageError for choices that do not name each moment, and in a build without
+/// HiGHS.
 Split split_within(const SplitProblem& problem, Limits& limits);
 
-}  // namespace remat
+}  // namespace REMAT_API remat

@@ -8,11 +8,12 @@
 #include <utility>
 #include <vector>
 
+#include "remat/export.h"
 #include "remat/graph.h"
 #include "remat/plan.h"
 #include "remat/planner.h"
 
-namespace remat {
+namespace REMAT_API remat {
 
 /// For each graph (by hash) and order mode the plans that no other known plan beats in both peak and
 /// duration. A graph that is new begins with plans of the one used last that differs from it in sizes and
@@ -60,4 +61,4 @@ class PlanStore {
 PlanResult make_plan_from(PlanStore& store, const Problem& problem, std::string_view planner,
                           const PlanOptions& options, Limits& limits);
 
-}  // namespace remat
+}  // namespace REMAT_API remat

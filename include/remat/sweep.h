@@ -5,11 +5,12 @@
 #include <string>
 #include <vector>
 
+#include "remat/export.h"
 #include "remat/limits.h"
 #include "remat/planner.h"
 #include "remat/store.h"
 
-namespace remat {
+namespace REMAT_API remat {
 
 inline constexpr int kLeastPoints = 2, kMostPoints = 1000;
 
@@ -49,4 +50,4 @@ struct SweepResult {
 /// kMostPoints.
 SweepResult sweep(const Graph& graph, const SweepOptions& options, Limits& limits, PlanStore& store);
 
-}  // namespace remat
+}  // namespace REMAT_API remat

@@ -6,7 +6,9 @@
 #include <string_view>
 #include <vector>
 
-namespace remat {
+#include "remat/export.h"
+
+namespace REMAT_API remat {
 
 /// The known word that takes the fewest changes from `word`: a letter changed, left out, added, or swapped
 /// with its neighbour. Case does not count, nor `-` for `_`. Nothing where more than a third of the letters
@@ -22,4 +24,4 @@ std::string unknown_word(std::string_view what, std::string_view word, const std
 /// "auto, keep_all".
 std::string listed(const std::vector<std::string>& words, std::string_view between = ", ");
 
-}  // namespace remat
+}  // namespace REMAT_API remat

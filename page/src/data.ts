@@ -17,6 +17,16 @@ export interface PlanData {
   status: string;
   planner: string;
   seed: number;
+  /** What was asked when the plan was made, where its file says it. */
+  request?: {
+    planner: string;
+    objective: string;
+    time_limit: number | null;
+    work_limit: number | null;
+    gap_limit: number;
+    threads: number;
+    options: { [name: string]: string };
+  };
   order: string;
   budget: number | null;
   peak: number;

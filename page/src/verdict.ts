@@ -1,5 +1,6 @@
 // What was asked, what was found, what is proved: the cards at the top and the details at the end.
 import { most } from "./chart";
+import type { PlanData } from "./data";
 import { byId, h, replace } from "./dom";
 import { bytes, duration, exactBytes, percent } from "./format";
 import type { Plan } from "./model";
@@ -167,15 +168,44 @@ function hostOptions(plan: Plan): string[] {
   return parts;
 }
 
+/** Whether the same command makes the same plan: it counts work, and nothing else ends it. */
+function isRepeatable({ data }: Plan): boolean {
+  const { request } = data;
+  if (data.planner === "keep_all") return true;
+  return (
+    request !== undefined &&
+    request.work_limit !== null &&
+    request.time_limit === null &&
+    request.threads === 1
+  );
+}
+
+/** Limits and options, as the command line takes them. */
+function effortOptions(request: NonNullable<PlanData["request"]>): string[] {
+  const parts = [];
+  if (request.work_limit !== null) parts.push(`--work-limit ${request.work_limit}`);
+  if (request.time_limit !== null) parts.push(`--time-limit ${request.time_limit}s`);
+  if (request.gap_limit !== 1e-4) parts.push(`--gap ${Number((100 * request.gap_limit).toPrecision(12))}%`);
+  if (request.threads !== 1) parts.push(`--threads ${request.threads}`);
+  for (const [name, value] of Object.entries(request.options))
+    parts.push(`--set ${quoted(name)}=${quoted(value)}`);
+  return parts;
+}
+
 /** How the plan can be made again, as far as its file says. */
 function recipe(plan: Plan): string {
   const { data } = plan;
+  const { request } = data;
   const parts = ["remat plan GRAPH"];
+  const planner = request?.planner || data.planner;
   if (data.budget !== null) parts.push(`--budget ${data.budget}`);
-  else if (data.planner !== "keep_all") parts.push("--objective peak");
-  if (data.planner) parts.push(`--planner ${quoted(data.planner)}`);
+  if (request ? request.objective === "peak" : data.budget === null && data.planner !== "keep_all") {
+    parts.push("--objective peak");
+  }
+  if (planner) parts.push(`--planner ${quoted(planner)}`);
   if (data.order !== "fixed") parts.push(`--order ${data.order}`);
   if (data.seed !== 0) parts.push(`--seed ${data.seed}`);
+  if (request) parts.push(...effortOptions(request));
   parts.push(...hostOptions(plan));
   return parts.join(" ");
 }
@@ -215,7 +245,7 @@ export function showVerdicts(plans: Plan[]): void {
         ...hostLines(plans[i]),
         ...line("Recomputed", `${data.recomputed_ops} of ${plans[i].steps.length} steps`),
         ...line("Planner", data.planner || "not stated", `, ${data.order} order, seed ${data.seed}`),
-        ...line("Made again by", h("code", {}, recipe(plans[i]))),
+        ...line(isRepeatable(plans[i]) ? "Made again by" : "Similar by", h("code", {}, recipe(plans[i]))),
       ),
     ),
   );

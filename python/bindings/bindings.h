@@ -128,5 +128,6 @@ void bind_hiremate(nb::module_& m);
 void bind_generate(nb::module_& m);
 void bind_selection(nb::module_& m);
 void bind_pipeline(nb::module_& m);
+void bind_registering(nb::module_& m);
 
 }  // namespace remat::python

@@ -9,9 +9,11 @@ namespace {
 /// What the planner makes of it, whatever this process knows of the graph.
 nb::object plan_alone(const Question& question, const std::string& planner, const Effort& effort,
                       nb::handle progress) {
-  return plan_with(question, effort, progress, [&](const Problem& problem, Limits& limits) {
+  nb::object object = plan_with(question, effort, progress, [&](const Problem& problem, Limits& limits) {
     return make_plan(problem, planner, effort.options, limits);
   });
+  note_request(object, planner);
+  return object;
 }
 
 /// A plan of another program. Throws PlanFault where it is not valid.

@@ -63,6 +63,14 @@ void Effort::apply(Limits& limits) const {
   if (gap && *gap > 0) limits.set_gap(*gap);
 }
 
+PlanRequest Effort::request(const Problem& problem, std::string_view planner) const {
+  PlanRequest request = make_request(problem, planner, options);
+  request.time_limit = time_limit;
+  request.work_limit = work_limit;
+  request.gap_limit = gap.value_or(0);
+  return request;
+}
+
 PlanStore& plan_store() {
   static PlanStore store;
   return store;

@@ -16,6 +16,8 @@ struct Effort {
   std::optional<double> gap;  ///< as a share
 
   void apply(Limits& limits) const;
+  /// For the file of a plan.
+  PlanRequest request(const Problem& problem, std::string_view planner) const;
 };
 
 /// One for the process.

@@ -23,4 +23,5 @@ NB_MODULE(_core, m) {
   remat::python::bind_hiremate(m);
   remat::python::bind_selection(m);
   remat::python::bind_pipeline(m);
+  remat::python::bind_registering(m);
 }

@@ -43,10 +43,12 @@ nb::object plan(const Question& question, const std::string& planner, const Effo
   // Plans with copies are for one host, and the store knows none.
   const bool has_host = question.problem.host.has_value();
   const bool from_store = !has_host && !effort.work_limit && find_planner(planner).improves_starts;
-  return plan_with(question, effort, progress, [&](const Problem& problem, Limits& limits) {
+  nb::object object = plan_with(question, effort, progress, [&](const Problem& problem, Limits& limits) {
     return from_store ? make_plan_from(plan_store(), problem, planner, effort.options, limits)
                       : make_plan(problem, planner, effort.options, limits);
   });
+  note_request(object, planner);
+  return object;
 }
 
 /// A budget on the arena: nothing is known of smaller ones but the best arena found.
@@ -333,6 +335,12 @@ void bind_facts(nb::class_<BoundResult>& result) {
 }
 
 }  // namespace
+
+void note_request(nb::handle result, const std::string& planner) {
+  auto& outcome = nb::cast<BoundResult&>(result);
+  if (!outcome.record || is_in_python(planner)) return;
+  outcome.record->request = outcome.effort.request(outcome.question.problem, planner);
+}
 
 nb::object plan_with(const Question& question, const Effort& effort, nb::handle progress,
                      const std::function<PlanResult(const Problem&, Limits&)>& run) {

@@ -59,6 +59,12 @@ struct BoundSweep {
 nb::object plan_with(const Question& question, const Effort& effort, nb::handle progress,
                      const std::function<PlanResult(const Problem&, Limits&)>& run);
 
+/// Notes in the plan of a PlanResult what was asked of a planner by name, so that its file says how to make
+/// it again: not where the planner is a function of this process.
+void note_request(nb::handle result, const std::string& planner);
+/// Whether the planner was registered from Python.
+bool is_in_python(const std::string& planner);
+
 /// Adds planners, and what each makes of a problem by itself.
 void bind_comparing(nb::module_& m);
 

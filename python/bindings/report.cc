@@ -84,7 +84,7 @@ void bind_report(nb::module_& m) {
   nb::class_<BoundReport>(m, "Report", "A whole report in one of its formats; see remat.report.")
       .def_prop_ro(
           "format", [](const BoundReport& r) { return std::string(to_string(r.format)); },
-          "\"html\", \"json\", \"csv\", \"perfetto\" or \"memory_viz\".")
+          "\"html\", \"json\", \"csv\", \"dot\", \"perfetto\" or \"memory_viz\".")
       .def_prop_ro(
           "content", [](const BoundReport& r) { return nb::bytes(r.content.data(), r.content.size()); },
           "What the file holds.")

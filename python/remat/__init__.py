@@ -4,7 +4,8 @@ Graphs go in, plans come out; the algorithms are in the C++ core. ``remat.torch`
 the only part that imports torch.
 
 - to plan: `plan`, `sweep`, `planners`; they return `PlanResult`, `SweepResult`, `PlannerInfo`
-- planners side by side: `compare`, which returns a `Comparison` of `ComparisonRow`
+- planners side by side: `compare`, which returns a `Comparison` of `ComparisonRow`; one of your own:
+  `register_planner`, a function of a `PlannerProblem`
 - graphs: `Graph`, `Op`, `Value`, `load_graph`; of models by name: `generate`; of other programs: `convert`;
   devices for rooflines: `devices`, `parse_device`, `Device`
 - the largest size that fits: `largest`, which returns a `LargestResult` of `SizeRow`
@@ -41,6 +42,7 @@ from remat._core import (
     PipelineStage as PipelineStage,
     Plan as Plan,
     PlannerInfo as PlannerInfo,
+    PlannerProblem as PlannerProblem,
     PlanResult as PlanResult,
     Report as Report,
     Simulation as Simulation,
@@ -81,6 +83,7 @@ from remat.planning import (
     plan as plan,
     sweep as sweep,
 )
+from remat.registering import register_planner as register_planner
 from remat.reports import report as report
 from remat.signatures import sign_class as _sign_class
 from remat.sizes import (

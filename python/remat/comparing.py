@@ -10,6 +10,7 @@ from remat import _core
 from remat._core import Graph, Host, Plan, PlanResult
 from remat.errors import PlanError
 from remat.planning import EFFORT_DEFAULTS, Effort, asked
+from remat.registering import is_registered
 from remat.signatures import keywords_of
 from remat.tables import frame_of
 
@@ -148,7 +149,14 @@ def _judged(name: str, plan: Plan, question: _core.Question, limits: _core.Effor
 
 
 def _row(name: str, question: _core.Question, limits: _core.Effort, progress: Any) -> ComparisonRow:
-    return _shown(name, _core.plan_alone(question, name, limits, progress))
+    try:
+        return _shown(name, _core.plan_alone(question, name, limits, progress))
+    except Exception as error:
+        # A faulty planner of a user's own does not end the comparison.
+        if not is_registered(name):
+            raise
+        fault = "not valid" if isinstance(error, PlanError) else type(error).__name__
+        return ComparisonRow(name, "not run", note=f"{fault}: {error}")
 
 
 def _shown(name: str, result: PlanResult) -> ComparisonRow:

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from typing_extensions import Unpack
 
 Shown = Plan | PlanResult | SweepPoint
-Format = Literal["html", "json", "csv", "perfetto", "memory_viz"]
+Format = Literal["html", "json", "csv", "dot", "perfetto", "memory_viz"]
 
 # Seconds of the curve where nobody says: a look at a plan should not take as long as making one.
 _CURVE_S = 5.0
@@ -43,9 +43,10 @@ def report(
     Args:
         graph: what the plans are for. Keeping everything is always shown.
         plans: plans, results of :func:`plan` (of one without a plan within the budget: the closest) or points
-            of a sweep; a mapping gives them titles. The formats "csv" and "memory_viz" take one at most.
-        format: ``"html"``; ``"json"``: the same numbers; ``"csv"``: a row for each step; ``"perfetto"``: for
-            ui.perfetto.dev; ``"memory_viz"``: a snapshot for PyTorch's viewer of memory.
+            of a sweep; a mapping gives them titles. "csv", "dot" and "memory_viz" take one at most.
+        format: ``"html"``; ``"json"``: the same numbers; ``"csv"``: a row for each step; ``"dot"``: a node
+            for each, for Graphviz; ``"perfetto"``: for ui.perfetto.dev; ``"memory_viz"``: a snapshot
+            for PyTorch's viewer of memory.
         sweeps: curves that are known already: the first is drawn with its bound, the others beside it.
         measured: by the title of a plan, the most bytes that were in memory at each of its steps when it ran:
             drawn beside what was predicted. :func:`remat.torch.record` measures.

@@ -25,6 +25,7 @@ from remat.bench.lab import (
     Run,
     published_planners,
 )
+from remat.bench.own import register_planners
 from remat.bench.report import (
     Comparison,
     Curve,
@@ -133,6 +134,30 @@ def test_published_planners_come_from_the_registry() -> None:
     assert {"greedy", "tw_remat", "chen", "lower_set_dp", "moccasin"} <= set(names)
     left_out = {"auto", "search", "evict", "keep_all", "offload_all", "offload_only", "pofo"}
     assert not left_out & set(names)
+
+
+def test_a_file_of_planners_is_run_in_every_process(tmp_path: Path) -> None:
+    name = "test_bench.mine"
+    file = tmp_path / "mine.py"
+    file.write_text(
+        "import remat\n"
+        "def mine(problem):\n"
+        "    return list(range(problem.graph.num_ops))\n"
+        f"remat.register_planner({name!r}, mine, source='here')\n"
+    )
+    assert register_planners(file) == [name]
+    assert name in published_planners()
+    made = Lab(tmp_path / "out", planners=file)
+    made.begin("test", 1.0, [])
+    graph = made.graph(CHAIN)
+    run = made.plan(graph, name, graph.share(100))
+    assert (run.status, run.overhead, run.made_by) == ("optimal", 0.0, name)
+    file.write_text("import remat\n1 / 0\n")
+    with pytest.raises(remat.RematError, match=re.escape(f"{file}: ZeroDivisionError: division by zero")):
+        register_planners(file)
+    file.write_text("import remat\n")
+    with pytest.raises(remat.RematError, match="it registers no planner"):
+        register_planners(file)
 
 
 @pytest.mark.parametrize("name", SUITES)

@@ -92,3 +92,34 @@ def test_a_command_makes_a_plan_within_the_budget(graph: Path) -> None:
 def test_wrong_usage_is_one_line(graph: Path, words: list[str], message: str) -> None:
     done = run(graph, "-b", "70%", *words)
     assert (done.returncode, done.stderr, done.stdout) == (64, f"remat: {message}\n", "")
+
+
+def test_a_command_is_ended_at_its_limit_with_all_that_it_started(graph: Path, tmp_path: Path) -> None:
+    child = tmp_path / "child"
+    command = f"sleep 1000 & echo $! > {child}; wait; true {{out}}"
+    words = [graph, "-b", "70%", "--planners", "greedy", "--work-limit", "1000", "--json"]
+    done = run(*words, "--run", f"slow={command}", "--run-limit", "1s")
+    assert (done.returncode, done.stderr) == (0, "")
+    row = rows(done)["slow"]
+    assert (row["status"], row["note"]) == ("not run", "ended at its limit of 1 s (--run-limit)")
+    state = Path(f"/proc/{child.read_text().strip()}/stat")
+    assert not state.exists() or state.read_text().split()[2] == "Z"
+    bad = run(*words, "--run", f"slow={command}", "--run-limit", "soon")
+    assert bad.returncode == 64
+    assert bad.stderr.startswith("remat: ")
+
+
+def test_a_plan_is_made_again_from_what_its_file_says_was_asked(graph: Path, tmp_path: Path) -> None:
+    words = [graph, "-b", "70%", "--planners", "auto,search", "--work-limit", "30000", "--seed", "3"]
+    done = run(*words, "--out-dir", tmp_path)
+    assert done.returncode == 0
+    for planner in ("auto", "search"):
+        made = json.loads((tmp_path / f"{planner}.json").read_text())
+        asked = made["request"]
+        assert asked["planner"] == planner
+        assert (asked["work_limit"], asked["time_limit"], asked["threads"]) == (30000, None, 1)
+        again = tmp_path / "again.json"
+        words_again = [graph, "--budget", str(made["budget"]), "--planner", asked["planner"], "--seed", "3"]
+        words_again += ["--work-limit", str(asked["work_limit"]), "-o", again]
+        subprocess.run([COMMAND, "plan", *words_again], check=True, capture_output=True)
+        assert json.loads(again.read_text()) == made

@@ -199,6 +199,20 @@ def test_the_pointer_shows_the_step_below_it_and_a_click_holds_it(opened: Opened
     assert opened.step() > held
 
 
+def test_the_command_that_makes_a_plan_again_is_said_where_it_does(browser: Any, tmp_path: Path) -> None:
+    graph = chain(8)
+    exact = remat.plan(graph, "70%", planner="search", seed=3, options={"retention": False}, **WORK).plan
+    by_clock = remat.plan(graph, "70%", planner="greedy", time_limit=5, gap="1%").plan
+    assert exact is not None
+    assert by_clock is not None
+    remat.report(graph, {"exact": exact, "by clock": by_clock}, points=0).save(tmp_path / "r.html")
+    text = Opened(browser, tmp_path / "r.html").text("#verdict-body")
+    limits = f"--work-limit {WORK['work_limit']} --set retention=off"
+    assert f"remat plan GRAPH --budget {exact.budget} --planner search --seed 3 {limits}" in text
+    assert f"remat plan GRAPH --budget {by_clock.budget} --planner greedy --time-limit 5s --gap 1%" in text
+    assert [text.count(name) for name in ("Made again by", "Similar by")] == [1, 1]
+
+
 def test_what_was_measured_is_drawn_and_said(browser: Any, written: Written, tmp_path: Path) -> None:
     plan = written.plans["tight"]
     predicted = plan.memory(written.graph)

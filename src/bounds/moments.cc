@@ -6,6 +6,7 @@
 #include "base/numbers.h"
 #include "bounds/walk.h"
 #include "exact/stage_solve.h"
+#include "lp/highs.h"
 
 namespace remat {
 namespace {
@@ -272,6 +273,7 @@ class Moments::Call {
 };
 
 std::optional<Plan> Moments::raise(std::optional<Duration> known, Limits& limits, DurationBound& best) {
+  if (lp::unavailable()) return std::nullopt;
   return Call(*this, known, limits, best).run();
 }
 

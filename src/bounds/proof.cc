@@ -2,6 +2,7 @@
 
 #include "bounds/cheap.h"
 #include "exact/stage_solve.h"
+#include "lp/highs.h"
 #include "remat/bounds.h"
 
 namespace remat {
@@ -17,7 +18,7 @@ Proof prove_optimal(const Graph& graph, Bytes budget, OrderMode order, const Pla
   const Duration known = simulate(graph, plan).duration;
   proof.bound = cheap_duration_bound(graph, budget, order, limits);
   proof.optimal = proof.bound.duration >= known;
-  if (proof.optimal || limits.reached()) return proof;
+  if (proof.optimal || limits.reached() || lp::unavailable()) return proof;
   if (order == OrderMode::kFree || full_columns(graph) > kMostColumns) {
     proof.bound = best_duration_bound(graph, budget, order, known, limits);
     proof.optimal = proof.bound.duration == known;

@@ -132,6 +132,7 @@ class Splitter {
 
 Split split_within(const SplitProblem& problem, Limits& limits) {
   check(problem);
+  if (const auto reason = lp::unavailable()) throw UsageError("split_within needs HiGHS, and " + *reason);
   return Splitter(problem).run(limits);
 }
 

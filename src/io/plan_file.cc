@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <charconv>
 #include <cmath>
 
@@ -110,6 +111,65 @@ class HostObject : public io::Object {
   io::Flag shared_;
 };
 
+/// Options of a planner: any keys, texts as values.
+class OptionsObject : public io::Element {
+ public:
+  std::string_view expected() const override { return "an object of texts"; }
+  void reset() override { values.clear(); }
+  void begin_object(io::Reader&) override { values.clear(); }
+  std::string where() const override { return key_; }
+  io::Element& member(io::Reader&, const std::string& key) override {
+    key_ = "'" + key + "'";
+    each_.into = &values[key];
+    return each_;
+  }
+  std::map<std::string, std::string> values;
+
+ private:
+  struct Each : io::Element {
+    std::string_view expected() const override { return "a text"; }
+    void text(io::Reader&, std::string& read) override { into->swap(read); }
+    std::string* into = nullptr;
+  };
+  Each each_;
+  std::string key_;
+};
+
+class RequestObject : public io::Object {
+ public:
+  RequestObject() {
+    optional("remat", version_);
+    optional("planner", planner_);
+    optional("objective", objective_);
+    optional("time_limit", time_limit_);
+    optional("work_limit", work_limit_);
+    optional("gap_limit", gap_limit_);
+    optional("threads", threads_);
+    optional("options", options_);
+  }
+  PlanRequest request() const {
+    constexpr std::int64_t kMostThreads = 1 << 16;
+    return {.version = version_.value,
+            .planner = planner_.value,
+            .objective = objective_.value == 0 ? Objective::kTime : Objective::kPeak,
+            .time_limit = time_limit_.value,
+            .work_limit = work_limit_.value,
+            .gap_limit = gap_limit_.value.value_or(0),
+            .threads = static_cast<int>(std::min(threads_.value.value_or(1), kMostThreads)),
+            .options = options_.values};
+  }
+
+ protected:
+  std::string_view key_prefix() const override { return "request."; }
+
+ private:
+  io::Text version_, planner_;
+  io::Choice objective_{{"time", "peak"}};
+  Number time_limit_, gap_limit_;
+  io::Count work_limit_, threads_;
+  OptionsObject options_;
+};
+
 class PlanDocument : public io::Object {
  public:
   PlanDocument() {
@@ -126,6 +186,7 @@ class PlanDocument : public io::Object {
     optional("duration", duration_);
     optional("overhead", overhead_);
     optional("bounds", bounds_);
+    optional("request", request_);
     required("steps", steps_);
     optional("copies", copies_);
     optional("machine", host_);
@@ -148,6 +209,7 @@ class PlanDocument : public io::Object {
     plan.steps = std::move(steps_.values);
     plan.copies = std::move(copy_.copies);
     if (has("machine")) plan.host = host_.host();
+    if (has("request")) plan.request = request_.request();
     return plan;
   }
 
@@ -161,6 +223,7 @@ class PlanDocument : public io::Object {
   io::Choice status_{{"optimal", "feasible", "infeasible", "unknown"}};
   Number overhead_;
   BoundsObject bounds_;
+  RequestObject request_;
   io::IntegerList steps_;
   CopyObject copy_;
   io::Array copies_{copy_};
@@ -176,6 +239,30 @@ void append_copies(std::string& text, const std::vector<Copy>& copies) {
             "\",\"issue\":" + std::to_string(copy.issue.index()) +
             ",\"wait\":" + std::to_string(copy.wait.index()) + "}";
   }
+}
+
+void append_request(std::string& text, const PlanRequest& request) {
+  const auto spelled = [](std::optional<double> x) {
+    return x && std::isfinite(*x) ? io::spell(*x) : "null";
+  };
+  text += ",\n\"request\":{\"remat\":";
+  io::append_quoted(text, request.version);
+  text += ",\"planner\":";
+  io::append_quoted(text, request.planner);
+  text += ",\"objective\":\"" + std::string(to_string(request.objective)) +
+          "\",\"time_limit\":" + spelled(request.time_limit) +
+          ",\"work_limit\":" + (request.work_limit ? std::to_string(*request.work_limit) : "null") +
+          ",\"gap_limit\":" + spelled(request.gap_limit) + ",\"threads\":" + std::to_string(request.threads) +
+          ",\"options\":{";
+  const char* between = "";
+  for (const auto& [name, value] : request.options) {
+    text += between;
+    io::append_quoted(text, name);
+    text += ":";
+    io::append_quoted(text, value);
+    between = ",";
+  }
+  text += "}}";
 }
 
 void append_host(std::string& text, const Host& host) {
@@ -220,7 +307,9 @@ std::string format_plan(const PlanRecord& plan) {
           ",\"overhead\":" +
           (plan.overhead && std::isfinite(*plan.overhead) ? io::spell(*plan.overhead) : "null") +
           ",\"bounds\":{\"peak\":" + io::spell(plan.peak_bound) +
-          ",\"duration\":" + io::spell(plan.duration_bound) + "},\n\"steps\":[";
+          ",\"duration\":" + io::spell(plan.duration_bound) + "}";
+  if (plan.request) append_request(text, *plan.request);
+  text += ",\n\"steps\":[";
   for (std::size_t i = 0; i < plan.steps.size(); ++i) {
     if (i > 0) text += ',';
     text += std::to_string(plan.steps[i]);

@@ -15,6 +15,16 @@ Plan recorded_plan(const PlanRecord& record) {
   return plan;
 }
 
+PlanRequest make_request(const Problem& problem, std::string_view planner, const PlanOptions& options) {
+  PlanRequest request;
+  request.version = REMAT_VERSION;
+  request.planner = planner;
+  request.objective = problem.objective;
+  request.threads = options.threads;
+  request.options = options.set;
+  return request;
+}
+
 PlanRecord make_record(const Problem& problem, const PlanResult& result, std::uint64_t seed) {
   const Graph& graph = *problem.graph;
   PlanRecord plan;

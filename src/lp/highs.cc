@@ -14,6 +14,9 @@
 #include "interfaces/highs_c_api.h"
 
 namespace remat::lp {
+
+std::optional<std::string> unavailable() { return std::nullopt; }
+
 namespace {
 
 struct Destroy {

@@ -4,12 +4,17 @@
 #include <functional>
 #include <memory>
 #include <optional>
+#include <string>
 #include <vector>
 
 #include "lp/model.h"
 #include "remat/limits.h"
 
 namespace remat::lp {
+
+/// Nothing where this build has HiGHS; else one line that says so. Whatever is to be solved then fails at
+/// once.
+std::optional<std::string> unavailable();
 
 struct Settings {
   bool relax = false;       ///< ignore that columns are integer

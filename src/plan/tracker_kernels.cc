@@ -5,10 +5,11 @@
 #include "base/vector_clones.h"
 
 namespace remat::kernels {
+namespace {
 
 REMAT_VECTOR
-std::int64_t excess_change(const std::int32_t* cells, std::int32_t n, std::int64_t added, std::int64_t budget,
-                           std::int64_t delta) {
+std::int64_t excess_change_here(const std::int32_t* cells, std::int32_t n, std::int64_t added,
+                                std::int64_t budget, std::int64_t delta) {
   // Sums of differences need more than 32 bits: low and high halves are summed apart.
   const auto shift = static_cast<std::uint32_t>(added);
   const auto limit = static_cast<std::int32_t>(budget);
@@ -25,8 +26,8 @@ std::int64_t excess_change(const std::int32_t* cells, std::int32_t n, std::int64
 }
 
 REMAT_VECTOR
-std::int64_t excess_change(const std::int64_t* cells, std::int32_t n, std::int64_t added, std::int64_t budget,
-                           std::int64_t delta) {
+std::int64_t excess_change_here(const std::int64_t* cells, std::int32_t n, std::int64_t added,
+                                std::int64_t budget, std::int64_t delta) {
   std::int64_t sum = 0;
   // Cells and what is added to them may have wrapped around; their sum has not.
   const std::uint64_t limit = static_cast<std::uint64_t>(budget) - static_cast<std::uint64_t>(added);
@@ -38,7 +39,7 @@ std::int64_t excess_change(const std::int64_t* cells, std::int32_t n, std::int64
 }
 
 REMAT_VECTOR
-Range range(const std::int32_t* cells, std::int32_t n, std::int64_t added) {
+Range range_here(const std::int32_t* cells, std::int32_t n, std::int64_t added) {
   const auto shift = static_cast<std::uint32_t>(added);
   std::int32_t low = INT32_MAX;
   std::int32_t high = INT32_MIN;
@@ -51,7 +52,7 @@ Range range(const std::int32_t* cells, std::int32_t n, std::int64_t added) {
 }
 
 REMAT_VECTOR
-Range range(const std::int64_t* cells, std::int32_t n, std::int64_t added) {
+Range range_here(const std::int64_t* cells, std::int32_t n, std::int64_t added) {
   std::int64_t low = INT64_MAX;
   std::int64_t high = INT64_MIN;
   for (std::int32_t i = 0; i < n; ++i) {
@@ -61,6 +62,26 @@ Range range(const std::int64_t* cells, std::int32_t n, std::int64_t added) {
     high = std::max(high, memory);
   }
   return {low, high};
+}
+
+}  // namespace
+
+std::int64_t excess_change(const std::int32_t* cells, std::int32_t n, std::int64_t added, std::int64_t budget,
+                           std::int64_t delta) {
+  return excess_change_here(cells, n, added, budget, delta);
+}
+
+std::int64_t excess_change(const std::int64_t* cells, std::int32_t n, std::int64_t added, std::int64_t budget,
+                           std::int64_t delta) {
+  return excess_change_here(cells, n, added, budget, delta);
+}
+
+Range range(const std::int32_t* cells, std::int32_t n, std::int64_t added) {
+  return range_here(cells, n, added);
+}
+
+Range range(const std::int64_t* cells, std::int32_t n, std::int64_t added) {
+  return range_here(cells, n, added);
 }
 
 }  // namespace remat::kernels

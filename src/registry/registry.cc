@@ -1,5 +1,7 @@
 // The only file that names every planner.
-#include <array>
+#include <algorithm>
+#include <cctype>
+#include <vector>
 
 #include "baselines/checkmate/checkmate_lp.h"
 #include "baselines/checkmate/checkmate_milp.h"
@@ -26,9 +28,10 @@
 #include "remat/words.h"
 
 namespace remat {
+namespace {
 
-std::span<const PlannerInfo> planners() {
-  static const std::array kPlanners{
+std::vector<PlannerInfo> own_planners() {
+  return {
       // What `auto` runs.
       automatic::info(),
       keep_all::info(),
@@ -53,7 +56,47 @@ std::span<const PlannerInfo> planners() {
       offload_all::info(),
       pofo::info(),
   };
-  return kPlanners;
+}
+
+/// Remat's own, then those that users registered. It never grows beyond what it has room for, so that
+/// references to planners stay good.
+struct Registry {
+  std::vector<PlannerInfo> all = own_planners();
+  std::size_t own = all.size();
+  Registry() { all.reserve(own + kMostRegistered); }
+};
+
+Registry& registry() {
+  static Registry registry;
+  return registry;
+}
+
+bool is_name(std::string_view name) {
+  const auto is_allowed = [](unsigned char c) { return std::isalnum(c) || c == '_' || c == '-' || c == '.'; };
+  return !name.empty() && std::ranges::all_of(name, is_allowed);
+}
+
+}  // namespace
+
+std::span<const PlannerInfo> planners() { return registry().all; }
+
+void register_planner(PlannerInfo planner) {
+  if (!is_name(planner.name)) {
+    throw UsageError("a planner's name has letters, digits, '_', '-' and '.' only: '" + planner.name + "'");
+  }
+  auto& [all, own] = registry();
+  const auto found = std::ranges::find(all, planner.name, &PlannerInfo::name);
+  if (found != all.end() && found < all.begin() + static_cast<std::ptrdiff_t>(own)) {
+    throw UsageError("planner '" + planner.name + "' is one of Remat's: give yours another name");
+  }
+  if (found != all.end()) {
+    *found = std::move(planner);
+  } else if (all.size() == own + kMostRegistered) {
+    throw UsageError("planner '" + planner.name + "': " + std::to_string(kMostRegistered) +
+                     " are registered, and no more can be");
+  } else {
+    all.push_back(std::move(planner));
+  }
 }
 
 const PlannerInfo& find_planner(std::string_view name) {

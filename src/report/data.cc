@@ -149,6 +149,20 @@ Json Writer::graph() const {
   return graph;
 }
 
+/// What is needed to make a plan again.
+Json request_of(const PlanRequest& request) {
+  Json written;
+  written["planner"] = request.planner;
+  written["objective"] = to_string(request.objective);
+  written["time_limit"] = request.time_limit ? Json(*request.time_limit) : Json(nullptr);
+  written["work_limit"] = request.work_limit ? Json(*request.work_limit) : Json(nullptr);
+  written["gap_limit"] = request.gap_limit;
+  written["threads"] = request.threads;
+  written["options"] = Json::object();
+  for (const auto& [name, value] : request.options) written["options"][name] = value;
+  return written;
+}
+
 Json Writer::plan(const Shown& shown) const {
   const PlanRecord& record = *shown.record;
   Json plan;
@@ -156,6 +170,7 @@ Json Writer::plan(const Shown& shown) const {
   plan["status"] = record.status;
   plan["planner"] = record.planner;
   plan["seed"] = record.seed;
+  if (record.request) plan["request"] = request_of(*record.request);
   plan["order"] = to_string(record.order);
   plan["budget"] = record.budget ? Json(record.budget->count()) : Json(nullptr);
   plan["peak"] = shown.cost.peak.count();

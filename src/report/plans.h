@@ -44,6 +44,7 @@ bool is_parameter(const Graph& graph, ValueId value);
 std::string json_text(const ReportContent& content, const ShownPlans& plans, bool packed);
 std::string page_text(const ReportContent& content, const ShownPlans& plans);
 std::string csv_text(const Graph& graph, const Shown& shown);
+std::string dot_text(const Graph& graph, const Shown& shown);
 std::string perfetto_text(const Graph& graph, const ShownPlans& plans);
 std::string memory_viz_text(const Graph& graph, const Shown& shown);
 

@@ -10,8 +10,8 @@
 namespace remat {
 namespace {
 
-constexpr std::array kFormats{ReportFormat::kHtml, ReportFormat::kJson, ReportFormat::kCsv,
-                              ReportFormat::kPerfetto, ReportFormat::kMemoryViz};
+constexpr std::array kFormats{ReportFormat::kHtml, ReportFormat::kJson,     ReportFormat::kCsv,
+                              ReportFormat::kDot,  ReportFormat::kPerfetto, ReportFormat::kMemoryViz};
 
 /// What a record says that is not so; being over its budget is shown, not refused.
 std::optional<std::string> first_difference(const Graph& graph, PlanRecord record) {
@@ -91,6 +91,8 @@ std::string_view to_string(ReportFormat format) {
       return "json";
     case ReportFormat::kCsv:
       return "csv";
+    case ReportFormat::kDot:
+      return "dot";
     case ReportFormat::kPerfetto:
       return "perfetto";
     case ReportFormat::kMemoryViz:
@@ -119,6 +121,8 @@ std::string format_report(const ReportContent& content, ReportFormat format) {
       return report::json_text(content, plans, false);
     case ReportFormat::kCsv:
       return report::csv_text(*content.graph, plans.only(format));
+    case ReportFormat::kDot:
+      return report::dot_text(*content.graph, plans.only(format));
     case ReportFormat::kPerfetto:
       return report::perfetto_text(*content.graph, plans);
     case ReportFormat::kMemoryViz:

@@ -1,5 +1,5 @@
 # cmake -DWAY=find_package|add_subdirectory|fetch_content -DSOURCE= -DBUILD= -DGENERATOR= -DPYTHON= -P use.cmake
-# Builds the example, moves it, and runs it. Anything that goes wrong ends the script with what was printed.
+# Builds the examples, moves it, and runs it. Anything that goes wrong ends the script with what was printed.
 function(run)
   execute_process(COMMAND ${ARGN} OUTPUT_VARIABLE output ERROR_VARIABLE output RESULT_VARIABLE failed)
   if(failed)
@@ -16,7 +16,7 @@ endfunction()
 
 set(folder ${BUILD}/tests/install/${WAY})
 if(WAY STREQUAL "find_package")
-  file(REMOVE_RECURSE ${folder} ${folder}.prefix ${folder}.moved)
+  file(REMOVE_RECURSE ${folder} ${folder}.prefix ${folder}.moved ${folder}.plugin)
   run(${CMAKE_COMMAND} --install ${BUILD} --prefix ${folder}.prefix)
   file(RENAME ${folder}.prefix ${folder}.moved)
   run(${folder}.moved/bin/remat --version)
@@ -37,7 +37,50 @@ run(${CMAKE_COMMAND} --build ${folder} --parallel ${cores})
 # Only the program and the library that goes with it.
 file(REMOVE_RECURSE ${folder}.program)
 file(COPY ${folder}/plan ${folder}/libhighs.so DESTINATION ${folder}.program)
+if(WAY STREQUAL "find_package")
+  file(COPY ${folder}/embed DESTINATION ${folder}.program)
+endif()
 run(${folder}.program/plan)
 expect("^optimal: 6291456 of 10485760 bytes, overhead 0.1666")
 run(ldd ${folder}.program/plan)
 expect("libhighs.so => ${folder}.program/libhighs.so")
+
+if(NOT WAY STREQUAL "find_package")
+  return()
+endif()
+
+run(${folder}.program/embed)
+expect("peak [0-9]+ of [0-9]+ bytes\narena of [0-9]+ bytes\n")
+expect("  %h.2 = matmul %x  @")
+
+# What leaves the libraries, and a plug-in that has one of them in it.
+file(GLOB libraries ${folder}.moved/lib*/libremat.a ${folder}.moved/lib*/libremat.so)
+list(LENGTH libraries count)
+if(NOT count EQUAL 2)
+  message(FATAL_ERROR "expected libremat.a and libremat.so, got ${libraries}")
+endif()
+foreach(library ${libraries})
+  run(${PYTHON} ${SOURCE}/tests/install/exports.py ${library} ${folder}.moved/include/remat)
+  string(STRIP "${output}" output)
+  message(NOTICE "${output}")
+endforeach()
+run(${CMAKE_COMMAND} -S ${SOURCE}/tests/install/plugin -B ${folder}.plugin -G ${GENERATOR}
+  -DCMAKE_PREFIX_PATH=${folder}.moved -DABI_TEST=${SOURCE}/tests/c/abi_test.c)
+run(${CMAKE_COMMAND} --build ${folder}.plugin)
+run(nm --dynamic --defined-only --format=posix ${folder}.plugin/libplugin.so)
+expect("^plugin_keep_all_peak T [0-9a-f]+ [0-9a-f]+\n$")
+run(${folder}.plugin/c_program)
+
+find_program(PKG_CONFIG NAMES pkg-config pkgconf)
+if(NOT PKG_CONFIG)
+  message(NOTICE "skipped: there is no pkg-config")
+  return()
+endif()
+file(GLOB pkgconfig ${folder}.moved/lib*/pkgconfig)
+foreach(name remat remat-static)
+  run(${CMAKE_COMMAND} -E env PKG_CONFIG_PATH=${pkgconfig} ${PKG_CONFIG} --cflags --libs ${name})
+  separate_arguments(flags UNIX_COMMAND "${output}")
+  run(cc -std=c11 -DEXPECTED_VERSION="0.1.0" ${SOURCE}/tests/c/abi_test.c ${flags} -Wl,-rpath,${pkgconfig}/..
+    -o ${folder}.program/${name})
+  run(${folder}.program/${name})
+endforeach()

@@ -1,5 +1,6 @@
 #include <gtest/gtest.h>
 
+#include "helpers/errors.h"
 #include "helpers/graphs.h"
 #include "remat/error.h"
 #include "remat/io.h"
@@ -40,6 +41,39 @@ TEST(PlanFiles, KeepEverythingARecordSays) {
   EXPECT_EQ(read.duration_bound, written.duration_bound);
   EXPECT_EQ(read.steps, (std::vector<std::int64_t>{0, 1, 2, 3, 4, 5}));
   EXPECT_TRUE(read.warnings.empty());
+}
+
+TEST(PlanFiles, KeepWhatWasAsked) {
+  const Graph graph = training_chain(3);
+  PlanRecord written = record_of(graph, keep_all_plan(graph), Bytes(9));
+  EXPECT_FALSE(parse_plan(format_plan(written), "p").request);
+  const Problem problem{.graph = &graph, .objective = Objective::kPeak};
+  written.request = make_request(problem, "auto", {.threads = 3, .set = {{"a \"b\"", "1"}, {"k", "on"}}});
+  for (const bool has_limits : {false, true}) {
+    if (has_limits) {
+      written.request->time_limit = 0.25;
+      written.request->work_limit = 1000;
+      written.request->gap_limit = 1e-4;
+    }
+    const PlanRecord read = parse_plan(format_plan(written), "p");
+    EXPECT_EQ(read.request, written.request);
+    EXPECT_TRUE(read.warnings.empty());
+    EXPECT_TRUE(check_record(graph, read).empty());
+  }
+  EXPECT_FALSE(written.request->version.empty());
+}
+
+TEST(PlanFiles, WithARequestThatIsNoneAreRefused) {
+  const auto message = [](const std::string& request) {
+    return testing::error_of<InputError>([&] {
+      parse_plan(R"({"format":"remat.plan","version":1,"steps":[0],"request":)" + request + "}", "p");
+    });
+  };
+  EXPECT_EQ(message("7"), "p:1:59: 'request': found 7 instead of an object");
+  EXPECT_EQ(message(R"({"options":{"k":7}})"),
+            "p:1:75: 'request': 'options': 'k': found 7 instead of a text");
+  EXPECT_EQ(message(R"({"objective":"speed"})"),
+            "p:1:77: 'request': 'objective': found 'speed' instead of one of 'time', 'peak'");
 }
 
 TEST(PlanFiles, KeepCopiesAndTheHostTheyAreTimedOn) {

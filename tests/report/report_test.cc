@@ -5,6 +5,7 @@
 #include <nlohmann/json.hpp>
 #include <numeric>
 
+#include "helpers/errors.h"
 #include "helpers/graphs.h"
 #include "remat/error.h"
 #include "remat/keep_all.h"
@@ -119,6 +120,31 @@ TEST(Report, CopiesHaveTheirMemoryTimesAndBytes) {
   const auto copies = std::count_if(trace.at("traceEvents").begin(), trace.at("traceEvents").end(),
                                     [](const json& event) { return event.value("cat", "") == "copy"; });
   EXPECT_EQ(copies, 2);
+}
+
+TEST(Report, DotHasANodeForEachStepAndReadsTheNewestInstance) {
+  const Graph graph = testing::make_graph({4}, {{{0}, {8}}, {{1}, {2}}, {{2, 1}, {1}}}, {3});
+  PlanRecord record;
+  record.steps = {0, 1, 0, 2};
+  const std::string dot = format_report({&graph, {{"mine", record, {}}}, {}, ""}, ReportFormat::kDot);
+  EXPECT_EQ(dot,
+            "digraph \"mine\" {\n"
+            "  node [shape=box];\n"
+            "  v0 [shape=ellipse, label=\"4 B\"];\n"
+            "  s0 [label=\"0: op0\"];\n"
+            "  v0 -> s0;\n"
+            "  s1 [label=\"1: op1\"];\n"
+            "  s0 -> s1 [label=\"8 B\"];\n"
+            "  s2 [label=\"2: op0\", style=filled];\n"
+            "  v0 -> s2;\n"
+            "  s3 [label=\"3: op2\"];\n"
+            "  s2 -> s3 [label=\"8 B\"];\n"
+            "  s1 -> s3 [label=\"2 B\"];\n"
+            "}\n");
+  const Graph timed = two_layers();
+  EXPECT_EQ(testing::usage_error(
+                [&] { format_report({&timed, {with_copies(timed)}, {}, ""}, ReportFormat::kDot); }),
+            "the format dot shows no copies, and p has some");
 }
 
 TEST(Report, CopiesOfUnknownSpeedAreRefused) {

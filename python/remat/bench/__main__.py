@@ -9,8 +9,10 @@ import textwrap
 from pathlib import Path
 from typing import NoReturn
 
+import remat
 from remat.bench import interrupts, plots
 from remat.bench.lab import BenchError, Lab, Rehearsal
+from remat.bench.own import register_planners
 from remat.bench.report import Section, figures_to_json, machine, section_lines, suite_json
 from remat.bench.suites import SUITES
 
@@ -68,12 +70,17 @@ def parse(arguments: list[str] | None) -> argparse.Namespace:
         "--work", action="store_true", help="limits `auto` by work units in place of a second"
     )
     parser.add_argument("--report", type=Path, metavar="FILE", help="write all suites as one document")
+    parser.add_argument(
+        "--planners", type=Path, metavar="FILE", help="Python that registers planners, to compare them too"
+    )
     parser.add_argument("--again", metavar="PLANNER", help="discard the results of this planner")
     chosen = parser.parse_args(arguments)
     if chosen.limit is not None and chosen.limit <= 0:
         parser.error("--limit takes a positive number of seconds")
     if chosen.instances is not None and not chosen.instances.is_dir():
         parser.error(f"--instances: {chosen.instances} is no folder")
+    if chosen.planners is not None and not chosen.planners.is_file():
+        parser.error(f"--planners: {chosen.planners} is no file")
     if chosen.report and chosen.instances and is_instance(chosen.report, chosen.instances):
         parser.error(f"--report: {chosen.report} is one of the instances")
     return chosen
@@ -151,7 +158,7 @@ def main(arguments: list[str] | None = None) -> int:
     except KeyboardInterrupt:
         say("interrupted; the same command goes on from here")
         return 130
-    except (BenchError, OSError) as error:
+    except (BenchError, remat.RematError, OSError) as error:
         print(f"remat: {error}", file=sys.stderr)
         return 1
 
@@ -164,7 +171,9 @@ def measure(chosen: argparse.Namespace) -> int:
     draw = plots.available()
     if not draw:
         say(plots.MISSING)
-    lab = Lab(chosen.out, chosen.instances, chosen.limit, chosen.work, say)
+    if chosen.planners:
+        say(f"{chosen.planners} registers {', '.join(register_planners(chosen.planners))}")
+    lab = Lab(chosen.out, chosen.instances, chosen.limit, chosen.work, say, chosen.planners)
     sections, limits = [], []
     for name in names:
         section = run_suite(name, lab, draw)

@@ -107,6 +107,7 @@ class Lab:
         limit: seconds for each published planner; None: what the suite suggests.
         work: limits of `auto` in work units, for busy machines.
         say: prints progress.
+        planners: a file that registers planners of a user's own, or None.
     """
 
     def __init__(
@@ -116,7 +117,9 @@ class Lab:
         limit: float | None = None,
         work: bool = False,
         say: Callable[[str], None] = lambda text: None,
+        planners: Path | None = None,
     ) -> None:
+        self.planners = planners
         self.folder, self.instances, self.work, self.say = folder, instances, work, say
         self.asked_limit = limit
         self.suite, self.suggested_limit = "", 60.0
@@ -183,7 +186,7 @@ class Lab:
             found = json.loads(path.read_text())
         else:
             self._announce(graph, planner, budget)
-            found = {**asked, **self._execute({**asked, "path": graph.path}, seconds)}
+            found = {**asked, **self._execute({**asked, "path": graph.path, **self._own()}, seconds)}
             path.parent.mkdir(parents=True, exist_ok=True)
             partial = path.with_suffix(".part")
             partial.write_text(json.dumps(found, indent=1) + "\n")
@@ -193,6 +196,9 @@ class Lab:
         run = Run(**known)
         self.runs.append(run)
         return run
+
+    def _own(self) -> dict[str, str]:
+        return {} if self.planners is None else {"planners": str(self.planners)}
 
     def _execute(self, run: dict[str, Any], seconds: float) -> dict[str, Any]:
         interrupts.raise_if_seen()

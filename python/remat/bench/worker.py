@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import resource
 import sys
+from pathlib import Path
 from typing import Any
 
 MEMORY_LIMIT = 12 << 30
@@ -14,7 +15,10 @@ MOST_POINTS = 200
 def outcome(run: dict[str, Any]) -> dict[str, Any]:
     """What the planner said; `note` where it could not be asked."""
     import remat
+    from remat.bench.own import register_planners
 
+    if "planners" in run:
+        register_planners(Path(run["planners"]))
     graph = remat.load_graph(run["path"])
     curve: list[list[Any]] = []
 
@@ -38,7 +42,7 @@ def outcome(run: dict[str, Any]) -> dict[str, Any]:
             options=run["options"],
             progress=progress,
         )
-    except remat.UsageError as error:
+    except (remat.UsageError, remat.PlanError) as error:
         return {"status": "not run", "note": str(error)}
     after = resource.getrusage(resource.RUSAGE_SELF)
     plan = result.plan or result.closest

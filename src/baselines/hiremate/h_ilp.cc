@@ -6,6 +6,7 @@
 #include "base/numbers.h"
 #include "baselines/hiremate/greedy_runs.h"
 #include "lp/highs.h"
+#include "remat/error.h"
 
 namespace remat::hiremate {
 namespace {
@@ -82,6 +83,7 @@ class HIlp final : public LevelSolver {
 }  // namespace
 
 std::shared_ptr<const LevelSolver> h_ilp(const Settings& settings) {
+  if (const auto reason = lp::unavailable()) throw UsageError("h_ilp needs HiGHS, and " + *reason);
   return std::make_shared<HIlp>(settings);
 }
 

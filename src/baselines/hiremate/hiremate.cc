@@ -7,6 +7,7 @@
 #include "baselines/hiremate/hierarchy.h"
 #include "baselines/hiremate/same_groups.h"
 #include "graph/pairing.h"
+#include "lp/highs.h"
 #include "planning/incumbent.h"
 #include "planning/options.h"
 #include "polish/polish.h"
@@ -108,8 +109,10 @@ void solve_root(const LevelSolver& solver, const Level& root, Bytes budget, Flat
 Settings with_parts(Settings settings) {
   if (!settings.partitioner) settings.partitioner = h_partition(settings);
   if (settings.lower.empty()) settings.lower = {planner_solver("retention", settings)};
-  if (settings.top.empty())
-    settings.top = {h_ilp(settings), rk_rotor(), planner_solver("tw_remat", settings)};
+  if (settings.top.empty()) {
+    settings.top = {rk_rotor(), planner_solver("tw_remat", settings)};
+    if (!lp::unavailable()) settings.top.insert(settings.top.begin(), h_ilp(settings));
+  }
   return settings;
 }
 
@@ -214,7 +217,7 @@ Parts parts_of(const std::string& preset) {
   if (preset == "h_ilp") return {"h_partition", "h_ilp", "h_ilp"};
   if (preset == "rockmate") return {"sequence", "h_ilp", "rk_rotor"};
   if (preset == "checkmate") return {"single_level", "h_ilp", "checkmate_milp"};
-  return {"h_partition", "retention", "h_ilp+rk_rotor+tw_remat"};
+  return {"h_partition", "retention", lp::unavailable() ? "rk_rotor+tw_remat" : "h_ilp+rk_rotor+tw_remat"};
 }
 
 }  // namespace

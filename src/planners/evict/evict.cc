@@ -124,7 +124,7 @@ class Portfolio {
   std::int64_t attempts_ = 0;
 };
 
-PlanResult run(const Problem& problem, const PlanOptions& given, Limits& limits) {
+PlanResult plan(const Problem& problem, const PlanOptions& given, Limits& limits) {
   Options options;
   OptionReader(given, "evict")
       .integer("rounds", options.rounds, 0, std::int64_t{1} << 40)
@@ -142,7 +142,7 @@ PlannerInfo info() {
           "none; may miss its budget",
           "Remat; scores after DTR (Kirisame et al. 2021)",
           [](const Problem&) -> std::optional<std::string> { return std::nullopt; },
-          run};
+          plan};
 }
 
 }  // namespace remat::evict

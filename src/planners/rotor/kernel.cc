@@ -7,10 +7,8 @@ namespace {
 
 using Row = Cell __attribute__((vector_size(sizeof(Line)), may_alias));
 
-}  // namespace
-
 REMAT_VECTOR
-void fold(Line& best, const Line* right, std::int64_t stride, const Line* left, std::int64_t count) {
+void fold_here(Line& best, const Line* right, std::int64_t stride, const Line* left, std::int64_t count) {
   Row least = *reinterpret_cast<const Row*>(&best);
   for (std::int64_t k = 0; k < count; ++k) {
     const Row sum =
@@ -22,8 +20,8 @@ void fold(Line& best, const Line* right, std::int64_t stride, const Line* left, 
 
 // Sixteen minima stay in registers where the machine has 32 of them, against eight loads a round.
 REMAT_VECTOR
-void fold_tile(Line* const* best, const Line* right, std::int64_t stride, const Line* const* left,
-               std::int64_t count) {
+void fold_tile_here(Line* const* best, const Line* right, std::int64_t stride, const Line* const* left,
+                    std::int64_t count) {
   Row least[kTile][kTile];
   for (int i = 0; i < kTile; ++i) {
     for (int j = 0; j < kTile; ++j) least[i][j] = *reinterpret_cast<const Row*>(best[kTile * i + j]);
@@ -42,6 +40,17 @@ void fold_tile(Line* const* best, const Line* right, std::int64_t stride, const 
   for (int i = 0; i < kTile; ++i) {
     for (int j = 0; j < kTile; ++j) *reinterpret_cast<Row*>(best[kTile * i + j]) = least[i][j];
   }
+}
+
+}  // namespace
+
+void fold(Line& best, const Line* right, std::int64_t stride, const Line* left, std::int64_t count) {
+  fold_here(best, right, stride, left, count);
+}
+
+void fold_tile(Line* const* best, const Line* right, std::int64_t stride, const Line* const* left,
+               std::int64_t count) {
+  fold_tile_here(best, right, stride, left, count);
 }
 
 }  // namespace remat::rotor
