@@ -150,6 +150,7 @@ class CachingAllocator {
   At used_block(Address address);
   AllocatorBlock described(Address address, const Block& block) const;
   void count_reserved(Bytes more);
+  bool is_sound() const;
 
   AllocatorConfig config_;
   std::optional<Bytes> capacity_;

@@ -1,7 +1,6 @@
 // Strong index types, index ranges, and containers that only the right index can open.
 #pragma once
 
-#include <cassert>
 #include <compare>
 #include <cstddef>
 #include <cstdint>
@@ -11,6 +10,7 @@
 #include <utility>
 #include <vector>
 
+#include "remat/check.h"
 #include "remat/export.h"
 
 namespace REMAT_API remat {
@@ -86,11 +86,11 @@ class IndexVector {
   explicit IndexVector(std::vector<T> data) : data_(std::move(data)) {}
 
   typename std::vector<T>::reference operator[](I i) {
-    assert(i.index() >= 0 && static_cast<std::size_t>(i.index()) < data_.size());
+    REMAT_ASSERT(i.index() >= 0 && static_cast<std::size_t>(i.index()) < data_.size(), i, data_.size());
     return data_[static_cast<std::size_t>(i.index())];
   }
   typename std::vector<T>::const_reference operator[](I i) const {
-    assert(i.index() >= 0 && static_cast<std::size_t>(i.index()) < data_.size());
+    REMAT_ASSERT(i.index() >= 0 && static_cast<std::size_t>(i.index()) < data_.size(), i, data_.size());
     return data_[static_cast<std::size_t>(i.index())];
   }
   std::size_t size() const { return data_.size(); }
@@ -131,7 +131,7 @@ class Rows {
     end_row();
   }
   std::span<const T> operator[](I i) const {
-    assert(i.index() >= 0 && static_cast<std::size_t>(i.index()) + 1 < begin_.size());
+    REMAT_ASSERT(i.index() >= 0 && static_cast<std::size_t>(i.index()) < size(), i, size());
     const auto b = begin_[static_cast<std::size_t>(i.index())];
     const auto e = begin_[static_cast<std::size_t>(i.index()) + 1];
     return {data_.data() + b, static_cast<std::size_t>(e - b)};

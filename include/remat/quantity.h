@@ -1,13 +1,13 @@
 // Bytes and durations: 64-bit integers that cannot be mixed up.
 #pragma once
 
-#include <cassert>
 #include <compare>
 #include <cstdint>
 #include <limits>
 #include <optional>
 #include <string>
 
+#include "remat/check.h"
 #include "remat/export.h"
 
 namespace REMAT_API remat {
@@ -22,13 +22,13 @@ class Quantity {
   constexpr std::int64_t count() const { return count_; }
 
   constexpr Quantity& operator+=(Quantity other) {
-    [[maybe_unused]] const bool overflow = __builtin_add_overflow(count_, other.count_, &count_);
-    assert(!overflow);
+    [[maybe_unused]] const bool overflows = __builtin_add_overflow(count_, other.count_, &count_);
+    REMAT_ASSERT(!overflows, other.count_);
     return *this;
   }
   constexpr Quantity& operator-=(Quantity other) {
-    [[maybe_unused]] const bool overflow = __builtin_sub_overflow(count_, other.count_, &count_);
-    assert(!overflow);
+    [[maybe_unused]] const bool overflows = __builtin_sub_overflow(count_, other.count_, &count_);
+    REMAT_ASSERT(!overflows, other.count_);
     return *this;
   }
   friend constexpr Quantity operator+(Quantity a, Quantity b) { return a += b; }

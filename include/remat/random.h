@@ -5,6 +5,7 @@
 #include <span>
 #include <utility>
 
+#include "remat/check.h"
 #include "remat/export.h"
 
 namespace REMAT_API remat {
@@ -34,6 +35,7 @@ class Random {
   }
   /// Uniform in [0, n), n > 0. Multiply-shift: a bias below n / 2^64, and no division.
   std::int64_t below(std::int64_t n) {
+    REMAT_ASSERT(n > 0, n);
     return static_cast<std::int64_t>((static_cast<Wide>(next()) * static_cast<std::uint64_t>(n)) >> 64);
   }
   /// Uniform in [lo, hi].

@@ -4,6 +4,7 @@
 #include "remat/allocator.h"
 #include "remat/arena.h"
 #include "remat/bounds.h"
+#include "remat/check.h"
 #include "remat/door.h"
 #include "remat/error.h"
 #include "remat/export.h"

@@ -2,11 +2,11 @@
 // as docs/allocator.md states them; the data structure is this one's own: blocks by address, where neighbours
 // of a segment are neighbours in the map.
 #include <algorithm>
-#include <cassert>
 #include <iterator>
 
 #include "allocator/rules.h"
 #include "remat/allocator.h"
+#include "remat/check.h"
 #include "remat/error.h"
 
 namespace remat {
@@ -51,6 +51,7 @@ std::optional<Address> CachingAllocator::allocate(Bytes size, std::int64_t strea
     return std::nullopt;
   }
   hand_out(*block, request);
+  REMAT_ASSERT_HEAVY(is_sound(), blocks_.size(), size);
   return (*block)->first;
 }
 
@@ -66,6 +67,41 @@ void CachingAllocator::free(Address address) {
   } else {
     insert_free(merge(block));
   }
+  REMAT_ASSERT_HEAVY(is_sound(), blocks_.size(), address);
+}
+
+/// The blocks fill their segments, unused neighbours that could be one are one, each unused block is in the
+/// pool of its size class, and the statistics are sums over the blocks.
+bool CachingAllocator::is_sound() const {
+  Bytes reserved, allocated, requested;
+  std::size_t unused = 0;
+  for (auto at = blocks_.begin(); at != blocks_.end(); ++at) {
+    const auto& [address, block] = *at;
+    const auto segment = segments_.find(block.segment);
+    if (segment == segments_.end() || block.size <= Bytes()) return false;
+    if (block.is_mapped) reserved += block.size;
+    if (block.is_used) {
+      if (!block.is_mapped) return false;
+      allocated += block.size;
+      requested += block.requested;
+    } else {
+      const Pool& pool = segment->second.is_small ? small_ : large_;
+      const std::int64_t stream = segment->second.stream;
+      ++unused;
+      if (block.is_mapped ? !pool.free.contains({stream, block.size, address})
+                          : !pool.unmapped.contains({stream, address}))
+        return false;
+    }
+    const auto next = std::next(at);
+    if (next == blocks_.end() || next->second.segment != block.segment) continue;
+    if (end_of(address, block.size) != next->first) return false;
+    const bool are_alike = block.is_used == next->second.is_used && block.is_mapped == next->second.is_mapped;
+    if (!block.is_used && are_alike) return false;
+  }
+  const std::size_t pooled =
+      small_.free.size() + large_.free.size() + small_.unmapped.size() + large_.unmapped.size();
+  return pooled == unused && reserved == stats_.reserved && allocated == stats_.allocated &&
+         requested == stats_.requested && (!capacity_ || reserved <= *capacity_);
 }
 
 void CachingAllocator::empty_cache() {
@@ -334,7 +370,8 @@ bool CachingAllocator::release_oversize(const Request& request) {
   const Bytes wanted = std::max(request.size, *config_.max_split);
   const auto release = [&](auto entry) {
     const At block = blocks_.find(std::get<2>(*entry));
-    assert(!before(block) && !after(block));  // what is split is smaller
+    // What is split is smaller.
+    REMAT_ASSERT(!before(block) && !after(block), block->first, block->second.size);
     free.erase(entry);
     end_segment(block);
   };

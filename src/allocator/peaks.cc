@@ -3,6 +3,7 @@
 
 #include "base/numbers.h"
 #include "remat/allocator.h"
+#include "remat/check.h"
 #include "remat/error.h"
 #include "remat/layout.h"
 
@@ -72,6 +73,9 @@ AllocatorPeaks simulate_allocator(const Graph& graph, const Plan& plan, const Al
   peaks.requested = stats.requested_peak;
   peaks.allocated = stats.allocated_peak;
   peaks.reserved = stats.reserved_peak;
+  REMAT_ASSERT(peaks.requested <= peaks.allocated && peaks.allocated <= peaks.reserved, peaks.requested,
+               peaks.allocated, peaks.reserved);
+  REMAT_ASSERT_HEAVY(peaks.requested >= simulate(graph, plan).peak, peaks.requested);
   return peaks;
 }
 

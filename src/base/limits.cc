@@ -4,6 +4,7 @@
 #include <array>
 
 #include "base/numbers.h"
+#include "remat/check.h"
 
 namespace remat {
 
@@ -14,6 +15,7 @@ std::string_view to_string(StoppedBy reason) {
 }
 
 Limits::Limits(Limits& parent, double share) : parent_(&parent), start_(Clock::now()) {
+  REMAT_ASSERT(share > 0 && share <= 1, share);
   if (const auto left = parent.seconds_left()) set_time(*left * share);
   if (const auto left = parent.work_left()) set_work(static_cast<std::int64_t>(real(*left) * share));
 }
@@ -48,6 +50,7 @@ bool Limits::mark(StoppedBy reason) {
 }
 
 bool Limits::spend(std::int64_t units) {
+  REMAT_ASSERT(units >= 0, units);
   if (reason_.load(std::memory_order_relaxed) >= 0) return true;
   const std::int64_t work = work_.fetch_add(units, std::memory_order_relaxed) + units;
   const bool parent_reached = parent_ && parent_->spend(units);

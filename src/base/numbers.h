@@ -1,13 +1,13 @@
 // Between the signed numbers that everything here is counted with, the unsigned ones that containers take,
-// and the real ones that ratios are made of. Checked in debug builds.
+// and the real ones that ratios are made of. Checked from level "debug" on.
 #pragma once
 
-#include <cassert>
 #include <concepts>
 #include <cstddef>
 #include <type_traits>
 #include <utility>
 
+#include "remat/check.h"
 #include "remat/ids.h"
 #include "remat/quantity.h"
 
@@ -16,7 +16,7 @@ namespace remat {
 /// The same number in another integer type, which must be able to hold it.
 template <std::integral To, std::integral From>
 constexpr To narrow(From number) {
-  assert(std::in_range<To>(number));
+  REMAT_ASSERT(std::in_range<To>(number), number);
   return static_cast<To>(number);
 }
 

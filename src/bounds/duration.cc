@@ -6,6 +6,7 @@
 #include "bounds/moments.h"
 #include "exact/retention_cut.h"
 #include "remat/bounds.h"
+#include "remat/check.h"
 
 namespace remat {
 
@@ -26,6 +27,11 @@ OpId keep_all_peak_op(const Graph& graph) {
   return OpId(simulate(graph, keep_all_plan(graph)).peak_step.index());
 }
 
+/// Keep-all runs each op once: where it fits the budget, no bound is above that.
+bool allows_keep_all(const Graph& graph, Bytes budget, const DurationBound& bound) {
+  return bound.duration <= graph.base_duration || simulate(graph, keep_all_plan(graph)).peak > budget;
+}
+
 }  // namespace
 
 DurationBound cheap_duration_bound(const Graph& graph, Bytes budget, OrderMode order, Limits& limits) {
@@ -38,6 +44,7 @@ DurationBound cheap_duration_bound(const Graph& graph, Bytes budget, OrderMode o
     if (graph.base_duration + extra > best.duration) best = {"retention", graph.base_duration + extra};
   }
   if (best.duration <= graph.base_duration) best = {"base", graph.base_duration};
+  REMAT_ASSERT_HEAVY(allows_keep_all(graph, budget, best), best.argument, best.duration, budget);
   return best;
 }
 
@@ -54,8 +61,11 @@ DurationBound best_duration_bound(const Graph& graph, Bytes budget, OrderMode or
   if (order != OrderMode::kFixed) return best;
   if (!limits.reached() && (!known || best.duration < *known)) {
     std::optional<Plan> plan = Moments(graph, budget).raise(known, limits, best);
+    REMAT_ASSERT_HEAVY(!plan || !validate(graph, *plan, order, budget), budget);
     if (plan && faster) *faster = std::move(plan);
   }
+  REMAT_ASSERT_HEAVY(allows_keep_all(graph, budget, best), best.argument, best.duration, budget);
+  REMAT_ASSERT(!known || best.duration <= *known, best.duration, known->count());
   return best;
 }
 

@@ -6,6 +6,7 @@
 #include "bounds/pebbling.h"
 #include "graph/need.h"
 #include "remat/bounds.h"
+#include "remat/check.h"
 
 namespace remat {
 
@@ -133,8 +134,9 @@ PeakBound best_peak_bound(const Graph& graph, OrderMode order) {
     if (PeakBound forced = forced_bound(graph); forced.peak > best.peak) best = std::move(forced);
   }
   best = pebbling_bound(graph, order, best);
-  if (graph.num_ops() > kLastRunOps) return best;
-  return last_run_bound(graph, order, best, kLastRunTicks);
+  if (graph.num_ops() <= kLastRunOps) best = last_run_bound(graph, order, best, kLastRunTicks);
+  REMAT_ASSERT_HEAVY(best.peak <= simulate(graph, keep_all_plan(graph)).peak, best.argument, best.peak);
+  return best;
 }
 
 }  // namespace remat

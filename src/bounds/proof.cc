@@ -4,12 +4,13 @@
 #include "exact/stage_solve.h"
 #include "lp/highs.h"
 #include "remat/bounds.h"
+#include "remat/check.h"
 
 namespace remat {
 namespace {
 
 /// Columns above which the integer program is not worth starting.
-constexpr std::int64_t kMostColumns = 400'000;
+constexpr std::int64_t kMostProofColumns = 400'000;
 
 }  // namespace
 
@@ -19,7 +20,7 @@ Proof prove_optimal(const Graph& graph, Bytes budget, OrderMode order, const Pla
   proof.bound = cheap_duration_bound(graph, budget, order, limits);
   proof.optimal = proof.bound.duration >= known;
   if (proof.optimal || limits.reached() || lp::unavailable()) return proof;
-  if (order == OrderMode::kFree || full_columns(graph) > kMostColumns) {
+  if (order == OrderMode::kFree || full_columns(graph) > kMostProofColumns) {
     proof.bound = best_duration_bound(graph, budget, order, known, limits);
     proof.optimal = proof.bound.duration == known;
     return proof;
@@ -40,6 +41,10 @@ Proof prove_optimal(const Graph& graph, Bytes budget, OrderMode order, const Pla
   } else {
     proof.optimal = proof.bound.duration >= known;
   }
+  REMAT_ASSERT_HEAVY(!proof.plan || !validate(graph, *proof.plan, order, budget), budget);
+  // A plan within the budget refutes every bound above it.
+  REMAT_ASSERT_HEAVY(validate(graph, plan, order, budget) || proof.bound.duration <= known,
+                     proof.bound.argument, proof.bound.duration, known);
   return proof;
 }
 

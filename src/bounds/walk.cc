@@ -12,9 +12,9 @@
 namespace remat {
 namespace {
 
-constexpr std::int64_t kWindows = 96;       ///< of the ops: in each the dearest step is looked at
-constexpr std::int64_t kTicksPerOp = 4000;  ///< of a minimum cut: about ten microseconds per op
-constexpr std::int64_t kMostTicks = 20'000'000;
+constexpr std::int64_t kWindows = 96;           ///< of the ops: in each the dearest step is looked at
+constexpr std::int64_t kWalkTicksPerOp = 4000;  ///< of a minimum cut: about ten microseconds per op
+constexpr std::int64_t kMostWalkTicks = 20'000'000;
 
 /// The dearest step of a first run and of the reruns before it.
 struct Peak {
@@ -60,7 +60,7 @@ struct Found {
 
 Found dearest(const Graph& graph, const Script& script, const Unrolled& all, Bytes budget,
               std::span<const OpId> but, Limits& limits) {
-  const auto ticks = std::min(kMostTicks, kTicksPerOp * std::ssize(script));
+  const auto ticks = std::min(kMostWalkTicks, kWalkTicksPerOp * std::ssize(script));
   Found found;
   for (const Peak& peak : dearest_of_windows(graph, script, all, budget, but)) {
     if (limits.reached()) break;

@@ -1,7 +1,10 @@
 #include "cpsat/model.h"
 
-#include <cassert>
+#include <algorithm>
+#include <functional>
 #include <limits>
+
+#include "remat/check.h"
 
 namespace remat::cpsat {
 namespace {
@@ -43,14 +46,15 @@ std::vector<std::int64_t> indices(std::span<const Literal> literals) {
 }  // namespace
 
 Var Model::add_var(std::int64_t lo, std::int64_t hi) {
-  assert(lo <= hi);
+  REMAT_ASSERT(lo <= hi, lo, hi);
   const std::int64_t domain[] = {lo, hi};
   model_.message(kVariables, WireWriter().packed(kVariableDomain, domain));
   return {num_variables_++};
 }
 
 Var Model::add_var(std::span<const std::int64_t> values) {
-  assert(!values.empty());
+  REMAT_ASSERT(!values.empty() && std::ranges::adjacent_find(values, std::greater_equal()) == values.end(),
+               num_variables_);
   std::vector<std::int64_t> domain;  // closed ranges, as CP-SAT wants them: disjoint and not adjacent
   for (std::int64_t value : values) {
     if (!domain.empty() && value == domain.back() + 1) {
@@ -114,6 +118,7 @@ std::int64_t Model::add_interval(Affine start, Affine size, Affine end, std::spa
 
 void Model::cumulative(std::span<const std::int64_t> intervals, std::span<const Affine> demands,
                        Affine capacity) {
+  REMAT_ASSERT(intervals.size() == demands.size(), intervals.size(), demands.size());
   WireWriter body;
   body.message(kCapacity, expression(capacity)).packed(kIntervals, intervals);
   for (const Affine& demand : demands) body.message(kDemands, expression(demand));
@@ -125,12 +130,14 @@ void Model::no_overlap(std::span<const std::int64_t> intervals) {
 }
 
 void Model::minimize(std::span<const Var> vars, std::span<const std::int64_t> coefficients) {
+  REMAT_ASSERT(vars.size() == coefficients.size(), vars.size(), coefficients.size());
   std::vector<std::int64_t> indices_of;
   for (Var var : vars) indices_of.push_back(var.index);
   model_.message(kObjective, WireWriter().packed(kVars, indices_of).packed(kObjectiveCoeffs, coefficients));
 }
 
 void Model::hint(Var var, std::int64_t value) {
+  REMAT_ASSERT(var.index >= 0 && var.index < num_variables_, var.index, num_variables_);
   hint_vars_.push_back(var.index);
   hint_values_.push_back(value);
 }

@@ -1,7 +1,6 @@
 #include "cpsat/solver.h"
 
 #include <algorithm>
-#include <cassert>
 #include <charconv>
 #include <cmath>
 #include <cstdlib>
@@ -11,6 +10,7 @@
 #include "base/numbers.h"
 #include "base/side_job.h"
 #include "cpsat/library.h"
+#include "remat/check.h"
 
 namespace remat::cpsat {
 namespace {
@@ -146,12 +146,16 @@ class Call {
 
 Response solve(const Model& model, const Parameters& parameters, Limits& limits) {
   const Library* loaded = library();
-  assert(loaded);
+  REMAT_CHECK(loaded != nullptr);
   if (limits.reached()) return {};
   const auto call = std::make_shared<Call>(*loaded, model.serialized(), serialize(parameters, limits));
   // It looks at its clock and at the stop only between the steps of presolve and search.
   if (!run_beside({.work = [call] { call->solve(); }, .stop = [&] { call->stop(); }}, limits)) return {};
   Response response = call->take();
+  REMAT_CHECK(!response.has_solution() || std::ssize(response.solution) == model.num_variables(),
+              response.solution.size(), model.num_variables());
+  REMAT_ASSERT(!response.objective || !response.bound || *response.bound <= *response.objective,
+               *response.bound, *response.objective);
   limits.spend(
       static_cast<std::int64_t>(std::ceil(response.deterministic_time * kUnitsPerDeterministicSecond)));
   return response;

@@ -6,6 +6,7 @@
 
 #include "base/numbers.h"
 #include "base/sorted.h"
+#include "remat/check.h"
 
 namespace remat::decomposition {
 namespace {
@@ -184,6 +185,7 @@ PathDecomposition greedy_path(const Adjacency& graph, Limits& limits) {
     if (path && (!best || width(*path) < width(*best))) best = std::move(path);
   }
   if (best) best = without_contained(std::move(*best), limits);
+  REMAT_ASSERT_HEAVY(!best || !find_defect(graph, *best), *find_defect(graph, *best));
   return best ? std::move(*best) : one_bag(graph.size());
 }
 

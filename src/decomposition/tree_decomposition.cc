@@ -4,6 +4,7 @@
 #include <numeric>
 
 #include "base/numbers.h"
+#include "remat/check.h"
 
 namespace remat::decomposition {
 namespace {
@@ -129,7 +130,9 @@ TreeDecomposition reduced(const TreeDecomposition& decomposition) {
 }
 
 TreeDecomposition decompose(const Adjacency& graph, EliminationRule rule, Limits& limits) {
-  return reduced(from_elimination(graph, *eliminate(graph, rule, limits)));
+  TreeDecomposition result = reduced(from_elimination(graph, *eliminate(graph, rule, limits)));
+  REMAT_ASSERT_HEAVY(!find_defect(graph, result), *find_defect(graph, result));
+  return result;
 }
 
 TreeDecomposition improved(const Adjacency& graph, TreeDecomposition start, std::uint64_t seed, int restarts,
@@ -139,8 +142,13 @@ TreeDecomposition improved(const Adjacency& graph, TreeDecomposition start, std:
     const auto rule = round % 2 == 0 ? EliminationRule::kMinFill : EliminationRule::kMinDegree;
     const auto order =
         eliminate(graph, rule, limits, seed + static_cast<std::uint64_t>(round), start.width());
-    if (order) start = reduced(from_elimination(graph, *order));
+    if (!order) continue;
+    TreeDecomposition next = reduced(from_elimination(graph, *order));
+    REMAT_ASSERT(next.width() < start.width(), next.width(), start.width());
+    REMAT_ASSERT_HEAVY(!find_defect(graph, next), *find_defect(graph, next));
+    start = std::move(next);
   }
+  REMAT_ASSERT(start.width() >= bound, start.width(), bound);
   return start;
 }
 

@@ -1,11 +1,11 @@
 #include "exact/interval_model.h"
 
 #include <algorithm>
-#include <cassert>
 #include <numeric>
 
 #include "base/numbers.h"
 #include "base/sorted.h"
+#include "remat/check.h"
 
 namespace remat::moccasin {
 
@@ -470,6 +470,8 @@ Plan Formulation::plan(const std::vector<std::int64_t>& solution) const {
   std::sort(runs.begin(), runs.end());
   Plan plan;
   for (const auto& [start, op] : runs) plan.steps.push_back(op);
+  REMAT_ASSERT_HEAVY(!validate(graph_, plan, OrderMode::kFree) || simulate(graph_, plan).duration == kTooLong,
+                     plan.steps.size());
   return plan;
 }
 

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "base/numbers.h"
+#include "remat/check.h"
 
 namespace remat {
 namespace {
@@ -35,7 +36,12 @@ std::optional<Script> relieved_at(const Graph& graph, const Script& script, cons
   Script next;
   for (const Item& item : script_of(all.graph, *found.choice))
     next.push_back(item.op ? script[at(item.op.index())] : Item{OpId::none(), all.value[item.fetched]});
-  return without_unread(graph, next);
+  Script result = without_unread(graph, next);
+  // With fetches it is no plan yet: nothing says when they begin.
+  REMAT_ASSERT_HEAVY(prices || !validate(graph, steps_of(result), OrderMode::kFree) ||
+                         simulate(graph, steps_of(result)).duration == kTooLong,
+                     step, result.size());
+  return result;
 }
 
 void relieve(const Graph& graph, Script script, Bytes budget, const FetchPrices* prices, Limits& limits,

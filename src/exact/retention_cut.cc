@@ -7,6 +7,7 @@
 #include "base/numbers.h"
 #include "exact/moment.h"
 #include "graph/need.h"
+#include "remat/check.h"
 
 namespace remat {
 namespace {
@@ -274,6 +275,11 @@ Script script_of(const Graph& graph, const Retention& choice) {
   return script;
 }
 
-Plan plan_of(const Graph& graph, const Retention& choice) { return steps_of(script_of(graph, choice)); }
+Plan plan_of(const Graph& graph, const Retention& choice) {
+  Plan plan = steps_of(script_of(graph, choice));
+  REMAT_ASSERT_HEAVY(!validate(graph, plan, OrderMode::kFixed) || simulate(graph, plan).duration == kTooLong,
+                     choice.at);
+  return plan;
+}
 
 }  // namespace remat

@@ -9,6 +9,7 @@
 #include "base/numbers.h"
 #include "lp/highs.h"
 #include "lp/model.h"
+#include "remat/check.h"
 #include "remat/error.h"
 
 namespace remat {
@@ -39,6 +40,26 @@ void check(const SelectionProblem& problem) {
       }
     }
   }
+}
+
+/// Within the room of every moment, with what it needs and nothing that is excluded, for the gain it names.
+bool is_selection(const SelectionProblem& problem, const Selection& selection) {
+  std::vector<Bytes> taken(problem.room.size());
+  Duration gain;
+  const auto has = [&](int i) { return std::ranges::binary_search(selection.items, i); };
+  for (int i : selection.items) {
+    const Selectable& item = problem.items[at(i)];
+    gain += item.gain;
+    for (const Stretch& life : item.lives) {
+      if (life.bytes == Bytes()) continue;
+      for (int m = life.begin; m < life.end; ++m) {
+        taken[at(m)] += life.bytes;
+        if (taken[at(m)] > problem.room[at(m)]) return false;
+      }
+    }
+    if (std::ranges::any_of(item.excludes, has) || !std::ranges::all_of(item.needs, has)) return false;
+  }
+  return gain == selection.gain && std::ranges::is_sorted(selection.items);
 }
 
 bool holds_all_of(const Row& larger, const Row& smaller) {
@@ -271,7 +292,10 @@ class Choice {
 
 Selection select_within(const SelectionProblem& problem, Limits& limits) {
   check(problem);
-  return Choice(problem).run(limits);
+  Selection selection = Choice(problem).run(limits);
+  REMAT_ASSERT_HEAVY(is_selection(problem, selection), selection.items.size(), selection.gain);
+  REMAT_ASSERT(selection.gain <= selection.bound, selection.gain, selection.bound);
+  return selection;
 }
 
 }  // namespace remat

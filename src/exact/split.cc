@@ -7,6 +7,7 @@
 #include "base/numbers.h"
 #include "lp/highs.h"
 #include "lp/model.h"
+#include "remat/check.h"
 #include "remat/error.h"
 #include "remat/selection.h"
 
@@ -128,12 +129,32 @@ class Splitter {
   std::vector<lp::Column> first_;  // of each part
 };
 
+/// One choice of each part, within the room of every moment, at the cost that it names.
+bool is_split(const SplitProblem& problem, const Split& split) {
+  if (split.choices.empty()) return true;
+  if (split.choices.size() != problem.parts.size()) return false;
+  std::vector<Bytes> taken(problem.room.size());
+  Duration cost;
+  for (int part : indices(problem.parts)) {
+    const SplitChoice& choice = problem.parts[at(part)][at(split.choices[at(part)])];
+    cost += choice.cost;
+    for (int moment : indices(taken)) taken[at(moment)] += choice.bytes[at(moment)];
+  }
+  for (int moment : indices(taken)) {
+    if (taken[at(moment)] > problem.room[at(moment)]) return false;
+  }
+  return cost == split.cost;
+}
+
 }  // namespace
 
 Split split_within(const SplitProblem& problem, Limits& limits) {
   check(problem);
   if (const auto reason = lp::unavailable()) throw UsageError("split_within needs HiGHS, and " + *reason);
-  return Splitter(problem).run(limits);
+  Split split = Splitter(problem).run(limits);
+  REMAT_ASSERT_HEAVY(is_split(problem, split), split.choices.size(), split.cost);
+  REMAT_ASSERT(split.choices.empty() || split.bound <= split.cost, split.bound, split.cost);
+  return split;
 }
 
 }  // namespace remat

@@ -6,6 +6,7 @@
 
 #include "base/numbers.h"
 #include "lp/tree.h"
+#include "remat/check.h"
 
 namespace remat {
 namespace {
@@ -85,6 +86,7 @@ std::optional<Plan> plan_within(const Graph& graph, const StageModel& stages, By
   for (Plan& plan : std::vector{stages.plan_as_run(x), stages.plan_of(x)}) {
     const Simulation cost = simulate(graph, plan);
     if (cost.peak > budget || cost.duration >= least) continue;
+    REMAT_ASSERT_HEAVY(!validate(graph, plan, OrderMode::kFixed, budget), budget, cost.peak);
     least = cost.duration;
     best = std::move(plan);
   }

@@ -7,6 +7,7 @@
 #include "base/numbers.h"
 #include "generate/backward.h"
 #include "generate/ops.h"
+#include "remat/check.h"
 
 namespace remat::generate {
 
@@ -51,7 +52,7 @@ void Backward::collect(Node n) {
 }
 
 void Backward::accumulate(Tensor to, Tensor gradient) {
-  assert(p.shape(to) == p.shape(gradient));
+  REMAT_ASSERT(p.shape(to) == p.shape(gradient), p.shape(to), p.shape(gradient));
   if (p.primitives()) {
     links_.push_back({gradient, pending_[to]});
     pending_[to] = narrow<std::int32_t>(links_.size()) - 1;

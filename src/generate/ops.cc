@@ -1,6 +1,7 @@
 #include "generate/ops.h"
 
 #include "base/numbers.h"
+#include "remat/check.h"
 
 namespace remat::generate {
 namespace {
@@ -29,7 +30,7 @@ Tensor constant(Program& p, double value) { return p.emit(Code::kConstant, {}, S
 Tensor relu(Program& p, Tensor x, int cap) { return unary(p, Code::kRelu, x, {{cap}, 0}); }
 
 Tensor reshape(Program& p, Tensor x, const Shape& shape) {
-  assert(shape.elements() == p.shape(x).elements());
+  REMAT_ASSERT(shape.elements() == p.shape(x).elements(), shape, p.shape(x));
   if (shape == p.shape(x)) return x;
   if (!p.primitives()) return p.emit(Code::kReshape, {x}, shape, {}, p.tensors[x].element_bytes);
   return p.emit(Code::kReshape, {x, constant(p, 0)}, shape);
@@ -63,7 +64,7 @@ Tensor concat(Program& p, std::span<const Tensor> parts, int dimension) {
 
 Tensor slice(Program& p, Tensor x, int dimension, std::int64_t begin, std::int64_t length) {
   Shape shape = p.shape(x);
-  assert(begin >= 0 && begin + length <= shape[dimension]);
+  REMAT_ASSERT(begin >= 0 && begin + length <= shape[dimension], begin, length, shape);
   shape[dimension] = length;
   return p.emit(Code::kSlice, {x}, shape, {{dimension, narrow<std::int32_t>(begin)}, 0});
 }
@@ -80,8 +81,8 @@ Tensor reduce(Program& p, Code code, Tensor x, unsigned mask) {
 
 Tensor dot(Program& p, Tensor a, Tensor b, bool transpose_a, bool transpose_b) {
   const Shape &sa = p.shape(a), &sb = p.shape(b);
-  assert(sa.rank == sb.rank && sa.rank >= 2);
-  assert(sa[transpose_a ? -2 : -1] == sb[transpose_b ? -1 : -2]);
+  REMAT_ASSERT(sa.rank == sb.rank && sa.rank >= 2, sa, sb);
+  REMAT_ASSERT(sa[transpose_a ? -2 : -1] == sb[transpose_b ? -1 : -2], sa, sb);
   Shape shape = sa;
   shape[-2] = sa[transpose_a ? -1 : -2];
   shape[-1] = sb[transpose_b ? -2 : -1];
@@ -102,7 +103,7 @@ std::int64_t window_size(std::int64_t size, std::int64_t kernel, const Window& w
 
 Tensor conv(Program& p, Tensor x, Tensor weight, Tensor bias, const Window& w) {
   const Shape sx = p.shape(x), sw = p.shape(weight);
-  assert(sx[1] == sw[1] * w.groups);
+  REMAT_ASSERT(sx[1] == sw[1] * w.groups, sx, sw, w.groups);
   const Shape shape{sx[0], sw[0], window_size(sx[2], sw[2], w), window_size(sx[3], sw[3], w)};
   if (!bias) return p.emit(Code::kConv, {x, weight}, shape, window_attributes(w));
   return p.emit(Code::kConv, {x, weight, bias}, shape, window_attributes(w));
@@ -110,7 +111,7 @@ Tensor conv(Program& p, Tensor x, Tensor weight, Tensor bias, const Window& w) {
 
 Tensor conv_transpose(Program& p, Tensor x, Tensor weight, Tensor bias, const Window& w) {
   const Shape sx = p.shape(x), sw = p.shape(weight);
-  assert(sx[1] == sw[0] && w.dilation == 1 && w.groups == 1);
+  REMAT_ASSERT(sx[1] == sw[0] && w.dilation == 1 && w.groups == 1, sx, sw, w.dilation, w.groups);
   const Shape shape{sx[0], sw[1], w.stride * (sx[2] - 1) - 2 * w.padding + sw[2],
                     w.stride * (sx[3] - 1) - 2 * w.padding + sw[3]};
   if (!bias) return p.emit(Code::kConvTranspose, {x, weight}, shape, window_attributes(w));

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "base/numbers.h"
+#include "remat/check.h"
 
 namespace remat::generate {
 
@@ -11,7 +12,7 @@ Shape broadcast_shape(const Shape& a, const Shape& b) {
   out.rank = std::max(a.rank, b.rank);
   for (int i = 1; i <= out.rank; ++i) {
     const std::int64_t da = i <= a.rank ? a[-i] : 1, db = i <= b.rank ? b[-i] : 1;
-    assert(da == db || da == 1 || db == 1);
+    REMAT_ASSERT(da == db || da == 1 || db == 1, a, b);
     out[-i] = da == 1 ? db : da;
   }
   return out;

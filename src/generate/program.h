@@ -3,7 +3,6 @@
 #pragma once
 
 #include <array>
-#include <cassert>
 #include <cstdint>
 #include <initializer_list>
 #include <span>
@@ -13,6 +12,7 @@
 
 #include "base/numbers.h"
 #include "generate/codes.h"
+#include "remat/check.h"
 #include "remat/graph.h"
 #include "remat/ids.h"
 
@@ -28,7 +28,7 @@ struct Shape {
 
   Shape() = default;
   Shape(std::initializer_list<std::int64_t> dims) {
-    assert(dims.size() <= dim.size());
+    REMAT_CHECK(dims.size() <= dim.size(), dims.size());
     for (std::int64_t d : dims) dim[at(rank++)] = d;
   }
   /// Negative positions count from the end.

@@ -10,6 +10,7 @@
 #include "base/numbers.h"
 #include "base/one_line.h"
 #include "base/sorted.h"
+#include "remat/check.h"
 #include "remat/error.h"
 
 namespace remat {
@@ -383,6 +384,7 @@ Graph GraphBuilder::build() {
   amounts.push_back(*std::max_element(g.workspace.begin(), g.workspace.end()));
   checked_total<Bytes>(amounts, "bytes");
   for (ValueId v : g.graph_inputs) g.resident += g.bytes[v];
+  REMAT_ASSERT_HEAVY((Rows<ValueId, OpId>::transpose(g.readers, g.num_ops()) == g.inputs), g.num_ops());
   return std::move(s.graph);
 }
 

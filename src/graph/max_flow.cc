@@ -3,10 +3,12 @@
 #include <algorithm>
 
 #include "base/numbers.h"
+#include "remat/check.h"
 
 namespace remat {
 
 MaxFlow::Arc MaxFlow::add_arc(Node from, Node to) {
+  REMAT_ASSERT(from >= 0 && from < num_nodes_ && to >= 0 && to < num_nodes_, from, to, num_nodes_);
   from_.push_back(from);
   to_.push_back(to);
   capacity_.push_back(0);
@@ -123,10 +125,29 @@ MaxFlow::Amount MaxFlow::solve(std::int64_t most_ticks) {
   }
   Amount flow = 0;
   while (ticks_ < stop_at_ && !stop_()) {
-    if (!find_levels()) return flow;
+    if (!find_levels()) {
+      REMAT_ASSERT_HEAVY(is_maximum(flow), flow);
+      return flow;
+    }
     flow += push_paths();
   }
   return -1;
+}
+
+bool MaxFlow::is_maximum(Amount flow) const {
+  std::vector<Wide> surplus(at(num_nodes_), 0);
+  Wide cut = 0;
+  for (Arc arc = 0; arc < narrow<Arc>(from_.size()); ++arc) {
+    const Amount amount = this->flow(arc), capacity = capacity_[at(arc)];
+    if (amount < 0 || amount > capacity) return false;
+    surplus[at(from_[at(arc)])] -= amount;
+    surplus[at(to_[at(arc)])] += amount;
+    if (on_source_side(from_[at(arc)]) && !on_source_side(to_[at(arc)])) cut += capacity;
+  }
+  for (Node node = kSink + 1; node < num_nodes_; ++node) {
+    if (surplus[at(node)] != 0) return false;
+  }
+  return surplus[kSink] == flow && surplus[kSource] == -Wide{flow} && cut == flow;
 }
 
 }  // namespace remat

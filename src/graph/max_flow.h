@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "base/numbers.h"
+#include "remat/check.h"
 
 namespace remat {
 
@@ -25,7 +26,10 @@ class MaxFlow {
   /// Nodes are 0 (source), 1 (sink), 2, ...
   Node add_node() { return num_nodes_++; }
   Arc add_arc(Node from, Node to);
-  void set_capacity(Arc arc, Amount capacity) { capacity_[at(arc)] = capacity; }
+  void set_capacity(Arc arc, Amount capacity) {
+    REMAT_ASSERT(capacity >= 0, arc, capacity);
+    capacity_[at(arc)] = capacity;
+  }
 
   /// The value of a maximum flow, or -1 where that took more than `most_ticks` looks at arcs. Finite
   /// capacities must sum to less than kUnlimited.
@@ -48,6 +52,9 @@ class MaxFlow {
   void build();
   bool find_levels();
   Amount push_paths();
+  /// Every arc within its capacity, what enters a node leaves it, and the cut is worth the flow: together
+  /// they prove that neither can be better.
+  bool is_maximum(Amount flow) const;
 
   Node num_nodes_ = 2;
   std::vector<Node> from_, to_;

@@ -3,6 +3,7 @@
 #include <span>
 
 #include "io/json_text.h"
+#include "remat/check.h"
 #include "remat/io.h"
 
 namespace remat {
@@ -94,6 +95,10 @@ std::string format_graph(const Graph& graph) {
   text += ",\n\"outputs\":";
   append_indices(text, graph.graph_outputs);
   text += "}\n";
+  // In place of what is not UTF-8 stands U+FFFD.
+  REMAT_ASSERT_HEAVY(
+      text.find("\xef\xbf\xbd") != std::string::npos || parse_graph(text, "what was written").graph == graph,
+      graph.num_ops(), text.size());
   return text;
 }
 

@@ -5,6 +5,7 @@
 #include "base/numbers.h"
 #include "io/json_reader.h"
 #include "io/json_text.h"
+#include "remat/check.h"
 #include "remat/io.h"
 
 namespace remat {
@@ -318,6 +319,8 @@ std::string format_plan(const PlanRecord& plan) {
   text += "]";
   if (!plan.copies.empty() && plan.host) append_host(text, *plan.host);
   text += "}\n";
+  REMAT_ASSERT_HEAVY(parse_plan(text, "what was written").steps == plan.steps, plan.steps.size());
+  REMAT_ASSERT_HEAVY(parse_plan(text, "what was written").copies == plan.copies, plan.copies.size());
   return text;
 }
 

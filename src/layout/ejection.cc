@@ -7,6 +7,7 @@
 #include <numeric>
 
 #include "base/numbers.h"
+#include "remat/check.h"
 
 namespace remat::layout {
 namespace {
@@ -174,7 +175,9 @@ void EjectionSearch::lower(Packed& packed, std::int64_t goal, std::int64_t units
       std::iota(upward.begin(), upward.end(), 0);
       std::stable_sort(upward.begin(), upward.end(),
                        [&](std::int32_t a, std::int32_t b) { return offset_[at(a)] < offset_[at(b)]; });
+      const std::int64_t before = packed.height;
       packed = first_fit(*packing_, upward);
+      REMAT_ASSERT(packed.height <= capacity && packed.height < before, packed.height, capacity, before);
       limits.spend(narrow<std::int64_t>(upward.size() * upward.size() / 64));
       part_ = std::max<std::int64_t>(1, part_ / 2);
     } else if (part_ < kLastPart) {

@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "base/numbers.h"
+#include "remat/check.h"
 
 namespace remat::layout {
 namespace {
@@ -139,6 +140,15 @@ std::vector<std::int32_t> long_lives(const Packing& packing) {
 
 }  // namespace
 
+bool is_packing(const Packing& packing, const Packed& packed) {
+  LayoutProblem problem;
+  for (const Item& item : packing.items) problem.buffers.push_back({item.first, item.end, Bytes(item.size)});
+  std::vector<Bytes> offsets;
+  for (std::int64_t offset : packed.offsets) offsets.emplace_back(offset);
+  return !validate_layout(problem, offsets, Bytes(packed.height)) &&
+         arena_of(problem, offsets) == Bytes(packed.height);
+}
+
 Packed first_fit(const Packing& packing, std::span<const std::int32_t> sequence) {
   Packed packed{std::vector<std::int64_t>(packing.items.size(), 0), 0};
   Placed placed(sequence.size());
@@ -149,6 +159,7 @@ Packed first_fit(const Packing& packing, std::span<const std::int32_t> sequence)
     packed.offsets[at(i)] = offset;
     packed.height = std::max(packed.height, offset + item.size);
   }
+  REMAT_ASSERT_HEAVY(sequence.size() < packing.items.size() || is_packing(packing, packed), packed.height);
   return packed;
 }
 
@@ -178,6 +189,7 @@ Packed sweep_fit(const Packing& packing, const Sweep& sweep) {
     packed.height = std::max(packed.height, offset + item.size);
     living.push({stop(item), i});
   }
+  REMAT_ASSERT_HEAVY(is_packing(packing, packed), packed.height, sweep.backward, sweep.long_life);
   return packed;
 }
 

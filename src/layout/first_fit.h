@@ -16,6 +16,10 @@ struct Packed {
   std::int64_t height = 0;
 };
 
+/// Items that share a section do not overlap, all are at 0 or above, and the highest ends at the height.
+/// O(n log n).
+bool is_packing(const Packing& packing, const Packed& packed);
+
 /// Items in this sequence. O(n^2), with a small constant.
 Packed first_fit(const Packing& packing, std::span<const std::int32_t> sequence);
 

@@ -11,6 +11,7 @@
 #include "layout/first_fit.h"
 #include "layout/search.h"
 #include "layout/sections.h"
+#include "remat/check.h"
 #include "remat/error.h"
 
 namespace remat {
@@ -169,9 +170,13 @@ Answer Layouter::attempt(PartState& state, CapacitySearch& search, std::int64_t 
   nodes_ += search.nodes() - before;
   if (answer == Answer::kFits) {
     state.packed = {search.offsets(), layout::height(state.part.packing, search.offsets())};
+    REMAT_ASSERT(state.packed.height <= search.capacity(), state.packed.height, search.capacity());
+    REMAT_ASSERT_HEAVY(is_packing(state.part.packing, state.packed), state.packed.height);
     report();
   } else if (answer == Answer::kImpossible) {
     state.bound = std::max(state.bound, (search.capacity() / state.grain + 1) * state.grain);
+    // What is packed already refutes every bound above it.
+    REMAT_ASSERT(state.bound <= state.packed.height, state.bound, state.packed.height);
   }
   return answer;
 }

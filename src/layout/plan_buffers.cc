@@ -2,6 +2,7 @@
 #include <utility>
 #include <vector>
 
+#include "remat/check.h"
 #include "remat/layout.h"
 
 namespace remat {
@@ -78,6 +79,7 @@ PlanBuffers plan_buffers(const Graph& graph, const Plan& plan, std::int64_t alig
     collector.add(ValueId(), {step.index(), step.index() + 1, workspace});
   }
   add_generator_states(graph, plan, collector);
+  REMAT_ASSERT_HEAVY(live_peak(result.problem) + graph.resident >= simulate(graph, plan).peak, alignment);
   return result;
 }
 

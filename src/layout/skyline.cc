@@ -4,6 +4,7 @@
 #include <limits>
 
 #include "base/numbers.h"
+#include "remat/check.h"
 
 namespace remat::layout {
 namespace {
@@ -244,6 +245,23 @@ bool Skyline::propagate(std::int64_t capacity) {
   }
   if (rules_.dominance && leaves_a_gap(mark)) return fail(-1);
   propagated_ = trail_.size();
+  REMAT_ASSERT_HEAVY(!sampled_.due(10 * std::ssize(where_)) || is_rebuilt_alike(), trail_.size());
+  return true;
+}
+
+/// What is derived of the items still to be placed, from the rows alone.
+bool Skyline::is_rebuilt_alike() const {
+  for (std::int32_t s = 0; s < sections(); ++s) {
+    std::int64_t rest = 0;
+    std::int32_t supports = 0;
+    for (std::int32_t i : waiting(s)) {
+      if (low_[at(i)] < floor_[at(s)] || offset_[at(i)] >= 0) return false;
+      rest += items_[at(i)].size;
+      supports += low_[at(i)] == floor_[at(s)] ? 1 : 0;
+    }
+    if (rest != rest_[at(s)] || supports != supports_[at(s)] || floor_[at(s)] < top_[at(s)]) return false;
+    if (count_[at(s)] > 0 && supports == 0) return false;
+  }
   return true;
 }
 

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "base/numbers.h"
+#include "base/sampled_check.h"
 #include "layout/sections.h"
 
 namespace remat::layout {
@@ -90,6 +91,7 @@ class Skyline {
   bool settle_crossing(std::int32_t boundary, std::int64_t capacity);
   bool leaves_a_gap(std::size_t mark) const;
   bool fail(std::int32_t section);
+  bool is_rebuilt_alike() const;
   std::int64_t lowest_crossing(std::int32_t boundary, std::int64_t capacity) const;
   bool sums(std::int32_t boundary, bool ending, std::int64_t base, std::vector<std::int64_t>& into) const;
 
@@ -119,6 +121,7 @@ class Skyline {
   std::vector<std::int64_t> area_;
   std::int64_t placed_area_ = 0;
   std::int64_t work_ = 0;
+  SampledCheck sampled_;
   mutable std::int64_t looks_ = 0;
   mutable std::vector<std::int64_t> left_, right_;  ///< scratch of `lowest_crossing`
 };

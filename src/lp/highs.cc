@@ -12,6 +12,7 @@
 #include "base/numbers.h"
 #include "base/side_job.h"
 #include "interfaces/highs_c_api.h"
+#include "remat/check.h"
 
 namespace remat::lp {
 
@@ -214,6 +215,9 @@ void read_solution(const Job& job, const Model& model, bool relax, Solution& sol
   solution.row_dual = std::move(row_dual);
   // Duals of a run that was cut short prove something too.
   solution.bound = dual_bound(model, solution.row_dual);
+  REMAT_ASSERT(solution.outcome != Outcome::kOptimal ||
+                   solution.bound <= solution.objective + milp_margin(solution.objective),
+               solution.bound, solution.objective);
 }
 
 /// A model without columns, which HiGHS does not judge: its rows are true or false.

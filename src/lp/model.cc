@@ -1,16 +1,16 @@
 #include "lp/model.h"
 
 #include <algorithm>
-#include <cassert>
 #include <cmath>
 #include <cstdlib>
 
 #include "base/numbers.h"
+#include "remat/check.h"
 
 namespace remat::lp {
 
 Column Model::add_column(double c, double lo, double hi, bool is_integer) {
-  assert(lo <= hi);
+  REMAT_ASSERT(lo <= hi, lo, hi, num_columns());
   cost.push_back(c);
   lower.push_back(lo);
   upper.push_back(hi);
@@ -19,6 +19,13 @@ Column Model::add_column(double c, double lo, double hi, bool is_integer) {
 }
 
 void Model::add_row(double lo, double hi, std::span<const Term> terms) {
+  REMAT_ASSERT(lo <= hi, lo, hi, num_rows());
+  REMAT_ASSERT(std::ranges::all_of(terms,
+                                   [&](const Term& term) {
+                                     return term.column >= 0 && term.column < num_columns() &&
+                                            std::isfinite(term.factor);
+                                   }),
+               num_rows(), num_columns());
   std::vector<Term> sorted(terms.begin(), terms.end());
   std::stable_sort(sorted.begin(), sorted.end(),
                    [](const Term& a, const Term& b) { return a.column < b.column; });
@@ -107,6 +114,7 @@ double rounded_down(Real bound) {
 }  // namespace
 
 double dual_bound(const Model& model, std::span<const double> row_dual) {
+  REMAT_ASSERT(row_dual.size() == model.row_lower.size(), row_dual.size(), model.row_lower.size());
   return rounded_down(WeakDuality(model, row_dual, true).bound());
 }
 
@@ -131,6 +139,7 @@ std::vector<Column> fix_by_reduced_cost(Model& model, std::span<const double> ro
 }
 
 double violation(const Model& model, std::span<const double> x) {
+  REMAT_ASSERT(x.size() == model.cost.size(), x.size(), model.cost.size());
   double worst = 0;
   for (std::size_t c = 0; c < x.size(); ++c) {
     worst = std::max({worst, model.lower[c] - x[c], x[c] - model.upper[c]});

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "base/numbers.h"
+#include "remat/check.h"
 
 namespace remat {
 namespace {
@@ -174,7 +175,13 @@ class Timeline {
 CopyWalk walk_copies(const Graph& graph, const Plan& plan) { return Walker(graph, plan).run(); }
 
 CopyTimes time_copies(const Graph& graph, const Plan& plan, const Host& host, PlanTimes* written) {
-  return Timeline(graph, plan, host, written).run();
+  const CopyTimes times = Timeline(graph, plan, host, written).run();
+  // Ops run one after the other; all else is waiting for copies.
+  REMAT_ASSERT_HEAVY(times.duration == total_duration(graph, plan) + times.stalled, times.duration,
+                     times.stalled);
+  REMAT_ASSERT(times.busy_out <= times.duration && times.busy_in <= times.duration, times.busy_out,
+               times.busy_in, times.duration);
+  return times;
 }
 
 PlanTimes plan_times(const Graph& graph, const Plan& plan, const Host* host) {

@@ -2,11 +2,20 @@
 
 #include <algorithm>
 
+#include "remat/check.h"
+
 namespace remat {
 
 namespace {
 
 bool beats(const Simulation& a, const Simulation& b) { return a.peak <= b.peak && a.duration <= b.duration; }
+
+/// Less memory takes longer, from each entry to the next.
+bool is_front(const std::vector<PlanStore::Entry>& entries) {
+  return std::ranges::adjacent_find(entries, [](const PlanStore::Entry& a, const PlanStore::Entry& b) {
+           return a.cost.peak <= b.cost.peak || a.cost.duration >= b.cost.duration;
+         }) == entries.end();
+}
 
 /// Falling peak, rising duration; what another beats goes, and what is lost at least cost if there are many.
 void add_to(std::vector<PlanStore::Entry>& entries, PlanStore::Entry added) {
@@ -19,6 +28,7 @@ void add_to(std::vector<PlanStore::Entry>& entries, PlanStore::Entry added) {
   const auto at = std::find_if(entries.begin(), entries.end(),
                                [&](const auto& entry) { return entry.cost.peak < cost.peak; });
   entries.insert(at, std::move(added));
+  REMAT_ASSERT_HEAVY(is_front(entries), entries.size());
   if (entries.size() <= PlanStore::kMaxPlans) return;
   // The plan whose loss costs least: its successor in peak fits wherever it fitted, a little slower.
   std::size_t cheapest = 0;
@@ -74,6 +84,8 @@ PlanStore::Known& PlanStore::insert(const Graph& graph, OrderMode order, Known k
 }
 
 void PlanStore::add(const Graph& graph, OrderMode order, const Plan& plan) {
+  REMAT_ASSERT_HEAVY(!validate(graph, plan, order) || total_duration(graph, plan) >= kTooLong.count(),
+                     plan.steps.size());
   const Simulation cost = simulate(graph, plan);
   const std::scoped_lock lock(mutex_);
   add_to(find_or_add(graph, order).by_peak, {cost, plan});

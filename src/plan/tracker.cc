@@ -1,10 +1,9 @@
 #include "plan/tracker.h"
 
 #include <algorithm>
-#include <cassert>
-#include <stdexcept>
 
 #include "base/numbers.h"
+#include "remat/check.h"
 
 namespace remat {
 
@@ -63,6 +62,7 @@ void Tracker::reset(const Plan& plan, Bytes budget) {
   }
   blocks_.assign(memory, graph_->narrow, 0);
   set_budget(budget);
+  REMAT_ASSERT_HEAVY(is_right_or_not_due(commits_), verify());
 }
 
 /// Appends `occ` to the chain of its op and reads its inputs; steps come in order.
@@ -78,7 +78,7 @@ void Tracker::start_chain(OccId occ) {
 }
 
 void Tracker::set_budget(Bytes budget) {
-  assert(log_.empty());
+  REMAT_ASSERT(log_.empty(), log_.size());
   blocks_.set_budget(std::min(graph_->budget_units(budget), blocks_.ceiling()));
   excess_ = blocks_.total_excess();
 }
@@ -309,7 +309,7 @@ OccId Tracker::insert(OpId op, OccId before) {
   }
   for (BundleId b : graph_->inputs[op]) {
     const OccId made = newest_before(graph_->producer[b], at);
-    assert(made);
+    REMAT_ASSERT(made, op, b, graph_->producer[b]);
     const OccId end = last_reader(made, b);
     if (key(end) >= at) continue;
     add_delta(end, c, graph_->units[b]);
@@ -331,7 +331,7 @@ void Tracker::erase(OccId c) {
   for (BundleId b : graph_->bundles(op)) {
     const OccId end = last_reader(c, b);
     if (end == c) continue;
-    assert(old);
+    REMAT_ASSERT(old, op, b, c);
     const OccId old_end = last_reader(old, b);
     add_delta(old_end, pred, graph_->units[b]);
     add_overlap(old_end, b, 1);
@@ -447,13 +447,12 @@ void Tracker::commit() {
   duration_ += total.duration;
   excess_ += total.excess;
   finish_log();
-#ifndef NDEBUG
-  // Every move on small graphs; a sample on large ones, where a rebuild costs as much as thousands of moves.
-  if (steps() <= 2000 || ++commits_ % 1024 == 0) {
-    if (const std::string difference = verify(); !difference.empty())
-      throw std::logic_error("tracker: " + difference);
-  }
-#endif
+  REMAT_ASSERT_HEAVY(is_right_or_not_due(commits_), verify());
+}
+
+bool Tracker::is_right_or_not_due(const SampledCheck& sampled, std::int64_t rarely) const {
+  constexpr std::int64_t kCostOfStep = 50;  // of validator, simulator and comparisons
+  return !sampled.due(rarely * kCostOfStep * steps()) || verify().empty();
 }
 
 void Tracker::finish_log() {
@@ -482,6 +481,8 @@ void Tracker::finish_log() {
 }
 
 void Tracker::rollback(const Mark& mark) {
+  REMAT_ASSERT(mark.log <= log_.size() && mark.deltas <= deltas_.size(), mark.log, log_.size(), mark.deltas,
+               deltas_.size());
   evaluated_ = false;
   ticks_ += 2 * static_cast<std::int64_t>(log_.size() - mark.log);
   while (log_.size() > mark.log) {
@@ -517,6 +518,9 @@ void Tracker::rollback(const Mark& mark) {
   unread_.resize(mark.unread);
   pending_duration_ = mark.duration;
   pending_excess_ = mark.excess;
+  // Most moves are taken back: of these a sample, of those that are kept all on small graphs.
+  constexpr std::int64_t kRarely = 16;
+  REMAT_ASSERT_HEAVY(!log_.empty() || is_right_or_not_due(rollbacks_, kRarely), verify());
 }
 
 }  // namespace remat

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "base/numbers.h"
+#include "base/sampled_check.h"
 #include "plan/tracker_blocks.h"
 #include "plan/tracker_graph.h"
 #include "remat/plan.h"
@@ -122,7 +123,7 @@ class Tracker {
   bool pending(OccId occ) const { return committed_at_[occ] == 0; }
 
   /// Rebuilds everything from the sequence, memory by the reference simulator. The first difference, or
-  /// empty. Nothing may be pending.
+  /// empty. Nothing may be pending. Builds with heavy checks ask it after `commit` and `rollback`.
   std::string verify() const;
 
  private:
@@ -164,6 +165,7 @@ class Tracker {
   void collect_edges();
   void finish_log();
   void start_chain(OccId occ);
+  bool is_right_or_not_due(const SampledCheck& sampled, std::int64_t rarely = 1) const;
   std::string verify_chains() const;
   std::string verify_instances() const;
   std::string verify_overlaps() const;
@@ -199,7 +201,7 @@ class Tracker {
   Change change_;           ///< what change() answered last
   bool evaluated_ = false;  ///< true while change_ and edges_ describe the pending edits
   std::vector<OccId> touched_;
-  std::int64_t commits_ = 0;
+  SampledCheck commits_, rollbacks_;
   mutable std::int64_t ticks_ = 0;
 };
 

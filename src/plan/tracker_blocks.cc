@@ -1,11 +1,11 @@
 #include "plan/tracker_blocks.h"
 
 #include <algorithm>
-#include <cassert>
 #include <cstdlib>
 
 #include "base/numbers.h"
 #include "plan/tracker_kernels.h"
+#include "remat/check.h"
 
 namespace remat {
 namespace {
@@ -238,6 +238,7 @@ void StepBlocks::tidy(std::size_t rank) {
 }
 
 void StepBlocks::insert_before(OccId occ, OccId next, std::int64_t memory) {
+  REMAT_ASSERT(!contains(occ) && contains(next), occ, next);
   std::size_t rank = rank_of(next);
   if (count_[rank] == kCapacity) {
     split(rank);
@@ -257,6 +258,7 @@ void StepBlocks::insert_before(OccId occ, OccId next, std::int64_t memory) {
 }
 
 std::int64_t StepBlocks::erase(OccId occ) {
+  REMAT_ASSERT(contains(occ), occ);
   const std::size_t rank = rank_of(occ);
   const auto index = narrow<std::int32_t>(slot_[occ] % kCapacity);
   const std::int64_t memory = load(rank, index);
@@ -286,11 +288,15 @@ Wide StepBlocks::scan(std::size_t rank, std::int32_t from, std::int32_t to, std:
   }
   if (max_[rank] + delta > ceiling()) return kNever;
   const std::size_t at = ids_[rank] * kCapacity + narrow<std::size_t>(from);
-  return narrow_ ? kernels::excess_change(&cells32_[at], to - from, added_[rank], budget_, delta)
-                 : kernels::excess_change(&cells64_[at], to - from, added_[rank], budget_, delta);
+  const std::int64_t change =
+      narrow_ ? kernels::excess_change(&cells32_[at], to - from, added_[rank], budget_, delta)
+              : kernels::excess_change(&cells64_[at], to - from, added_[rank], budget_, delta);
+  REMAT_ASSERT_HEAVY(change == scan_huge(rank, from, to, delta), change, rank, from, to, delta);
+  return change;
 }
 
 Wide StepBlocks::excess_change(Key lo, Key hi, std::int64_t delta) const {
+  REMAT_ASSERT(lo <= hi, lo, hi);
   auto rank = narrow<std::size_t>(lo / kCapacity);
   const auto last = narrow<std::size_t>(hi / kCapacity);
   const std::int32_t from = lo % kCapacity + 1;
@@ -323,6 +329,7 @@ void StepBlocks::add_part(std::size_t rank, std::int32_t from, std::int32_t to, 
 }
 
 void StepBlocks::add(Key lo, Key hi, std::int64_t delta) {
+  REMAT_ASSERT(lo <= hi, lo, hi);
   auto rank = narrow<std::size_t>(lo / kCapacity);
   const auto last = narrow<std::size_t>(hi / kCapacity);
   const std::int32_t from = lo % kCapacity + 1;

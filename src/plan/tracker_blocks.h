@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "base/numbers.h"
+#include "remat/check.h"
 #include "remat/ids.h"
 #include "remat/quantity.h"
 #include "remat/random.h"
@@ -44,6 +45,7 @@ class StepBlocks {
   void reserve_ids(std::size_t count) { slot_.resize(std::max(slot_.size(), count), kNowhere); }
 
   Key key(OccId occ) const {
+    REMAT_ASSERT(contains(occ), occ);
     const std::uint32_t slot = slot_[occ];
     return rank_[slot / kCapacity] * kCapacity + static_cast<Key>(slot % kCapacity);
   }

@@ -11,6 +11,7 @@
 
 #include "base/numbers.h"
 #include "remat/bounds.h"
+#include "remat/check.h"
 #include "remat/error.h"
 #include "remat/planner.h"
 #include "remat/store.h"
@@ -257,6 +258,10 @@ class FootprintSearch {
   /// smaller.
   void settle() {
     PlanResult& result = best_.result;
+    REMAT_ASSERT(!is_found_ || best_.footprint() <= problem_->budget, best_.footprint(), problem_->budget);
+    // No footprint is below the live bytes, which is what makes bounds of live bytes hold for it.
+    REMAT_ASSERT_HEAVY(!is_found_ || best_.footprint() >= simulate(rounded_, *result.plan).peak,
+                       best_.footprint());
     best_.plans = plans_;
     result.duration_bound = first_.duration_bound;
     if (result.plan) result.cost = simulate(*problem_->graph, *result.plan);

@@ -1,5 +1,9 @@
 #include "planning/incumbent.h"
 
+#include <utility>
+
+#include "remat/check.h"
+
 namespace remat {
 
 bool Incumbent::offer(Plan plan, const Simulation& cost) {
@@ -10,6 +14,20 @@ bool Incumbent::offer(Plan plan, const Simulation& cost) {
       {std::string(planner_), limits_->seconds(), cost.peak, cost.duration, within_budget(*problem_, cost)});
   end_if_good_enough(*problem_, cost, *limits_);
   return true;
+}
+
+PlanResult Incumbent::result(Counters counters) {
+  // The peak may be another one: that of an arena. With a host copies may take time.
+  REMAT_ASSERT_HEAVY(
+      !plan_ || problem_->host || simulate(*problem_->graph, *plan_).duration == cost_.duration, planner_,
+      cost_.duration);
+  REMAT_ASSERT_HEAVY(
+      !plan_ || cost_.duration == kTooLong || !validate(*problem_->graph, *plan_, problem_->order), planner_,
+      plan_->steps.size());
+  PlanResult result;
+  result.plan = std::exchange(plan_, std::nullopt);
+  result.counters = std::move(counters);
+  return result;
 }
 
 }  // namespace remat

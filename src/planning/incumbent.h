@@ -3,9 +3,9 @@
 
 #include <optional>
 #include <string_view>
-#include <utility>
 
 #include "planning/objective.h"
+#include "remat/check.h"
 #include "remat/planner.h"
 
 namespace remat {
@@ -26,18 +26,19 @@ class Incumbent {
 
   /// Nothing was offered.
   bool empty() const { return !plan_; }
-  const Plan& plan() const { return *plan_; }
-  const Simulation& cost() const { return cost_; }
+  const Plan& plan() const {
+    REMAT_ASSERT(plan_.has_value(), planner_);
+    return *plan_;
+  }
+  const Simulation& cost() const {
+    REMAT_ASSERT(plan_.has_value(), planner_);
+    return cost_;
+  }
   /// Within the budget; never with objective peak, where every plan can be beaten.
   bool fits() const { return plan_ && remat::fits(*problem_, cost_); }
 
   /// What the planner returns. Nothing is kept afterwards.
-  PlanResult result(Counters counters) {
-    PlanResult result;
-    result.plan = std::exchange(plan_, std::nullopt);
-    result.counters = std::move(counters);
-    return result;
-  }
+  PlanResult result(Counters counters);
 
  private:
   const Problem* problem_;

@@ -1,6 +1,7 @@
 // What to tell those whose budget is too small.
 #include <algorithm>
 
+#include "remat/check.h"
 #include "remat/planner.h"
 #include "remat/store.h"
 
@@ -20,6 +21,7 @@ std::optional<Bytes> smallest_known_budget(const Problem& problem, const PlanRes
   const PlanResult found = store ? make_plan_from(*store, least, "auto", plain, short_limits)
                                  : make_plan(least, "auto", plain, short_limits);
   if (found.plan && (!smallest || found.cost.peak < *smallest)) smallest = found.cost.peak;
+  REMAT_ASSERT(!smallest || *smallest >= found.peak_bound.peak, *smallest, found.peak_bound.peak);
   return smallest;
 }
 

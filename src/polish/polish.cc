@@ -7,11 +7,26 @@
 #include "base/numbers.h"
 #include "plan/script.h"
 #include "polish/range_max.h"
+#include "remat/check.h"
 
 namespace remat::polish {
 
+namespace {
+
+/// Polishing leaves a plan that runs, takes no longer, and needs no more than the budget or than before.
+bool is_no_worse(const Graph& graph, const Plan& before, const Plan& after, Bytes budget) {
+  const Simulation old = simulate(graph, before), now = simulate(graph, after);
+  const auto violation = validate(graph, after, OrderMode::kFree);
+  const bool runs = !violation || violation->rule == Rule::kDuration;
+  return runs && now.duration <= old.duration && now.peak <= std::max(budget, old.peak);
+}
+
+}  // namespace
+
 Plan without_unread_steps(const Graph& graph, const Plan& plan) {
-  return steps_of(without_unread(graph, script_of(plan)));
+  Plan result = steps_of(without_unread(graph, script_of(plan)));
+  REMAT_ASSERT_HEAVY(is_no_worse(graph, plan, result, Bytes()), plan.steps.size(), result.steps.size());
+  return result;
 }
 
 namespace {
@@ -122,10 +137,21 @@ class Eraser {
     for (StepId step : steps_.ids()) {
       if (there_[at(step.index())]) result.steps.push_back(steps_[step]);
     }
+    REMAT_ASSERT_HEAVY(knows_memory_of(result), steps_.size(), result.steps.size());
     return result;
   }
 
  private:
+  /// The memory that was kept up to date is what the simulator says of the plan that is left.
+  bool knows_memory_of(const Plan& left) const {
+    const std::vector<std::int64_t> counts = simulated(graph_, left);
+    std::size_t next = 0;
+    for (Step s = 0; s < length_; ++s) {
+      if (there_[at(s)] && memory_.max(at(s), at(s) + 1) != counts[next++]) return false;
+    }
+    return true;
+  }
+
   /// Whether an output alone, held from its instance before to the first step that erasing may relieve, is
   /// too much: of nearly all that stay, at a cost below a tenth of that of trying.
   bool is_hopeless(Step s, Step before) const {
@@ -262,7 +288,10 @@ Plan buy_back(const Graph& graph, const Plan& plan, Bytes budget, Limits& limits
       }
     }
   }
-  return eraser.plan();
+  Plan result = eraser.plan();
+  REMAT_ASSERT_HEAVY(is_no_worse(graph, plan, result, budget), budget, plan.steps.size(),
+                     result.steps.size());
+  return result;
 }
 
 }  // namespace remat::polish

@@ -5,6 +5,8 @@
 #include <cstdint>
 #include <vector>
 
+#include "remat/check.h"
+
 namespace remat::polish {
 
 /// Segment tree without push-down: top_[i] = add_[i] + the larger of the children. O(log n) per call.
@@ -21,6 +23,7 @@ class RangeMax {
   }
   /// Adds `amount` to every element of [begin, end).
   void add(std::size_t begin, std::size_t end, std::int64_t amount) {
+    REMAT_ASSERT(end <= size_, begin, end, size_);
     if (begin < end) add(1, 0, size_, begin, end, amount);
   }
   /// The maximum of [begin, end), or kNothing where it is empty.

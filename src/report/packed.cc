@@ -1,16 +1,16 @@
 #include "report/packed.h"
 
 #include <algorithm>
-#include <cassert>
 #include <unordered_map>
 #include <utility>
 
 #include "base/numbers.h"
+#include "remat/check.h"
 
 namespace remat::report {
 namespace {
 
-using Numbers = std::vector<std::uint64_t>;
+using Unsigned = std::vector<std::uint64_t>;
 
 void append(std::string& into, std::uint64_t number) {
   for (; number >= 0x80; number >>= 7) into += static_cast<char>(0x80 | (number & 0x7f));
@@ -24,7 +24,7 @@ class Repeats {
   struct Found {
     std::size_t length = 0, distance = 0;
   };
-  explicit Repeats(const Numbers& column) : column_(column), before_(column.size(), kNone) {}
+  explicit Repeats(const Unsigned& column) : column_(column), before_(column.size(), kNone) {}
 
   /// The longest that begins at `place`, if it is worth its two numbers.
   Found at(std::size_t place) const {
@@ -63,12 +63,12 @@ class Repeats {
     return mixed;
   }
 
-  const Numbers& column_;
+  const Unsigned& column_;
   std::unordered_map<std::uint64_t, std::size_t> newest_;
   std::vector<std::size_t> before_;
 };
 
-std::string packed(const Numbers& column) {
+std::string packed(const Unsigned& column) {
   std::string bytes;
   append(bytes, column.size());
   Repeats repeats(column);
@@ -126,12 +126,12 @@ std::string base64(std::string_view bytes) {
 }
 
 std::string pack(const std::vector<std::int64_t>& column) {
-  assert(std::all_of(column.begin(), column.end(), [](std::int64_t number) { return number >= 0; }));
-  return packed(Numbers(column.begin(), column.end()));
+  REMAT_ASSERT(std::ranges::all_of(column, [](std::int64_t number) { return number >= 0; }), column.size());
+  return packed(Unsigned(column.begin(), column.end()));
 }
 
 std::string pack_signed(const std::vector<std::int64_t>& column) {
-  Numbers numbers(column.size());
+  Unsigned numbers(column.size());
   std::transform(column.begin(), column.end(), numbers.begin(), without_sign);
   return packed(numbers);
 }
@@ -142,8 +142,8 @@ std::string pack_differences(const std::vector<std::int64_t>& column) {
 
 std::string pack_differences(const std::vector<std::int64_t>& column,
                              const std::vector<std::size_t>& contexts) {
-  assert(contexts.size() == column.size());
-  Numbers numbers;
+  REMAT_CHECK(contexts.size() == column.size(), contexts.size(), column.size());
+  Unsigned numbers;
   numbers.reserve(column.size());
   std::vector<std::int64_t> before;
   for (std::size_t i = 0; i < column.size(); ++i) {

@@ -5,6 +5,7 @@
 
 #include "base/numbers.h"
 #include "remat/bounds.h"
+#include "remat/check.h"
 #include "remat/error.h"
 #include "remat/keep_all.h"
 
@@ -133,6 +134,20 @@ class Sweeper {
       if (result.status != Status::kOptimal) result.status = proved ? Status::kOptimal : Status::kFeasible;
     }
     std::erase_if(result_.points, [](const SweepPoint& point) { return !point.result.plan; });
+    REMAT_ASSERT_HEAVY(is_a_curve(), result_.points.size());
+  }
+
+  /// Every plan fits its point, is no faster than its bound, and no slower than that of a smaller budget.
+  bool is_a_curve() const {
+    const Host* host = options_.host ? &*options_.host : nullptr;
+    Duration before;
+    for (const SweepPoint& point : result_.points) {
+      const PlanResult& result = point.result;
+      if (validate(graph_, *result.plan, options_.order, point.budget, host)) return false;
+      if (result.cost.duration < std::max(before, result.duration_bound.duration)) return false;
+      before = result.cost.duration;
+    }
+    return true;
   }
 
   void mark_knee() {

@@ -481,3 +481,25 @@ def test_what_is_held_of_outputs_in_whatever_way_is_within_the_budget(kept: str,
         fitted = planned(budget)
     peaks = [held_peak(fitted) for _ in range(4)]
     assert max(peaks) <= budget, (peaks, budget)
+
+
+@pytest.mark.parametrize("executor", ["boxed", "eager"])
+def test_a_backward_that_keeps_its_graph_is_said_to_need_more(executor: str, caplog) -> None:
+    x = torch.randn(256, 64)
+    model = nn.Sequential(
+        *(nn.Sequential(nn.Linear(64, 256), nn.Tanh(), nn.Linear(256, 64)) for _ in range(4))
+    )
+    loss = lambda out: out.square().mean()  # noqa: E731
+    peak = remat.torch.measure_peak(lambda: loss(model(x)).backward(), resident=[model, x])
+    fitted = remat.torch.fit(model, (x,), int(0.9 * peak), loss=loss, executor=executor)
+
+    def said() -> list[str]:
+        return [line for record in caplog.records if "retain_graph" in (line := record.getMessage())]
+
+    loss(fitted(x)).backward()
+    assert not said()
+    for _ in range(2):
+        value = loss(fitted(x))
+        value.backward(retain_graph=True)
+        value.backward()
+    assert len(said()) == 1

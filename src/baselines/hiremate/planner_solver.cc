@@ -9,7 +9,7 @@
 namespace remat::hiremate {
 namespace {
 
-constexpr std::int64_t kLowerWork = 1'000'000;
+constexpr std::int64_t kPlannerWork = 1'000'000;
 
 /// What a group is asked for.
 enum class Question {
@@ -231,7 +231,7 @@ class PlannerSolver final : public LevelSolver {
  private:
   std::optional<Option> ask(const GroupGraph& group, Bytes budget, bool is_root, Limits& limits) const {
     Limits part(limits, is_root ? 1 : 0.25);
-    if (!is_root) part.set_work(std::min(part.work_left().value_or(kLowerWork), kLowerWork));
+    if (!is_root) part.set_work(std::min(part.work_left().value_or(kPlannerWork), kPlannerWork));
     const PlanResult result = make_plan({&group.graph(), budget}, planner_, {settings_.seed, 1, {}}, part);
     if (!result.plan || (!has_plan(result) && !is_root)) return std::nullopt;
     return group.option_of(*result.plan);

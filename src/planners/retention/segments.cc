@@ -11,8 +11,8 @@ namespace {
 constexpr int kMostChoices = 16;
 constexpr int kLeastGain = 8;  ///< a choice after which more than 7/8 of the excess is left is the last one
 constexpr int kMostCuts = 64;  ///< for each choice
-constexpr std::int64_t kMostTicks = 2'000'000'000;
-constexpr std::int64_t kTicksPerUnit = 50;
+constexpr std::int64_t kMostSegmentTicks = 2'000'000'000;
+constexpr std::int64_t kSegmentTicksPerUnit = 50;
 constexpr std::int64_t kStepsPerUnit = 64;
 
 /// Where the reruns of one choice can be cut. State: what of `ruled` may run again.
@@ -99,8 +99,9 @@ SegmentedPlans segmented_plans(const Graph& graph, Bytes budget, Limits& limits)
   Bytes room = budget;
   std::optional<Duration> bound;
   for (int choices = 0; choices < kMostChoices && !result.fits && !limits.reached(); ++choices) {
-    const RetentionResult found = solve_retention(ruled, at, room, OrderMode::kFixed, kMostTicks, &limits);
-    limits.spend(1 + found.ticks / kTicksPerUnit);
+    const RetentionResult found =
+        solve_retention(ruled, at, room, OrderMode::kFixed, kMostSegmentTicks, &limits);
+    limits.spend(1 + found.ticks / kSegmentTicksPerUnit);
     if (!bound) bound = found.bound;
     if (!found.choice) break;
     const Bytes before = least.peak - budget;

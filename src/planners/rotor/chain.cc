@@ -2,12 +2,12 @@
 
 #include <algorithm>
 #include <array>
-#include <cassert>
 #include <limits>
 #include <numeric>
 
 #include "base/numbers.h"
 #include "planners/rotor/kernel.h"
+#include "remat/check.h"
 #include "remat/quantity.h"
 
 namespace remat::rotor {
@@ -352,7 +352,7 @@ ChainTable::Filling::Choice ChainTable::Filling::choose(std::int64_t s, std::int
     const Cell passes = before(t)[at(next)] - before(t)[at(s)];
     if (passes + value(next, t, m - output(next - 1)) + value(s, next - 1, m) == least) return {next, 0};
   }
-  assert(false && "a finite cell has a choice");
+  REMAT_CHECK(false && "a finite cell has a choice", s, t, m);
   return {t, 0};
 }
 

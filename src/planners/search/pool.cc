@@ -1,6 +1,7 @@
 #include "planners/search/pool.h"
 
 #include "planning/objective.h"
+#include "remat/check.h"
 
 namespace remat::search {
 
@@ -11,7 +12,20 @@ Simulation Pool::cost(const Found& found) const {
           .traffic = {}};
 }
 
+namespace {
+
+/// The tracker's duration and peak are those of the reference simulator.
+bool is_true(const TrackerGraph& compact, const Found& found) {
+  const Graph& graph = *compact.graph;
+  const Simulation cost = simulate(graph, found.plan);
+  return total_duration(graph, found.plan) == found.duration &&
+         cost.peak == graph.resident + Bytes(found.peak * compact.unit);
+}
+
+}  // namespace
+
 void Pool::offer(const Found& found, bool sought) {
+  REMAT_ASSERT_HEAVY(is_true(*graph_, found), found.duration, found.peak, found.plan.steps.size());
   const std::scoped_lock lock(mutex_);
   auto& held = sought ? best_ : closest_;
   const Simulation now = cost(found);

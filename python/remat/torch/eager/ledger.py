@@ -12,7 +12,7 @@ from typing import Any, Protocol
 import torch
 from torch.autograd.graph import saved_tensors_hooks
 
-from ..base.private import OpsMode, without_dispatch_modes
+from ..base.private import OpsMode, keeps_graph, without_dispatch_modes
 from ..base.storages import digest
 from .book import Book, bytes_made
 from .keeping import Kept
@@ -55,12 +55,14 @@ class Ledger(OpsMode):
         leave: Callable[[Any, int], Evictor] | None = None,
         smaller: bool = False,
         turn: Callable[[Any, Any, int], Evictor | None] | None = None,
+        keeps: Callable[[], object] | None = None,
     ) -> None:
         """plans: for the sequences of ops that are known, the likeliest first. verify: compare what runs
         again with digests of what was dropped, which take no memory. told: called with the number of an op
         whose second run made other bits. leave: what is to go on from an op that is in no plan. smaller: the
         step is left too where an op makes more than the plan's. turn: what is to go on where a step turns
-        from one plan to another, if that one is not enough.
+        from one plan to another, if that one is not enough. keeps: called where what is made again stays, as
+        the backward leaves what is saved.
         """
         super().__init__()
         self.plan = plans[0]
@@ -75,6 +77,9 @@ class Ledger(OpsMode):
         self._verify, self._told = verify, told
         self._book = Book()
         self._leave, self._turn = leave, turn
+        # Of a backward inside the forward the plan knows.
+        self._keeps: Callable[[], object] | None = None
+        self._after_forward = keeps
         self._evictor: Evictor | None = None
 
     def call_at_backward(self, look: Callable[[], object]) -> None:
@@ -179,6 +184,10 @@ class Ledger(OpsMode):
         held.check()
         before = self._before_second
         restore(shown.result, None if before is None else lambda again: before(again.number))
+        if self._keeps is not None:
+            keeps, self._keeps = self._keeps, None
+            if keeps_graph():
+                keeps()
         with torch.no_grad(), without_dispatch_modes():
             tensor: torch.Tensor = shown.tensor()
         if held.expected is not None and digest(tensor) != held.expected and self._told is not None:
@@ -197,5 +206,6 @@ class Ledger(OpsMode):
         if self.left_at is None and self._passing.seen() < len(self._functions):
             self.left_at = self._passing.seen()
         self._book.end()
+        self._keeps = self._after_forward
         if self._evictor is not None:
             self._evictor.end_forward()

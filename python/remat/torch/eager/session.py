@@ -27,7 +27,7 @@ from ..plan.budget import is_amount
 from ..plan.model_report import ModelReport
 from ..plan.options import Options
 from ..plan.report import PlanReport
-from ..session.unplanned import TRANSFORMED
+from ..session.unplanned import KEPT, TRANSFORMED
 from ..session.watch import note_eager_step
 from .calls import Call, apart, shapes_of
 from .following import is_followed, through
@@ -169,7 +169,8 @@ class EagerSession:
             return outputs
         differs = partial(self._differs, shape, plans)
         leave, turn = partial(self._leave, shape), partial(self._turn, shape)
-        ledger = Ledger(plans, first, differs, leave, smaller=first, turn=turn)
+        keeps = partial(self._warn, "kept", KEPT)
+        ledger = Ledger(plans, first, differs, leave, smaller=first, turn=turn, keeps=keeps)
         outputs = through(ledger, plans[0], lambda: self._call(*args, **kwargs))
         if ledger.left_at is not None:
             if borrowed is not None:

@@ -31,6 +31,7 @@ from ..base.private import (
     _disable_current_modes,
     holds_saved_tensors,
     in_data_parallel,
+    keeps_graph,
     nothing_donated,
     packs_saved_tensors,
     write_count,
@@ -60,6 +61,7 @@ from .pipeline import Call, CapturedOnlyError, Planned, device_of
 from .proof import Step, traced_alone
 from .shared import Shared
 from .surroundings import Existing
+from .unplanned import KEPT
 from .varying import Form, Plain, SymbolsDifferError, Varying, described_inputs
 
 log = logging.getLogger("remat.torch")
@@ -394,6 +396,8 @@ class Region:
         if self.shared.is_proving:
             return
         self.shared.backward_starts()
+        if variant.planned is not None and keeps_graph() and not self.shared.is_preparing:
+            self.shared.warn_once(KEPT)
         self._note_casts(variant.casts)
         surprises = self.usage.note(graded, held)
         outputs = variant.planned.outputs if variant.planned is not None else {}

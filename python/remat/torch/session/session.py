@@ -84,7 +84,6 @@ class Session:
         self.regions: list[Region] = []
         self._numbers = itertools.count()
         self.graph_calls = 0
-        self._doubts: set[str] = set()
         self._knows_model = model is not None
         self._shapes = ShapeTable(options.max_shapes)
         self._probing, self.one_graph = False, one_graph
@@ -331,12 +330,9 @@ class Session:
     def _doubt(self, reason: str) -> None:
         if self.one_graph and self.shared.is_preparing:
             raise NotOneGraphError(reason)
-        if reason not in self._doubts:
-            self._doubts.add(reason)
-            log.warning(
-                '%s: the last bits of gradients can differ from eager mode (executor="eager" has its bits)',
-                reason,
-            )
+        self.shared.warn_once(
+            f'{reason}: the last bits of gradients can differ from eager mode (executor="eager" has its bits)'
+        )
 
     def _refuse(self, spot: Spot) -> None:
         if self.one_graph and self.shared.is_preparing:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -14,6 +15,8 @@ from .flight import InFlight
 from .pipeline import Pipeline
 from .surroundings import Surroundings
 from .watch import StepWatch
+
+log = logging.getLogger("remat.torch")
 
 
 class Shared:
@@ -47,6 +50,7 @@ class Shared:
         # Plans may be forgotten.
         self._largest_budget = 0
         self.pipeline.ask_what_is_planned_for(lambda: 0 if self.is_preparing else self._largest_budget)
+        self._said: set[str] = set()
         self._casts: list[Casts] = [()]
         self._casts_vary = False
 
@@ -64,6 +68,11 @@ class Shared:
             return None
         self._casts_vary = True
         return "as in later ones, where some run inside and some outside"
+
+    def warn_once(self, text: str) -> None:
+        if text not in self._said:
+            self._said.add(text)
+            log.warning("%s", text)
 
     def note_plan(self, report: PlanReport) -> None:
         self.report.add(report)

@@ -22,6 +22,10 @@ TRANSFORMED = (
     "a call inside a transform of torch.func (vmap, grad, jvp) or forward-mode differentiation runs as it is "
     "written, without a plan"
 )
+KEPT = (
+    "a backward with retain_graph=True leaves in memory what its forward saved, and what was made again: "
+    "such steps can need more than the budget"
+)
 # Of the reasons of graph breaks that depend on values.
 _DATA = ("depends on input Tensor data", "ata-dependent", "ata dependent", "depends on data")
 
