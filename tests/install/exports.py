@@ -52,6 +52,7 @@ def without_arguments(name: str) -> str:
 
 def is_of_api(name: str, words: set[str]) -> bool:
     name = re.sub(r"^(typeinfo|typeinfo name|vtable) for ", "", name)
+    name = re.sub(r"^void (?=remat::)", "", name)  # of a template's instance the result is named too
     if not name.startswith("remat::"):
         return False
     return all(part.lstrip("~") in words for part in without_arguments(name).split("::")[1:])
