@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import gc
 from typing import Any
 
 import torch
@@ -27,3 +28,23 @@ def test_steps_with_and_without_existing_gradients_are_traced_once(traces: list[
     assert len(traces) == 1
     fitted(x[:5]).square().mean().backward()
     assert len(traces) == 2
+
+
+class Scaled(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.Linear(64, 64)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return (self.layer(x) * 0.25).tanh() * 0.75
+
+
+def test_traces_hold_no_numbers_as_tensors() -> None:
+    def numbers() -> int:
+        gc.collect()
+        return sum(type(t) is torch.Tensor and t.dtype == torch.float64 for t in gc.get_objects())
+
+    before = numbers()
+    fitted = fit(Scaled(), torch.randn(32, 64), "100%")
+    fitted(torch.randn(16, 64)).sum().backward()
+    assert numbers() == before

@@ -48,7 +48,7 @@ from ..run.inductor import FirstStep, compile_with_inductor
 from ..run.outputs import Gradient, Usage, cut_off, unfilled
 from ..run.pool import Tenant
 from ..run.replay import Instead, Replay
-from ..trace.fake import without_keeping
+from ..trace.fake import forget_gradients, without_keeping
 from ..trace.floats import Floats, FloatsMatterError, Marks, Numbers
 from ..trace.kernels import eager_kernels
 from ..trace.masks import Masks
@@ -605,6 +605,8 @@ class Region:
                 variant.compiled(run)
         except CapturedOnlyError:
             return variant.compiled(self._run_unplanned)
+        for each in (self.gm, plain, cut, gm):
+            forget_gradients(each)
         self.variants[key] = variant
         return variant
 

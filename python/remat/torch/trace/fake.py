@@ -28,6 +28,22 @@ def without_keeping(gm: fx.GraphModule, args: Sequence[Any], keeps: bool = False
         return gm(*args)
 
 
+def forget_gradients(gm: fx.GraphModule) -> None:
+    """Values that Dynamo noted for the nodes of a graph hold the graph of autograd that its trace made, with
+    the numbers of the model as tensors with memory: afterwards they only say whether they have a gradient.
+    """
+
+    def apart(item: Any) -> Any:
+        if not isinstance(item, FakeTensor) or item.grad_fn is None:
+            return item
+        with item.fake_mode:
+            return item.detach().requires_grad_()
+
+    for node in gm.graph.nodes:
+        if "example_value" in node.meta:
+            node.meta["example_value"] = tree_map(apart, node.meta["example_value"])
+
+
 def with_fake_tensors(model: torch.nn.Module, sample_inputs: Any) -> tuple[torch.nn.Module, Any]:
     """A copy of the model in which meta tensors are fake ones on the CPU, and inputs that go with it.
 
