@@ -35,3 +35,13 @@ def ctrl_c_works() -> Iterator[None]:
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
     yield
     signal.signal(signal.SIGINT, before)
+
+
+# Before any test of this process adds to them.
+_SHIPPED = [planner.name for planner in remat.planners()]
+
+
+@pytest.fixture
+def shipped_planners() -> list[str]:
+    """Names of the planners that Remat comes with, whatever tests have registered."""
+    return list(_SHIPPED)
