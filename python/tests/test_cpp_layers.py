@@ -7,6 +7,8 @@ import re
 from collections.abc import Mapping
 from pathlib import Path
 
+import circles
+
 ROOT = Path(__file__).parents[2]
 SHELLS = ("cli", "python/bindings")
 # The folders that may name planners as C++ functions. All others find them in the registry, by name.
@@ -74,19 +76,7 @@ def misplaced(files: Sources, order: list[str]) -> list[str]:
 
 def circle(files: Sources) -> list[str]:
     """The files of a circle of includes, or []."""
-    arrows = {name: included(name, files) for name in files}
-    done: set[str] = set()
-
-    def search(name: str, path: list[str]) -> list[str]:
-        if name in path:
-            return path[path.index(name) :]
-        if name in done:
-            return []
-        found = next(filter(None, (search(to, [*path, name]) for to in arrows[name])), [])
-        done.add(name)
-        return found
-
-    return next(filter(None, (search(name, []) for name in sorted(arrows))), [])
+    return circles.circle({name: included(name, files) for name in files})
 
 
 def baselines(files: Sources) -> set[str]:

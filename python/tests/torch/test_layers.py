@@ -9,6 +9,7 @@ from collections.abc import Iterator, Mapping, Set
 from functools import cache
 from pathlib import Path
 
+import circles
 import pytest
 import remat
 import remat.torch
@@ -92,19 +93,7 @@ def upward(files: Sources) -> list[str]:
 
 def circle(files: Sources) -> list[str]:
     """The files of a circle of imports, or []."""
-    arrows = {name: set(imported(name, files[name], files)) for name in files}
-    done: set[str] = set()
-
-    def search(name: str, path: list[str]) -> list[str]:
-        if name in path:
-            return path[path.index(name) :]
-        if name in done:
-            return []
-        found = next(filter(None, (search(to, [*path, name]) for to in sorted(arrows[name]))), [])
-        done.add(name)
-        return found
-
-    return next(filter(None, (search(name, []) for name in sorted(arrows))), [])
+    return circles.circle({name: sorted(set(imported(name, files[name], files))) for name in files})
 
 
 def set_from_outside(source: str) -> list[str]:

@@ -324,6 +324,12 @@ def test_a_loss_that_leaves_a_cache_alone_is_planned_for_before_the_first_step(u
     assert gradients.count(32 * 64 * 4) == int(used)
 
 
+def fresh_peak(step_of: Any, model: nn.Module, x: torch.Tensor) -> int:
+    """Of a step of this model that makes its gradients."""
+    model.zero_grad()
+    return remat.torch.measure_peak(lambda: step_of(model), resident=[model, x])
+
+
 class Settles(nn.Module):
     """Notes in its first call what kind of problem it solves, as classifiers of transformers do: Dynamo
     compiles it again in the second.
@@ -371,14 +377,10 @@ def test_an_output_that_the_backward_has_saved_too_is_seen_to_be_held(kept: str,
         value.backward()
         del held
 
-    def held_peak(run: Any) -> int:
-        model.zero_grad()
-        return remat.torch.measure_peak(lambda: held_step(run), resident=[run, pictures])
-
     # The least that these executors can do, nearly.
-    budget = int({"boxed": 0.7, "eager": 0.85}[executor] * held_peak(model))
+    budget = int({"boxed": 0.7, "eager": 0.85}[executor] * fresh_peak(held_step, model, pictures))
     fitted = remat.torch.fit(model, (pictures,), budget, loss=loss_of, executor=executor)
-    peaks = [held_peak(fitted) for _ in range(4)]
+    peaks = [fresh_peak(held_step, fitted, pictures) for _ in range(4)]
     assert max(peaks) <= budget, (peaks, budget)
 
 
@@ -488,20 +490,16 @@ def test_what_is_held_of_outputs_in_whatever_way_is_within_the_budget(kept: str,
         value.backward()
         del held
 
-    def held_peak(run: Any) -> int:
-        model.zero_grad()
-        return remat.torch.measure_peak(lambda: held_step(run), resident=[run, pictures])
-
     def planned(budget: int) -> nn.Module:
         return remat.torch.fit(model, (pictures,), budget, loss=loss_of, executor=executor)
 
-    budget = int(0.8 * held_peak(model))
+    budget = int(0.8 * fresh_peak(held_step, model, pictures))
     try:
         fitted = planned(budget)
     except remat.NoPlanError as error:
         budget = error.smallest_known
         fitted = planned(budget)
-    peaks = [held_peak(fitted) for _ in range(4)]
+    peaks = [fresh_peak(held_step, fitted, pictures) for _ in range(4)]
     assert max(peaks) <= budget, (peaks, budget)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import weakref
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -41,20 +42,17 @@ class Watch:
 
     def _started(self, gradients: Sequence[Any]) -> None:
         graded = {i for i, position in self._direct.items() if gradients[position] is not None}
-        self._note(
-            graded | self._reached, {i for i, storage in self._storages.items() if self._is_held(storage)}
-        )
+        self._note(graded | self._reached, self._held())
 
-    def _is_held(self, storage: StorageWeakRef) -> bool:
-        """Does a tensor show it that is none of those that the backward itself has saved?"""
-        if storage.expired():
-            return False
+    def _held(self) -> set[int]:
+        """Outputs whose memory a tensor shows that is none of those that the backward itself has saved."""
+        there = {i: storage.cdata for i, storage in self._storages.items() if not storage.expired()}
         context = self._context()
         if self._packed or context is None:  # asking for what is saved would call hooks
-            return True
-        users = users_of_storage(storage.cdata)
-        saved = [t for t in context.saved_tensors if isinstance(t, torch.Tensor)]
-        return users > sum(storage_id(t) == storage.cdata for t in saved)
+            return set(there)
+        users = {i: users_of_storage(number) for i, number in there.items()}
+        saved = Counter(storage_id(t) for t in context.saved_tensors if isinstance(t, torch.Tensor))
+        return {i for i, number in there.items() if users[i] > saved[number]}
 
 
 def _adding(target: set[int], index: int) -> Callable[[Any], None]:

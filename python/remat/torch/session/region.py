@@ -605,7 +605,7 @@ class Region:
                 variant.compiled(run)
         except CapturedOnlyError:
             return variant.compiled(self._run_unplanned)
-        for each in (self.gm, plain, cut, gm):
+        for each in {self.gm, plain, cut, gm}:
             forget_gradients(each)
         self.variants[key] = variant
         return variant
