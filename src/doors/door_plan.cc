@@ -39,6 +39,8 @@ namespace {
 /// Steps times values of a program that is built at all.
 constexpr std::int64_t kMostCells = 6'000'000;
 constexpr int kMostRounds = 40;
+/// Ops of a graph whose every op is tried before anything else is.
+constexpr std::size_t kMostLowered = 2000;
 
 /// What was proved, and how.
 struct Proved {
@@ -142,7 +144,10 @@ PlanResult run(const Shape& shape, const Problem& problem, const PlanOptions& op
     look_at_checkpoints(problem, search, limits);
     look_at_plans(problem, options, search, limits);
   }
-  search.lower();
+  const bool is_large = problem.graph->num_ops() > kMostLowered;
+  if (!is_large) search.lower();
+  search.look_at_small();
+  if (is_large) search.lower();
   search.improve();
   const bool is_base = search.best() && search.best()->cost.duration == problem.graph->base_duration;
   Proved proved;

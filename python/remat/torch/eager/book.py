@@ -121,6 +121,10 @@ class Book:
         kept = self._kept.get(number, ())
         return 0 < users <= len(kept) and users <= sum(1 for _ in _alive(kept))
 
+    def read_from(self, numbers: Mapping[int, Any]) -> set[int]:
+        """Those of storages that runs read as they are."""
+        return self._kept.keys() & numbers.keys()
+
     def kept(self, number: int) -> list[Argument]:
         """Tensors that show a storage, as runs read them."""
         return list(_alive(self._kept.get(number, ())))

@@ -25,7 +25,7 @@ from .keeping import Kept
 from .kinds import Kind, argument, detached, is_plain, results_in, targets_of, tensors_in, trains
 from .meter import Meter
 from .proofs import Trial, expected_bytes, is_proved, known_cost, note_cost, signature_of
-from .results import Cost, Result, Run, restore
+from .results import Away, Cost, Result, Run, restore
 from .unneeded import let_go_of_unneeded
 
 # Evicted beside what has to be, as a share of the limit, so that it is not looked for before every op.
@@ -43,13 +43,16 @@ _LEEWAY, _MOST_REPEATED = 0.05, 2
 
 @dataclass
 class Begun:
-    """An op that is about to run. watched: what it takes in memory besides is not known yet."""
+    """An op that is about to run. given: tensors by the number of their storage. watched: what it takes in
+    memory besides is not known yet.
+    """
 
     number: int
     func: Any
     kind: Kind
     args: Any
     kwargs: Any
+    given: Mapping[int, torch.Tensor]
     signature: Any
     proof: Any
     run: Run | None
@@ -85,9 +88,10 @@ class Evictor:
         self._share = 0.0
         self._costs: Sequence[Cost] = ()
         self._stored: dict[int, weakref.ref[Result]] = {}
-        self._away: dict[int, weakref.ref[Result]] = {}
-        # Storages that are there for runs alone; False: they may be.
-        self._own: dict[int, tuple[StorageWeakRef, int, bool]] = {}
+        self._away = Away()
+        # Storages that are there for runs alone, and such that may be: references, and bytes.
+        self._own: dict[int, tuple[StorageWeakRef, int]] = {}
+        self._loose: dict[int, tuple[StorageWeakRef, int]] = {}
         self._looks = self._watches = True
 
     def adopt(self, book: Book) -> None:
@@ -114,16 +118,16 @@ class Evictor:
         self._now += 1
         signature = signature_of(func, args, kwargs)
         given = list(tensors_in((*args, *kwargs.values())))
-        for tensor in given:
-            if number_of(tensor):
-                self._meter.note_old(tensor.untyped_storage())
+        numbers = {storage: tensor for tensor in given if (storage := number_of(tensor))}
+        for tensor in numbers.values():
+            self._meter.note_old(tensor.untyped_storage())
         cost = known_cost(signature)
         watched = self._watches and not kind.view and (cost is None or not cost.measured)
         if cost is None:
             cost = Cost(0, 0 if kind.view else expected_bytes(func, args, kwargs), 0)
         if watched:
             # It may need as much again as what it reads or makes.
-            largest = max((storage_bytes(t) for t in given if number_of(t)), default=0)
+            largest = max(map(storage_bytes, numbers.values()), default=0)
             watched = max(cost.bytes, largest) > _WORTH * self._limit
             self._has_room(cost.bytes + max(cost.bytes, largest))
         proof, run, trial = signature, None, None
@@ -138,7 +142,9 @@ class Evictor:
                 trial = Trial.prepare(proof, func, kind, args, kwargs, proof is not signature, run.state)
         self._make_room(cost.bytes + cost.workspace)
         written = self._note_writes(kind, args, kwargs) if kind.written else {}
-        return Begun(number, func, kind, args, kwargs, signature, proof, run, trial, written, watched)
+        return Begun(
+            number, func, kind, args, kwargs, numbers, signature, proof, run, trial, written, watched
+        )
 
     def run(self, begun: Begun) -> Any:
         """Runs it. The allocator is watched where it is not known what it takes besides its results."""
@@ -153,8 +159,7 @@ class Evictor:
     def after(self, begun: Begun, result: Any) -> None:
         """It ran."""
         results = results_in(result)
-        given = {number_of(t) for t in tensors_in((*begun.args, *begun.kwargs.values()))}
-        made = 0
+        given, made = begun.given, 0
         for tensor in results:
             if (number := number_of(tensor)) and number not in given:
                 storage = tensor.untyped_storage()
@@ -177,7 +182,7 @@ class Evictor:
             number = number_of(tensor)
             if number and number not in given and self.book.result_of(tensor) is None:
                 self._note_loose(tensor.untyped_storage())
-        self._follow_writes(begun.written, begun.args, begun.kwargs)
+        self._follow_writes(begun.written, given)
 
     def _cost(self, begun: Begun, made: int, duration: int) -> Cost:
         """Of an op that ran. What is known already is not forgotten."""
@@ -239,11 +244,10 @@ class Evictor:
             result.give_up_memory()
         return written
 
-    def _follow_writes(self, written: Mapping[int, Result], args: Any, kwargs: Any) -> None:
+    def _follow_writes(self, written: Mapping[int, Result], given: Mapping[int, torch.Tensor]) -> None:
         """What autograd waits for in memory that was written to is there as it is now."""
-        tensors = {number_of(t): t for t in tensors_in((*args, *kwargs.values()))}
         for number, old in written.items():
-            tensor = tensors.get(number)  # none where the op gave it other memory (`set_`)
+            tensor = given[number] if number_of(given[number]) == number else None  # `set_`: other memory
             new = None if tensor is None else self.book.result_of(tensor)
             if tensor is not None and new is None:
                 self._note_loose(tensor.untyped_storage())
@@ -260,11 +264,11 @@ class Evictor:
         """It is there for the runs alone."""
         storage = tensor.untyped_storage()
         self._meter.note_new(storage)
-        self._own[storage_number(storage)] = StorageWeakRef(storage), storage.nbytes(), True
+        self._own[storage_number(storage)] = StorageWeakRef(storage), storage.nbytes()
 
     def _note_loose(self, storage: torch.UntypedStorage) -> None:
         """It cannot be made again, so it may be there for runs alone some time."""
-        self._own[storage_number(storage)] = StorageWeakRef(storage), storage.nbytes(), False
+        self._loose[storage_number(storage)] = StorageWeakRef(storage), storage.nbytes()
 
     def pack(self, tensor: torch.Tensor) -> Any:
         """What autograd is to hold for a tensor."""
@@ -332,19 +336,24 @@ class Evictor:
 
     def missing(self) -> int:
         """Bytes that autograd waits for and that are not there, less those that are there for runs alone."""
+        own = 0
+        for number, (storage, size) in list(self._own.items()):
+            if storage.expired():
+                del self._own[number]
+            else:
+                own += size
+        return self._away.bytes - own - self._loose_bytes()
+
+    def _loose_bytes(self) -> int:
+        """Of what only runs hold of storages that cannot be made again."""
         found = 0
-        for number, (storage, size, always) in list(self._own.items()):
+        for number in self.book.read_from(self._loose):
+            storage, size = self._loose[number]
             users = users_of_storage(number)
             if not users and storage.expired():
-                del self._own[number]
-            elif always or self.book.holds_alone(number, users):
-                found -= size
-        for key, reference in list(self._away.items()):
-            result = reference()
-            if result is None or result.memory is not None or not result.handles:
-                del self._away[key]
-            else:
-                found += result.bytes
+                del self._loose[number]
+            elif self.book.holds_alone(number, users):
+                found += size
         return found
 
     def _make_room(self, need: int) -> None:
@@ -365,7 +374,7 @@ class Evictor:
         if self._meter.exact() + need <= limit:
             return True
         if self._looks:
-            for memory in let_go_of_unneeded(self.book, self._own):
+            for memory in let_go_of_unneeded(self.book, {**self._loose, **self._own}):
                 self._note_loose(memory)
         missing = self._meter.exact() + need - limit
         if missing > 0:
@@ -379,9 +388,8 @@ class Evictor:
         for _, _, result in found:
             if missing + spare <= 0:
                 return
-            result.evict()
+            result.evict(self._away)
             missing -= result.bytes
-            self._away[id(result)] = weakref.ref(result)
             self._stored.pop(id(result), None)
 
     def _candidates(self) -> list[Result]:

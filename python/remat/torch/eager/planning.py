@@ -106,24 +106,26 @@ def plan_record(
 
 
 def least_plan(
-    record: Record, around: Around, options: Options, forbidden: Collection[int] = ()
+    record: Record, around: Around, options: Options, forbidden: Collection[int] = (), enough: int = 0
 ) -> EagerPlan:
     """The plan of least peak that a short search finds. It looks at no durations, so that it is the same for
-    each record of the step.
+    each record of the step. enough: bytes of the whole step; a plan within them is not searched below.
     """
     step = StepGraph(record, around, forbidden, timed=False)
     work = _WORK_FOR_EACH_OP * step.graph.num_ops
     briefly = replace(options, time_limit=None, work_limit=work, gap=None)
     low, high = step.graph.floor, step.graph.keep_all_peak
+    enough -= options.size("reserve")
     again: frozenset[int] = frozenset()
     for _ in range(_HALVINGS):
-        if high - low <= _NEAR * high:
+        if high - low <= _NEAR * high or high <= enough:
             break
-        found = within(step, (low + high) // 2, briefly)
+        target = max((low + high) // 2, enough)
+        found = within(step, target, briefly)
         if isinstance(found, EagerPlan):
             again, high = found.again, found.report.predicted_peak - found.report.reserve
         else:
-            low = (low + high) // 2
+            low = target
     timed = StepGraph(record, around, forbidden)
     plan = remat.Plan(timed.graph, timed.plan_of(set(again)))
     return _eager_plan(timed, again, _report(timed, plan, None, options))
@@ -157,9 +159,13 @@ def _eager_plan(step: StepGraph, again: frozenset[int], report: PlanReport) -> E
 def _planned(graph: remat.Graph, target: int, options: Options) -> remat.PlanResult:
     effort = options.effort()
     if options.time_limit is None and options.work_limit is None:
-        # Plans after ten times as long were the same.
-        effort["time_limit"] = min(10.0, 0.25 + graph.num_ops / 4000)
+        effort["time_limit"] = _seconds_for(graph.num_ops)
     return remat.plan(graph, target, door="inductor", **effort)
+
+
+def _seconds_for(ops: int) -> float:
+    """Of a search. Plans after ten times as long were the same."""
+    return min(10.0, 0.25 + min(ops, 1000) / 4000 + max(0, ops - 1000) / 20000)
 
 
 def _report(

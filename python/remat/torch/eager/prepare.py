@@ -202,8 +202,9 @@ class Preparation:
         meter = meter_of(step.device, start, step.resident_bytes())
         return Evictor(meter, limit, step.device, over, differs)
 
-    def plan(self, sequence: Recorded, kind: Kind, call: Call) -> EagerPlan:
-        """A plan for such steps, which the sequence has from then on.
+    def plan(self, sequence: Recorded, kind: Kind, call: Call, known: int = 0) -> EagerPlan:
+        """A plan for such steps, which the sequence has from then on. known: the budget that another kind of
+        step needs where ours does not do for it, so that to name less for this one helps nobody.
 
         Raises InfeasibleError, NoPlanError.
         """
@@ -212,7 +213,7 @@ class Preparation:
         if self._in_training:
             step = replace(step, copies=copies_beside(step, call, snapshot))
         with phase("plan"), torch.enable_grad():
-            plan = self._plan(step, sequence, kind, snapshot.restore)
+            plan = self._plan(step, sequence, kind, snapshot.restore, without_spare(known))
             with step.without_traces(snapshot.restore):
                 grown = step.grown(Ledger([plan]) if plan.again else None)
         if grown is not None:
@@ -266,7 +267,12 @@ class Preparation:
         return self._options_on(self._step(call).device)
 
     def _plan(
-        self, step: TrainingStep, sequence: Recorded, kind: Kind, restore: Callable[[], object]
+        self,
+        step: TrainingStep,
+        sequence: Recorded,
+        kind: Kind,
+        restore: Callable[[], object],
+        enough: int,
     ) -> EagerPlan:
         options = self._options_on(step.device)
         with step.without_traces(restore):
@@ -296,7 +302,7 @@ class Preparation:
             less += peak - plan.report.budget + plan.report.budget // 1000
         if asked is None:
             asked = plan_record(sequence.record, around, options, sequence.once)
-        return self._least(step, sequence, kind, restore, around, asked)
+        return self._least(step, sequence, kind, restore, around, asked, enough)
 
     def _least(
         self,
@@ -306,13 +312,14 @@ class Preparation:
         restore: Callable[[], object],
         around: Around,
         asked: EagerPlan | Missed,
+        enough: int,
     ) -> EagerPlan:
         """The plan of least peak that is known, where it is within the budget; else an error with the budget
-        that it needs. asked: what was found for the budget, and does not do.
+        that it needs. asked: what was found for the budget, and does not do. enough: see `least_plan`.
         """
         options, needs = self._options_on(step.device), None
         while needs is None:
-            plan = least_plan(sequence.record, around, options, sequence.once)
+            plan = least_plan(sequence.record, around, options, sequence.once, enough)
             needs = self._measured(step, sequence, plan, kind, restore)
         budget = asked.budget if isinstance(asked, Missed) else asked.report.budget
         if needs <= budget:
@@ -478,3 +485,8 @@ def measured_above(peak: int, budget: int) -> str:
 def with_spare(needs: int) -> int:
     """A budget to name where a step was seen to need so many bytes."""
     return needs + int(needs * _SPARE)
+
+
+def without_spare(budget: int) -> int:
+    """What a step was seen to need where this budget was named."""
+    return int(budget / (1 + _SPARE))

@@ -46,19 +46,33 @@ class Cost:
     measured: bool = True
 
 
+class Away:
+    """What was evicted and autograd waits for. bytes: of all of it."""
+
+    def __init__(self) -> None:
+        self.bytes = 0
+
+    def add(self, result: Result) -> None:
+        self.bytes += result.bytes
+
+    def remove(self, result: Result) -> None:
+        self.bytes -= result.bytes
+
+
 class Result:
     """One new storage that a run of an op made, or one that it wrote to.
 
-    memory: where it is; None: it has to be made. seen: the memory in which Python had it last. readers: runs
-    to come that read it; read_in: all that were written down and last. handles: of autograd's that wait for
-    it; waiting: those. written: what a run that is to write over it makes of it, which holds that run and so
-    this; after: the same, once the run wrote over it. bytes: of its memory, where that was ever known. used:
-    when it was, as a number that grows.
+    away: who counts it while it is evicted. memory: where it is; None: it has to be made. seen: the memory in
+    which Python had it last. readers: runs to come that read it; read_in: all that were written down and
+    last. handles: of autograd's that wait for it; waiting: those. written: what a run that is to write over
+    it makes of it, which holds that run and so this; after: the same, once the run wrote over it. bytes: of
+    its memory, where that was ever known. used: when it was, as a number that grows.
     """
 
     __slots__ = (
         "__weakref__",
         "after",
+        "away",
         "bytes",
         "handles",
         "memory",
@@ -81,6 +95,7 @@ class Result:
         self.seen: StorageWeakRef | None = None
         self.written: weakref.ref[Result] | None = None
         self.after: Result | None = None
+        self.away: Away | None = None
 
     def see_in(self, memory: StorageWeakRef | None) -> None:
         """Python has it there. None: something wrote over it."""
@@ -130,6 +145,7 @@ class Result:
             self.memory = None
 
     def lie_in(self, memory: torch.UntypedStorage) -> None:
+        self._come_back()
         self.memory, self.bytes = memory, memory.nbytes()
 
     def use(self, now: int) -> None:
@@ -141,16 +157,26 @@ class Result:
 
     def lose_handle(self) -> None:
         self.handles -= 1
+        if not self.handles:
+            self._come_back()
         if self.run.lasts and not self.is_wanted():
             self.memory = None
 
     def waiting_handles(self) -> list[Handle]:
         return [handle for reference in self.waiting if (handle := reference()) is not None]
 
-    def evict(self) -> None:
-        self.memory = None
+    def evict(self, away: Away) -> None:
+        """away: counts it as long as it is."""
+        self.memory, self.away = None, away
+        away.add(self)
         for handle in self.waiting_handles():
             handle.evict()
+
+    def _come_back(self) -> None:
+        """It is there, or nobody waits for it."""
+        if self.away is not None:
+            self.away.remove(self)
+            self.away = None
 
     def become(self, result: Result | None) -> None:
         """A run wrote over it, and this came of it, which is there in its place after that has run again."""
@@ -259,20 +285,24 @@ class Run:
     """
 
     __slots__ = (
-        *("__weakref__", "args", "cost", "func", "is_over", "kind", "kwargs", "lasts", "makes", "number"),
-        *("results", "state"),
+        *("__weakref__", "_shown", "args", "cost", "func", "is_over", "kind", "kwargs", "lasts", "makes"),
+        *("number", "results", "state"),
     )
 
     def __init__(
         self, number: int, func: Any, kind: Kind, args: Any, kwargs: Any, state: torch.Tensor | None
     ) -> None:
-        self.number, self.func, self.kind = number, func, kind
-        self.args, self.kwargs, self.state = args, kwargs, state
+        self.number, self.func, self.kind, self.state = number, func, kind, state
+        self._take(args, kwargs)
         # Results hold their run.
         self.results: list[weakref.ref[Result]] = []
         self.is_over = self.lasts = False
         self.cost: Cost | None = None
         self.makes = 0
+
+    def _take(self, args: Any, kwargs: Any) -> None:
+        self.args, self.kwargs = args, kwargs
+        self._shown = list(_shown_in((*args, *kwargs.values())))
 
     def returned(self, count: int) -> None:
         """So many tensors."""
@@ -299,22 +329,24 @@ class Run:
                 item.result.read_in.append(weakref.ref(self))
 
     def change_arguments(self, change: Callable[[Any], Any]) -> None:
-        self.args = mapped(self.args, change)
-        self.kwargs = {name: mapped(each, change) for name, each in self.kwargs.items()}
+        self._take(
+            mapped(self.args, change), {name: mapped(each, change) for name, each in self.kwargs.items()}
+        )
 
     def give_up(self) -> None:
         """It will not run again: what it makes is kept, or nobody asks for it."""
-        self.args, self.kwargs, self.state = (), {}, None
+        self._take((), {})
+        self.state = None
 
     def alive_results(self) -> list[Result]:
         return [result for reference in self.results if (result := reference()) is not None]
 
-    def shown(self) -> Iterator[Shown]:
+    def shown(self) -> Sequence[Shown]:
         """That it reads."""
-        return _shown_in((*self.args, *self.kwargs.values()))
+        return self._shown
 
     def sources(self) -> list[Result]:
-        return [shown.result for shown in self.shown()]
+        return [shown.result for shown in self._shown]
 
     def repeat(self) -> None:
         """Run again, from what is there."""
@@ -331,7 +363,8 @@ class Run:
         made = self.alive_results()
         if not self.lasts:
             self.results.clear()
-            self.args, self.kwargs, self.state, self.is_over = (), {}, None, True
+            self.give_up()
+            self.is_over = True
         for result in made:
             if not self.lasts or (result.memory is None and result.is_wanted()):
                 result.lie_in(results[result.place].untyped_storage())

@@ -89,7 +89,8 @@ class EagerSession:
         missed: list[remat.NoPlanError] = []
         for kind in kinds:
             try:
-                self._plan(recorded, kind, call)
+                known = max((error.smallest_known for error in missed), default=0)
+                self._plan(recorded, kind, call, known)
             except remat.NoPlanError as error:
                 missed.append(error)
         if missed:
@@ -104,15 +105,15 @@ class EagerSession:
         """Steps as which such ones are planned."""
         return adds if adds in self._adds() else self._adds()[0]
 
-    def _plan(self, recorded: Recorded, kind: Kind, call: Call) -> EagerPlan:
+    def _plan(self, recorded: Recorded, kind: Kind, call: Call, known: int = 0) -> EagerPlan:
         try:
-            plan = self._preparation.plan(recorded, kind, call)
+            plan = self._preparation.plan(recorded, kind, call, known)
         except remat.NoPlanError:
             budget = self._largest_budget()
             if not budget:
                 raise
             with self._preparation.within(budget):
-                plan = self._preparation.plan(recorded, kind, call)
+                plan = self._preparation.plan(recorded, kind, call, known)
         if self.options.verify:
             prove(self.model, plan, call)
         self.report.add(plan.report)

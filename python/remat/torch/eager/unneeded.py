@@ -17,14 +17,14 @@ _MOST_RUNS = 32
 
 
 def let_go_of_unneeded(
-    book: Book, own: Mapping[int, tuple[StorageWeakRef, int, bool]]
+    book: Book, own: Mapping[int, tuple[StorageWeakRef, int]]
 ) -> list[torch.UntypedStorage]:
     """own: storages that only runs may hold, and their bytes. Returns what stays: storages that cannot be
     made again from then on.
     """
     book.forget_dead()
     stays = []
-    for number, (storage, size, _) in own.items():
+    for number, (storage, size) in own.items():
         if not storage.expired() and book.holds_alone(number, users_of_storage(number)):
             stays += _let_go(book, number, size)
     return stays

@@ -56,7 +56,8 @@ class Snapshot:
 
     def __init__(self, *roots: Any, only_buffers: bool = False, runs: bool = True) -> None:
         self._kept: list[Kept] = []
-        self._waiting: list[torch.Tensor] = []
+        # By number of a storage, where there is one.
+        self._waiting: dict[int, list[torch.Tensor]] = {}
         self._seen: dict[int, Any] = {}
         self._runs, self._states = runs, generator_states()
         if not only_buffers:
@@ -69,15 +70,14 @@ class Snapshot:
     def keep_values(self) -> None:
         """From now on code of the model runs."""
         self._runs = True
-        waiting, self._waiting = self._waiting, []
-        for tensor in waiting:
-            self._keep_values_of(tensor)
+        waiting, self._waiting = self._waiting, {}
+        for tensors in waiting.values():
+            for tensor in tensors:
+                self._keep_values_of(tensor)
 
     def keep_before_write(self, tensor: torch.Tensor) -> bool:
         """It is about to be written to: the values of what has waited so far in its memory. Was there any?"""
-        number = storage_id(tensor)
-        found = [each for each in self._waiting if is_plain(each) and storage_id(each) == number]
-        self._waiting = [each for each in self._waiting if all(each is not other for other in found)]
+        found = self._waiting.pop(storage_id(tensor), [])
         for each in found:
             self._keep_values_of(each)
         return bool(found)
@@ -130,7 +130,7 @@ class Snapshot:
             if self._runs or not isinstance(tensor, torch.nn.Parameter):
                 self._keep_values_of(tensor)
             else:
-                self._waiting.append(tensor)
+                self._waiting.setdefault(storage_id(tensor), []).append(tensor)
         return [vars(tensor)] if getattr(tensor, "__dict__", None) else []
 
     def _keep_values_of(self, tensor: torch.Tensor) -> None:
