@@ -39,8 +39,6 @@ namespace {
 /// Steps times values of a program that is built at all.
 constexpr std::int64_t kMostCells = 6'000'000;
 constexpr int kMostRounds = 40;
-/// Ops of a graph whose every op is tried before anything else is.
-constexpr std::size_t kMostLowered = 2000;
 
 /// What was proved, and how.
 struct Proved {
@@ -111,27 +109,41 @@ void look_at_checkpoints(const Problem& problem, Search& search, Limits& limits)
   }
 }
 
-/// What plans without the limits of a door run again, in another order and perhaps more than once there;
-/// below our budget where that takes more here.
-void look_at_plans(const Problem& problem, const PlanOptions& options, Search& search, Limits& limits) {
-  constexpr int kMostBudgets = 10;
+/// What a plan without the limits of a door runs again, in another order and perhaps more than once there.
+/// Does that keep our budget here? Nothing where there is no such plan.
+std::optional<bool> look_at_plan(const Problem& problem, Bytes budget, const PlanOptions& options,
+                                 Search& search, Limits& limits) {
   const Graph& graph = *problem.graph;
-  Bytes fits = graph.resident, over = keep_all_peak(graph);
   Problem other = problem;
+  other.budget = budget;
   other.duration_bound = nullptr;
+  const PlanResult found = make_plan(other, "retention", options, limits);
+  if (!found.plan) return std::nullopt;
+  IndexVector<OpId, int> runs(graph.num_ops(), 0);
+  for (OpId step : found.plan->steps) ++runs[step];
+  Again again(graph.num_ops(), false);
+  for (OpId op : graph.ops()) again[op] = runs[op] > 1;
+  const auto cost = search.look(again);
+  return cost && cost->peak <= problem.budget;
+}
+
+/// Such plans below our budget too, where that takes more here. What it takes may rise as well as fall with
+/// the budget, so where halving finds nothing budgets are tried all along.
+void look_at_plans(const Problem& problem, const PlanOptions& options, Search& search, Limits& limits) {
+  constexpr int kMostBudgets = 10, kShares = 16;
+  Bytes fits = problem.graph->resident, over = keep_all_peak(*problem.graph);
+  Bytes budget = problem.budget;
   for (int i = 0; i < kMostBudgets && fits < over && !limits.reached(); ++i) {
     Limits share(limits, 1.0 / kMostBudgets);
-    const PlanResult found = make_plan(other, "retention", options, share);
-    if (!found.plan) return;
-    IndexVector<OpId, int> runs(graph.num_ops(), 0);
-    for (OpId step : found.plan->steps) ++runs[step];
-    Again again(graph.num_ops(), false);
-    for (OpId op : graph.ops()) again[op] = runs[op] > 1;
-    const auto cost = search.look(again);
-    const bool keeps = cost && cost->peak <= problem.budget;
-    if (keeps && i == 0) return;
-    (keeps ? fits : over) = other.budget;
-    other.budget = fits + Bytes((over - fits).count() / 2);
+    const auto keeps = look_at_plan(problem, budget, options, search, share);
+    if (!keeps) break;
+    if (*keeps && i == 0) return;
+    (*keeps ? fits : over) = budget;
+    budget = fits + Bytes((over - fits).count() / 2);
+  }
+  for (int i = kShares - 1; i > kShares / 2 && !search.best() && !limits.reached(); --i) {
+    Limits share(limits, 1.0 / kMostBudgets);
+    if (!look_at_plan(problem, Bytes(problem.budget.count() / kShares * i), options, search, share)) return;
   }
 }
 
@@ -144,10 +156,7 @@ PlanResult run(const Shape& shape, const Problem& problem, const PlanOptions& op
     look_at_checkpoints(problem, search, limits);
     look_at_plans(problem, options, search, limits);
   }
-  const bool is_large = problem.graph->num_ops() > kMostLowered;
-  if (!is_large) search.lower();
-  search.look_at_small();
-  if (is_large) search.lower();
+  search.lower();
   search.improve();
   const bool is_base = search.best() && search.best()->cost.duration == problem.graph->base_duration;
   Proved proved;

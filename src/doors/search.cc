@@ -1,7 +1,6 @@
 #include "doors/search.h"
 
 #include <algorithm>
-#include <cmath>
 #include <utility>
 
 #include "base/numbers.h"
@@ -9,26 +8,6 @@
 #include "graph/need.h"
 
 namespace remat::doors {
-namespace {
-
-/// The graph with durations of which so much is time, and the rest bytes that its ops make.
-Graph weighed(const Graph& graph, double share) {
-  IndexVector<OpId, double> made(graph.num_ops(), 0);
-  double all = 0;
-  for (OpId op : graph.ops()) {
-    for (ValueId v : graph.outputs[op]) made[op] += real(graph.bytes[v]);
-    all += made[op];
-  }
-  const double time = std::max(1.0, real(graph.base_duration)), unit = time / std::max(1.0, all);
-  Graph other = graph;
-  for (OpId op : graph.ops()) {
-    const double weight = share * real(graph.duration[op]) + (1 - share) * unit * made[op];
-    other.duration[op] = Duration(std::llround(weight));
-  }
-  return other;
-}
-
-}  // namespace
 
 std::optional<Simulation> Search::look(const Again& again) {
   auto choice = settled(shape_, again);
@@ -52,44 +31,33 @@ void Search::start() {
   look(Again(graph.num_ops(), false));
   if (best_) return;
   look(shape_.may);
-  if (shape_.door == Door::kInductor) look_at_cuts(graph);
-}
-
-void Search::look_at_small() {
-  if (best_ || shape_.door != Door::kInductor) return;
-  for (const double share : {0.0, 0.5, 0.75, 0.25}) {
-    if (limits_.reached()) return;
-    look_at_cuts(weighed(*shape_.graph, share));
-    if (!best_) return;
-  }
+  if (shape_.door == Door::kInductor) look_at_cuts();
 }
 
 /// Minimum cuts at the moment between the halves, each with less room by as much as the last one's plan was
-/// over the budget; then between the last two that lie on either side of it. `weighed`: our graph with the
-/// durations by which cuts are compared.
-void Search::look_at_cuts(const Graph& weighed) {
+/// over the budget; then between the last two that lie on either side of it.
+void Search::look_at_cuts() {
   constexpr std::int64_t kMostTicks = 100'000'000;
   constexpr int kMostCuts = 40;
-  const Bytes beside = need_of(weighed, shape_.first_backward);
+  const Graph& graph = *shape_.graph;
+  const Bytes beside = need_of(graph, shape_.first_backward);
   Bytes fits, over = budget_;  // rooms
-  bool any = best_ && &weighed == shape_.graph;
   for (int i = 0; i < kMostCuts && !limits_.reached(); ++i) {
-    const Bytes room = any ? fits + Bytes((over - fits).count() / 2) : over;
+    const Bytes room = best_ ? fits + Bytes((over - fits).count() / 2) : over;
     const auto found =
-        solve_retention(weighed, shape_.first_backward, room, OrderMode::kFixed, kMostTicks, &limits_);
+        solve_retention(graph, shape_.first_backward, room, OrderMode::kFixed, kMostTicks, &limits_);
     limits_.spend(1 + found.ticks / 50);
     if (!found.choice) return;
     const auto cost = look(found.choice->rerun);
     const Bytes held = beside + found.choice->held;
     if (cost && cost->peak <= budget_) {
-      any = true;
       fits = held;
-    } else if (any) {
+    } else if (best_) {
       over = held - Bytes(1);
     } else {
       over = held - std::max(Bytes(1), cost ? cost->peak - budget_ : Bytes());
     }
-    if (any && over - fits <= Bytes(1)) return;
+    if (best_ && over - fits <= Bytes(1)) return;
   }
 }
 

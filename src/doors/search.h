@@ -25,9 +25,6 @@ class Search {
   std::optional<Simulation> look(const Again& again);
   /// Nothing and all again; of partitioners also what minimum cuts between the halves say.
   void start();
-  /// Where nothing keeps the budget: what is fastest to make again can be what needs the most at once, a long
-  /// chain for instance, so cuts count bytes that are made again, and then time with them.
-  void look_at_small();
   /// Where nothing keeps the budget: from the least peak on, op by op saved or not, as long as peaks fall.
   void lower();
   /// Saves more, op by op and region by region, the dearest first, as long as the budget is kept.
@@ -38,7 +35,7 @@ class Search {
   std::int64_t looked_at() const { return looked_at_; }
 
  private:
-  void look_at_cuts(const Graph& weighed);
+  void look_at_cuts();
   void improve_once(bool& better);
 
   const Shape& shape_;
