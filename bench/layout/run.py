@@ -3,7 +3,7 @@
 
     python3 bench/layout/run.py --remat build/remat --shared DIR --write docs/layout.md
 
-DIR has published graphs in `instances/` and minimalloc's problems in `layout/`. Every layout goes through
+DIR has published graphs in `instances/` and minimalloc's problems (A.1048576.csv, ...) in `layout/`. Every layout goes through
 `remat check`. Seconds are CPU time of the whole process, reading included, on one thread.
 """
 
@@ -47,6 +47,7 @@ LARGE = [
     ("dag_100000", "random_dag --nodes 100000 --reach 1000", 97),
     ("chain_50000", "chain --length 50000", 20),
 ]
+TABLES = [10_000, 30_000, 62_000, 100_000]  # buffers
 PLAN_WORK = 5_000_000  # about a second
 
 
@@ -92,8 +93,8 @@ class Bench:
             ["| problem | buffers | seed 0 | median | worst |", "|---|---|---|---|---|"],
             [0.0] * SEEDS,
         )
-        for name in "ABCDEF":
-            table, out = self.shared / "layout" / f"{name}.{CAPACITY}.csv", self.folder / "out.csv"
+        for table in sorted((self.shared / "layout").glob(f"*.{CAPACITY}.csv")):
+            name, out = table.name.partition(".")[0], self.folder / "out.csv"
             seconds = []
             for seed in range(SEEDS):
                 run = self.run(
@@ -183,6 +184,26 @@ class Bench:
             rows.append(row)
         return rows
 
+    def tables(self) -> list[str]:
+        rows = [
+            "| buffers | after 2 s: median | worst | after 10 s: median | worst |",
+            "|---|---|---|---|---|",
+        ]
+        for count in TABLES:
+            table, out = self.folder / "table.csv", self.folder / "out.csv"
+            over: dict[str, list[float]] = {"2s": [], "10s": []}
+            for seed in range(1, SEEDS + 1):
+                self.run("generate", "buffers", "--count", count, "--seed", seed, "-o", table)
+                for limit, found in over.items():
+                    run = self.run("layout", table, "--time-limit", limit, "-o", out)
+                    self.confirm(out)
+                    found.append(run.said["arena_over_live_peak"])
+            columns = [f(found) for found in over.values() for f in (median, max)]
+            row = f"| {count:,} | " + " | ".join(f"{100 * column:.3f} %" for column in columns) + " |"
+            print(row, flush=True)
+            rows.append(row)
+        return rows
+
 
 def replace(page: Path, name: str, rows: list[str]) -> None:
     text = page.read_text()
@@ -196,11 +217,11 @@ def main() -> int:
     parser.add_argument("--remat", default="build/remat")
     parser.add_argument("--shared", type=Path, required=True)
     parser.add_argument("--write", type=Path, help="put the tables into this page")
-    parser.add_argument("--only", choices=["strips", "plans", "large"], action="append")
+    parser.add_argument("--only", choices=["strips", "plans", "large", "tables"], action="append")
     arguments = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
         bench = Bench(arguments.remat, arguments.shared, Path(folder))
-        for name in arguments.only or ["strips", "plans", "large"]:
+        for name in arguments.only or ["strips", "plans", "large", "tables"]:
             rows = getattr(bench, name)()
             if arguments.write:
                 replace(arguments.write, name, rows)

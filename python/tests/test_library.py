@@ -152,6 +152,22 @@ def test_generate_says_what_there_is() -> None:
         assert message in str(raised.value)
 
 
+def test_generate_buffers_makes_the_table_of_the_command_line(tmp_path: Path) -> None:
+    file = tmp_path / "table.csv"
+    command("generate", "buffers", "--count", "300", "--long-share", "0.1", "--seed", "2", "-o", str(file))
+    lower, upper, size = remat.generate_buffers(count=300, long_share=0.1, seed=2)
+    written = [[int(field) for field in line.split(",")] for line in file.read_text().splitlines()[1:]]
+    assert written == [list(row) for row in zip(range(300), lower, upper, size, strict=True)]
+    result = remat.layout_buffers(lower, upper, size, work_limit=200_000, time_limit=None)
+    assert result.best_arena >= result.live_peak
+    with pytest.raises(
+        remat.UsageError, match="^buffers has no setting 'nodes'; it has: count, phases, life"
+    ):
+        remat.generate_buffers(nodes=3)
+    with pytest.raises(remat.UsageError, match="^phases = 8 is outside .1, 2.$"):
+        remat.generate_buffers(count=2)
+
+
 def test_largest_answers_as_the_command_line() -> None:
     said = command("largest", "ffn", "--budget", "1GiB", "--most", "300", "--work-limit", "2000")
     found = remat.largest("ffn", "1GiB", most=300, work_limit=2000, time_limit=None)

@@ -163,6 +163,36 @@ Packed first_fit(const Packing& packing, std::span<const std::int32_t> sequence)
   return packed;
 }
 
+Packed first_fit(const Packing& packing, std::span<const std::int32_t> sequence,
+                 const Neighbours* neighbours) {
+  if (!neighbours) return first_fit(packing, sequence);
+  Packed packed{std::vector<std::int64_t>(packing.items.size(), -1), 0};
+  std::vector<std::pair<std::int64_t, std::int64_t>> beside;
+  for (std::int32_t i : sequence) {
+    const std::int64_t size = packing.items[at(i)].size;
+    beside.clear();
+    for (std::int32_t j : neighbours->of(i)) {
+      const std::int64_t offset = packed.offsets[at(j)];
+      if (offset >= 0) beside.emplace_back(offset, offset + packing.items[at(j)].size);
+    }
+    std::sort(beside.begin(), beside.end());
+    std::int64_t free = 0;
+    for (const auto& [offset, end] : beside) {
+      if (offset - free >= size) break;
+      free = std::max(free, end);
+    }
+    packed.offsets[at(i)] = free;
+    packed.height = std::max(packed.height, free + size);
+  }
+  REMAT_ASSERT_HEAVY(sequence.size() < packing.items.size() || is_packing(packing, packed), packed.height);
+  return packed;
+}
+
+std::int64_t first_fit_units(const Packing& packing, const Neighbours* neighbours) {
+  if (neighbours) return neighbours->size() / 4;
+  return narrow<std::int64_t>(packing.items.size() * packing.items.size() / 64);
+}
+
 Packed sweep_fit(const Packing& packing, const Sweep& sweep) {
   const auto start = [&](const Item& item) { return sweep.backward ? -item.end : item.first; };
   const auto stop = [&](const Item& item) { return sweep.backward ? -item.first : item.end; };
@@ -193,7 +223,7 @@ Packed sweep_fit(const Packing& packing, const Sweep& sweep) {
   return packed;
 }
 
-Packed best_fit(const Packing& packing, std::int64_t goal, Limits& limits) {
+Packed best_fit(const Packing& packing, std::int64_t goal, const Neighbours* neighbours, Limits& limits) {
   const auto n = narrow<std::int64_t>(packing.items.size());
   const std::int64_t peak =
       packing.load.empty() ? 0 : *std::max_element(packing.load.begin(), packing.load.end());
@@ -207,9 +237,10 @@ Packed best_fit(const Packing& packing, std::int64_t goal, Limits& limits) {
       if (done(sweep_fit(packing, {backward, long_life, peak}), n)) return best;
     }
   }
-  if (n > kMostQuadratic) return best;
+  if (n > kMostQuadratic && !neighbours) return best;
   for (int kind = 0; kind < kKinds; ++kind) {
-    if (done(first_fit(packing, sequence_of_kind(packing, kind)), n * n / 64)) return best;
+    Packed packed = first_fit(packing, sequence_of_kind(packing, kind), neighbours);
+    if (done(std::move(packed), first_fit_units(packing, neighbours))) return best;
   }
   return best;
 }
