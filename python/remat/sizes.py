@@ -35,8 +35,8 @@ def generate(kind: str, **settings: Any) -> Graph:
 
 
 def generate_buffers(**settings: Any) -> tuple[list[int], list[int], list[int]]:
-    """A table of buffers for :func:`layout_buffers`, as ``remat generate buffers`` makes it: many short lives,
-    few long ones, in phases (docs/generate.md).
+    """A table of buffers for :func:`layout_buffers`, as ``remat generate buffers`` makes it: many short
+    lives, few long ones, in phases (docs/generate.md).
 
     Args:
         settings: those of the command line, with ``_`` for ``-``: ``generate_buffers(count=62_000, seed=2)``.
