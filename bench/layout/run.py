@@ -3,8 +3,8 @@
 
     python3 bench/layout/run.py --remat build/remat --shared DIR --write docs/layout.md
 
-DIR has published graphs in `instances/` and minimalloc's problems (A.1048576.csv, ...) in `layout/`. Every layout
-goes through `remat check`. Seconds are CPU time of the whole process, reading included, on one thread.
+DIR has published graphs in `instances/` and minimalloc's problems (A.1048576.csv, ...) in `layout/`. Every
+layout goes through `remat check`. Seconds are CPU time of the whole process, reading included, on one thread.
 """
 
 from __future__ import annotations
