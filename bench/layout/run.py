@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import math
 import os
 import subprocess
 import sys
@@ -100,18 +101,17 @@ class Bench:
                 run = self.run(
                     "layout", table, "--capacity", CAPACITY, "--seed", seed, "--time-limit", "60s", "-o", out
                 )
-                if run.code != 0:
+                if run.code == 0:
+                    self.confirm(out, "--capacity", CAPACITY)
+                else:
                     self.failures.append(f"{name} with seed {seed}: exit {run.code}")
-                    continue
-                self.confirm(out, "--capacity", CAPACITY)
-                seconds.append(run.cpu)
-                totals[seed] += run.cpu
+                seconds.append(run.cpu if run.code == 0 else math.inf)
+                totals[seed] += seconds[-1]
             print(name, seconds, flush=True)
-            rows.append(
-                f"| {name} | {run.said['buffers']} | {seconds[0]:.2f} s | {median(seconds):.2f} s "
-                f"| {max(seconds):.2f} s |"
-            )
-        rows.append(f"| together | | {totals[0]:.2f} s | {median(totals):.2f} s | {max(totals):.2f} s |")
+            columns = seconds[0], median(seconds), max(seconds)
+            rows.append(f"| {name} | {run.said['buffers']} | " + " | ".join(map(in_seconds, columns)) + " |")
+        columns = totals[0], median(totals), max(totals)
+        rows.append("| together | | " + " | ".join(map(in_seconds, columns)) + " |")
         return rows
 
     def plans(self) -> list[str]:
@@ -203,6 +203,10 @@ class Bench:
             print(row, flush=True)
             rows.append(row)
         return rows
+
+
+def in_seconds(seconds: float) -> str:
+    return f"{seconds:.2f} s" if math.isfinite(seconds) else "none"
 
 
 def replace(page: Path, name: str, rows: list[str]) -> None:

@@ -1,4 +1,5 @@
 // Plan and layout together: the layout says by how much a plan's live bytes must shrink.
+#include <memory>
 #include <optional>
 #include <span>
 #include <utility>
@@ -6,6 +7,7 @@
 
 #include "base/numbers.h"
 #include "layout/ejection.h"
+#include "layout/neighbours.h"
 #include "planning/footprint.h"
 #include "remat/arena.h"
 #include "remat/error.h"
