@@ -212,11 +212,14 @@ void Layouter::improve(PartState& state) {
   const auto items = narrow<std::int64_t>(packing.items.size());
   constexpr std::int64_t kEjectionUnits = 100;  // an item; about as much as the search
   constexpr std::int64_t kNear = 30;
+  constexpr std::int64_t kMostSearched = 4'000;  // a node of the search is O(items)
   const int doublings = std::min(state.rounds++, 30);
-  if (items > kMostQuadratic && state.neighbours && options_->ejection) {
-    // A node of the search is O(items) there.
-    eject(state, (kEjectionUnits * items) << doublings);
-    return;
+  if (items > kMostSearched && options_->ejection) {
+    meet(state);
+    if (state.neighbours) {
+      eject(state, (kEjectionUnits * items) << doublings);
+      return;
+    }
   }
   const std::int64_t nodes = std::max<std::int64_t>(1'000, items + items / 8) << doublings;
   std::int64_t low = goal();
