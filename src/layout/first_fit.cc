@@ -223,26 +223,28 @@ Packed sweep_fit(const Packing& packing, const Sweep& sweep) {
   return packed;
 }
 
-Packed best_fit(const Packing& packing, std::int64_t goal, const Neighbours* neighbours, Limits& limits) {
+Packed best_sweep(const Packing& packing, std::int64_t goal, Limits& limits) {
   const auto n = narrow<std::int64_t>(packing.items.size());
   const std::int64_t peak =
       packing.load.empty() ? 0 : *std::max_element(packing.load.begin(), packing.load.end());
   Packed best;
-  const auto done = [&](Packed packed, std::int64_t units) {
-    if (best.offsets.empty() || packed.height < best.height) best = std::move(packed);
-    return limits.spend(units + 1) || best.height <= goal;
-  };
   for (std::int32_t long_life : long_lives(packing)) {
     for (bool backward : {false, true}) {
-      if (done(sweep_fit(packing, {backward, long_life, peak}), n)) return best;
+      Packed packed = sweep_fit(packing, {backward, long_life, peak});
+      if (best.offsets.empty() || packed.height < best.height) best = std::move(packed);
+      if (limits.spend(n + 1) || best.height <= goal) return best;
     }
   }
-  if (n > kMostQuadratic && !neighbours) return best;
-  for (int kind = 0; kind < kKinds; ++kind) {
-    Packed packed = first_fit(packing, sequence_of_kind(packing, kind), neighbours);
-    if (done(std::move(packed), first_fit_units(packing, neighbours))) return best;
-  }
   return best;
+}
+
+void lower_by_sequences(const Packing& packing, std::int64_t goal, const Neighbours* neighbours,
+                        Limits& limits, Packed& best) {
+  for (int kind = 0; kind < kKinds && best.height > goal && !limits.reached(); ++kind) {
+    Packed packed = first_fit(packing, sequence_of_kind(packing, kind), neighbours);
+    if (packed.height < best.height) best = std::move(packed);
+    limits.spend(first_fit_units(packing, neighbours) + 1);
+  }
 }
 
 }  // namespace remat::layout

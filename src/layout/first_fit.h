@@ -40,10 +40,14 @@ struct Sweep {
 };
 Packed sweep_fit(const Packing& packing, const Sweep& sweep);
 
-/// The best of both over several sequences and sweeps, until one reaches `goal`, `limits` is reached, or all
-/// are tried. At least one is tried.
-/// `neighbours` may be null.
-Packed best_fit(const Packing& packing, std::int64_t goal, const Neighbours* neighbours, Limits& limits);
+/// The best of several sweeps, until one reaches `goal`, `limits` is reached, or all are tried. At least one
+/// is tried.
+Packed best_sweep(const Packing& packing, std::int64_t goal, Limits& limits);
+
+/// First fit in several sequences, until `best` is at `goal` or `limits` is reached. `neighbours` may be
+/// null.
+void lower_by_sequences(const Packing& packing, std::int64_t goal, const Neighbours* neighbours,
+                        Limits& limits, Packed& best);
 
 /// No quadratic method for more items: there neighbours have to be known.
 inline constexpr std::int64_t kMostQuadratic = 20'000;

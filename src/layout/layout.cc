@@ -81,6 +81,7 @@ class Layouter {
 
  private:
   void start();
+  Packed fitted(PartState& state) const;
   Packed started(const Packing& packing) const;
   void improve();
   void improve(PartState& part);
@@ -144,11 +145,21 @@ void Layouter::start() {
       state.packed = started(packing);
       if (state.packed.height <= goal()) continue;
     }
-    if (std::ssize(packing.items) > kMostQuadratic) meet(state);
-    Packed packed =
-        options_->first_fit ? best_fit(packing, goal(), state.neighbours.get(), *limits_) : stacked(packing);
+    Packed packed = options_->first_fit ? fitted(state) : stacked(packing);
     if (!is_started || packed.height < state.packed.height) state.packed = std::move(packed);
   }
+}
+
+Packed Layouter::fitted(PartState& state) const {
+  const Packing& packing = state.part.packing;
+  Packed packed = best_sweep(packing, goal(), *limits_);
+  if (packed.height <= goal() || limits_->reached()) return packed;
+  if (std::ssize(packing.items) > kMostQuadratic) {
+    meet(state);
+    if (!state.neighbours) return packed;
+  }
+  lower_by_sequences(packing, goal(), state.neighbours.get(), *limits_, packed);
+  return packed;
 }
 
 Packed Layouter::started(const Packing& packing) const {
