@@ -48,7 +48,7 @@ LARGE = [
     ("dag_100000", "random_dag --nodes 100000 --reach 1000", 97),
     ("chain_50000", "chain --length 50000", 20),
 ]
-TABLES = [10_000, 62_000]  # buffers
+TABLES = [10_000, 30_000, 62_000, 100_000]  # buffers
 TABLE_WORK = 50_000_000  # about ten seconds where there are many
 PLAN_WORK = 5_000_000  # about a second
 
