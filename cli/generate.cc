@@ -1,4 +1,4 @@
-// remat generate: training graphs of well-known models, chains and random graphs.
+// remat generate: training graphs of well-known models, chains and random graphs; tables of buffers.
 #include "remat/generate.h"
 
 #include "commands.h"
@@ -6,6 +6,7 @@
 #include "models.h"
 #include "remat/error.h"
 #include "remat/keep_all.h"
+#include "remat/layout_io.h"
 
 namespace remat::cli {
 namespace {
@@ -102,6 +103,39 @@ void add_random_dag(CLI::App& generate, Action& action) {
   setting(*sub, "seed", options->seed, "seed");
 }
 
+int make_buffers(const RandomBuffersOptions& options, const std::string& out, bool json) {
+  prepare_outputs({{"-o", out}});
+  const LayoutProblem problem{random_buffers(options), 1, std::nullopt};
+  write_output(out, format_buffers(problem.buffers), FileKind::kBuffers);
+  print(
+      Report{{"output", out}, {"buffers", problem.buffers.size()}, {"live_peak", live_peak(problem).count()}},
+      json);
+  return kOk;
+}
+
+void add_buffers(CLI::App& generate, Action& action) {
+  struct Command {
+    RandomBuffersOptions options;
+    std::string out;
+    bool json = false;
+  };
+  auto command = std::make_shared<Command>();
+  CLI::App* sub =
+      generate.add_subcommand("buffers", "no graph, but a table of buffers for remat layout, with phases");
+  add_output(*sub, "-o,--output", command->out, "the CSV table to write")->required()->type_name("FILE");
+  sub->add_flag("--json", command->json, "print one JSON object");
+  RandomBuffersOptions& options = command->options;
+  setting(*sub, "count", options.count, "buffers, and steps of time");
+  setting(*sub, "phases", options.phases, "parts of time; short lives stay within one");
+  setting(*sub, "life", options.life, "mean of a short life, in steps");
+  setting(*sub, "long-share", options.long_share, "share of buffers that live for a phase or longer");
+  setting(*sub, "max-bytes", options.max_bytes, "the largest size");
+  setting(*sub, "seed", options.seed, "seed");
+  sub->callback([command, &action] {
+    action = [command] { return make_buffers(command->options, command->out, command->json); };
+  });
+}
+
 void add_generator(CLI::App& generate, Action& action, const ModelInfo& model) {
   auto texts = std::make_shared<ModelTexts>();
   auto command = std::make_shared<GenerateCommand>();
@@ -119,6 +153,7 @@ void add_generate(CLI::App& app, Action& action) {
   add_random_layered(*sub, action);
   add_chain(*sub, action);
   add_random_dag(*sub, action);
+  add_buffers(*sub, action);
   for (const ModelInfo& model : models()) add_generator(*sub, action, model);
   require_known_word(*sub, action, "kind of graph");
 }

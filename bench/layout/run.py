@@ -3,14 +3,15 @@
 
     python3 bench/layout/run.py --remat build/remat --shared DIR --write docs/layout.md
 
-DIR has published graphs in `instances/` and minimalloc's problems in `layout/`. Every layout goes through
-`remat check`. Seconds are CPU time of the whole process, reading included, on one thread.
+DIR has published graphs in `instances/` and minimalloc's problems (A.1048576.csv, ...) in `layout/`. Every
+layout goes through `remat check`. Seconds are CPU time of the whole process, reading included, on one thread.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import math
 import os
 import subprocess
 import sys
@@ -47,6 +48,8 @@ LARGE = [
     ("dag_100000", "random_dag --nodes 100000 --reach 1000", 97),
     ("chain_50000", "chain --length 50000", 20),
 ]
+TABLES = [10_000, 30_000, 62_000, 100_000]  # buffers
+TABLE_WORK = 50_000_000  # about ten seconds where there are many
 PLAN_WORK = 5_000_000  # about a second
 
 
@@ -92,25 +95,24 @@ class Bench:
             ["| problem | buffers | seed 0 | median | worst |", "|---|---|---|---|---|"],
             [0.0] * SEEDS,
         )
-        for name in "ABCDEF":
-            table, out = self.shared / "layout" / f"{name}.{CAPACITY}.csv", self.folder / "out.csv"
+        for table in sorted((self.shared / "layout").glob(f"*.{CAPACITY}.csv")):
+            name, out = table.name.partition(".")[0], self.folder / "out.csv"
             seconds = []
             for seed in range(SEEDS):
                 run = self.run(
                     "layout", table, "--capacity", CAPACITY, "--seed", seed, "--time-limit", "60s", "-o", out
                 )
-                if run.code != 0:
+                if run.code == 0:
+                    self.confirm(out, "--capacity", CAPACITY)
+                else:
                     self.failures.append(f"{name} with seed {seed}: exit {run.code}")
-                    continue
-                self.confirm(out, "--capacity", CAPACITY)
-                seconds.append(run.cpu)
-                totals[seed] += run.cpu
+                seconds.append(run.cpu if run.code == 0 else math.inf)
+                totals[seed] += seconds[-1]
             print(name, seconds, flush=True)
-            rows.append(
-                f"| {name} | {run.said['buffers']} | {seconds[0]:.2f} s | {median(seconds):.2f} s "
-                f"| {max(seconds):.2f} s |"
-            )
-        rows.append(f"| together | | {totals[0]:.2f} s | {median(totals):.2f} s | {max(totals):.2f} s |")
+            columns = seconds[0], median(seconds), max(seconds)
+            rows.append(f"| {name} | {run.said['buffers']} | " + " | ".join(map(in_seconds, columns)) + " |")
+        columns = totals[0], median(totals), max(totals)
+        rows.append("| together | | " + " | ".join(map(in_seconds, columns)) + " |")
         return rows
 
     def plans(self) -> list[str]:
@@ -183,6 +185,29 @@ class Bench:
             rows.append(row)
         return rows
 
+    def tables(self) -> list[str]:
+        rows = ["| buffers | median | worst | seconds: median | worst |", "|---|---|---|---|---|"]
+        for count in TABLES:
+            table, out = self.folder / "table.csv", self.folder / "out.csv"
+            over, seconds = [], []
+            for seed in range(1, SEEDS + 1):
+                self.run("generate", "buffers", "--count", count, "--seed", seed, "-o", table)
+                run = self.run("layout", table, "--work-limit", TABLE_WORK, "-o", out)
+                self.confirm(out)
+                over.append(100 * run.said["arena_over_live_peak"])
+                seconds.append(run.cpu)
+            row = (
+                f"| {count:,} | {median(over):.3f} % | {max(over):.3f} % "
+                f"| {median(seconds):.2f} | {max(seconds):.2f} |"
+            )
+            print(row, over, flush=True)
+            rows.append(row)
+        return rows
+
+
+def in_seconds(seconds: float) -> str:
+    return f"{seconds:.2f} s" if math.isfinite(seconds) else "none"
+
 
 def replace(page: Path, name: str, rows: list[str]) -> None:
     text = page.read_text()
@@ -196,11 +221,11 @@ def main() -> int:
     parser.add_argument("--remat", default="build/remat")
     parser.add_argument("--shared", type=Path, required=True)
     parser.add_argument("--write", type=Path, help="put the tables into this page")
-    parser.add_argument("--only", choices=["strips", "plans", "large"], action="append")
+    parser.add_argument("--only", choices=["strips", "plans", "large", "tables"], action="append")
     arguments = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
         bench = Bench(arguments.remat, arguments.shared, Path(folder))
-        for name in arguments.only or ["strips", "plans", "large"]:
+        for name in arguments.only or ["strips", "plans", "large", "tables"]:
             rows = getattr(bench, name)()
             if arguments.write:
                 replace(arguments.write, name, rows)

@@ -10,6 +10,8 @@
 
 #include "remat/export.h"
 #include "remat/graph.h"
+#include "remat/ids.h"
+#include "remat/layout.h"
 
 namespace REMAT_API remat {
 
@@ -71,6 +73,25 @@ struct RandomDagOptions {
 };
 /// Throws UsageError.
 Graph random_dag(const RandomDagOptions& options);
+
+/// Buffers to lay out, as compilers have them: many short lives and a few long ones, in phases.
+///
+///        ____________________________
+///       |____________________________|      few that live through phases
+///        _ _    __  |   _  _  __  _
+///       |_| |__|  |_|  | || ||  || |        many that live within one; how many at a time and how large
+///       |__|______|_|  |_||_||__||_|        they are differs from phase to phase
+///          phase 1         phase 2
+struct RandomBuffersOptions {
+  std::int64_t count = 10'000;       ///< buffers, and steps of time
+  std::int64_t phases = 8;           ///< parts of time of equal length, in [1, count]
+  std::int64_t life = 20;            ///< mean of a short life, in steps; it ends with its phase at the latest
+  double long_share = 0.005;         ///< share of buffers that live for the length of a phase or longer
+  std::int64_t max_bytes = 1 << 20;  ///< the largest size, at least 64; sizes spread over three decades
+  std::uint64_t seed = 1;
+};
+/// By their begin; sizes are multiples of 64. Throws UsageError.
+IndexVector<BufferId, Buffer> random_buffers(const RandomBuffersOptions& options);
 
 /// What one op of a training graph is.
 enum class Granularity {

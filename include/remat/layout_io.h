@@ -65,5 +65,7 @@ void save_buffers(const BufferTable& table, const std::vector<Bytes>& offsets,
                   const std::filesystem::path& path);
 /// The table with these offsets in a column `offset`, behind all others if it is new.
 std::string format_buffers(const BufferTable& table, const std::vector<Bytes>& offsets);
+/// A table of buffers that have no offsets yet; `id` is the number of each.
+std::string format_buffers(const IndexVector<BufferId, Buffer>& buffers);
 
 }  // namespace REMAT_API remat

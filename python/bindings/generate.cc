@@ -115,6 +115,32 @@ Graph make_random_dag(Settings given) {
   return random_dag(o);
 }
 
+/// lower, upper and size of each.
+using Columns = std::tuple<std::vector<std::int64_t>, std::vector<std::int64_t>, std::vector<std::int64_t>>;
+
+Columns generate_buffers(nb::dict given) {
+  return with_fault<UsageError>([&] {
+    RandomBuffersOptions o;
+    Settings settings("buffers", given);
+    settings.take("count", o.count);
+    settings.take("phases", o.phases);
+    settings.take("life", o.life);
+    settings.take("long_share", o.long_share);
+    settings.take("max_bytes", o.max_bytes);
+    settings.take("seed", o.seed);
+    settings.finish();
+    Columns columns;
+    auto& [lower, upper, size] = columns;
+    const auto buffers = random_buffers(o);
+    for (const Buffer& buffer : buffers.raw()) {
+      lower.push_back(buffer.first);
+      upper.push_back(buffer.end);
+      size.push_back(buffer.size.count());
+    }
+    return columns;
+  });
+}
+
 void take_sizes(Settings& given, const ModelSettings& standard, ModelSettings& sizes) {
   const auto size = [&](const char* name, auto ModelSettings::* setting) {
     if (standard.*setting != -1) given.take(name, sizes.*setting);
@@ -182,6 +208,10 @@ void bind_generate(nb::module_& m) {
       "Names and descriptions of the models that `generate` knows.");
   m.def("generate", generate, nb::arg("kind"), nb::arg("settings"),
         nb::sig("def generate(kind: str, settings: dict[str, typing.Any]) -> Graph"), "See remat.generate.");
+  m.def("generate_buffers", generate_buffers, nb::arg("settings"),
+        nb::sig("def generate_buffers(settings: dict[str, typing.Any]) -> "
+                "tuple[list[int], list[int], list[int]]"),
+        "See remat.generate_buffers.");
 }
 
 }  // namespace remat::python

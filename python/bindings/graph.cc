@@ -135,6 +135,19 @@ void bind_value(nb::module_& m) {
       .def_ro("copy", &BoundValue::copy, "\"allowed\" or \"never\": whether plans may copy it to a host.")
       .def_ro("producer", &BoundValue::producer, "Index of the op that makes it; None for a graph input.")
       .def_ro("readers", &BoundValue::readers, "Indices of the ops that read it, ascending.")
+      .def(
+          "__getstate__",
+          [](const BoundValue& v) {
+            return std::tuple(v.index, v.name, v.bytes, v.copy, v.producer, v.readers);
+          },
+          nb::sig("def __getstate__(self) -> tuple[typing.Any, ...]"))
+      .def(
+          "__setstate__",
+          [](BoundValue& v, const std::tuple<std::int64_t, std::string, std::int64_t, std::string,
+                                             std::optional<std::int64_t>, std::vector<std::int64_t>>& state) {
+            new (&v) BoundValue(std::apply([](const auto&... field) { return BoundValue{field...}; }, state));
+          },
+          nb::arg("state"), nb::sig("def __setstate__(self, state: tuple[typing.Any, ...], /) -> None"))
       .def("__repr__", [](const BoundValue& v) {
         return nb::str("<remat.Value {} {!r}: {} bytes>").format(v.index, v.name, v.bytes);
       });

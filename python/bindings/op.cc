@@ -50,6 +50,19 @@ void init(BoundOp* self, nb::object name, nb::object duration, nb::object inputs
   new (self) BoundOp(std::move(op));
 }
 
+/// For pickles.
+using State =
+    std::tuple<std::string, std::int64_t, std::vector<std::int64_t>, std::vector<std::int64_t>, std::int64_t,
+               std::int64_t, std::string, std::string, std::string, std::string, std::vector<std::int64_t>,
+               std::string, std::optional<std::int64_t>, std::vector<std::pair<std::int64_t, std::int64_t>>>;
+
+State state_of(const BoundOp& o) {
+  return {o.name,   o.duration, o.inputs,    o.outputs, o.workspace, o.generator_state, o.kind,
+          o.module, o.source,   o.recompute, o.after,   o.phase,     o.forward_of,      o.over};
+}
+
+void set_state(BoundOp& op, const State& state) { new (&op) BoundOp(std::make_from_tuple<BoundOp>(state)); }
+
 nb::str repr(const BoundOp& op) {
   return nb::str("Op({!r}, duration={}, inputs={}, outputs={})")
       .format(op.name, op.duration, op.inputs, op.outputs);
@@ -180,6 +193,9 @@ void bind_op(nb::module_& m) {
       .def(
           "__eq__", [](const BoundOp& a, const BoundOp& b) { return a == b; }, nb::is_operator(),
           nb::sig("def __eq__(self, other: object, /) -> bool"))
+      .def("__getstate__", state_of, nb::sig("def __getstate__(self) -> tuple[typing.Any, ...]"))
+      .def("__setstate__", set_state, nb::arg("state"),
+           nb::sig("def __setstate__(self, state: tuple[typing.Any, ...], /) -> None"))
       .def("__repr__", repr);
 }
 

@@ -13,7 +13,7 @@ the only part that imports torch.
   back into an ONNX model: `apply`
 - pipelines: `pipeline`, which returns a `PipelineResult` of `PipelineStage`; `checkpoint_file`
 - one arena for all buffers of a plan: `layout`, `check_layout`, `load_layout`, `Layout`, `LayoutBuffer`,
-  `LayoutResult`; for buffers of anybody's own: `layout_buffers`
+  `LayoutResult`; for buffers of anybody's own: `layout_buffers`; to measure on: `generate_buffers`
 - what plans and requests take of a CUDA device: `simulate_allocator`, which returns `AllocatorPeaks`, and
   `CachingAllocator`
 - amounts of memory: `parse_bytes`, `format_bytes`
@@ -90,6 +90,7 @@ from remat.sizes import (
     LargestResult as LargestResult,
     SizeRow as SizeRow,
     generate as generate,
+    generate_buffers as generate_buffers,
     largest as largest,
 )
 

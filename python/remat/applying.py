@@ -11,7 +11,7 @@ from typing import Any
 from remat import _core
 from remat._core import Plan
 from remat.converters import from_onnx, to_onnx
-from remat.converters.maker import default_options
+from remat.converters.maker import default_options, sizes_of_dims
 from remat.errors import GraphError, PlanError, RematError, UsageError
 from remat.files import write_atomically
 from remat.tables import require
@@ -48,7 +48,7 @@ def apply(
         raise UsageError(f"apply: the plan is a Plan or its file, not {type(plan).__name__}")
     source, target = Path(model), Path(output)
     options = default_options()
-    options.dims = {str(name): int(size) for name, size in (dims or {}).items()}
+    options.dims = sizes_of_dims(dims)
     onnx = require("onnx", "onnx", f"{source}: writing ONNX")
     try:
         source.open("rb").close()

@@ -25,7 +25,7 @@ class Effort(TypedDict, total=False):
     order: Literal["fixed", "free"]
     time_limit: float | str | None
     work_limit: int | None
-    gap: str | None
+    gap: float | str | None
     seed: int
     threads: int
     options: Mapping[str, Any] | None
@@ -61,12 +61,21 @@ def limits_of(call: str, effort: Effort) -> tuple[_core.Effort, Progress | None]
     limits = _core.Effort(
         effort.get("time_limit", 10.0),
         effort.get("work_limit"),
-        effort.get("gap", GAP),
+        gap_text(effort.get("gap", GAP)),
         effort.get("seed", 0),
         effort.get("threads", 1),
         dict(effort.get("options") or {}),
     )
     return limits, effort.get("progress")
+
+
+def gap_text(gap: object) -> str | None:
+    """A gap as the core reads it. Raises UsageError for what is neither a text nor a number."""
+    if gap is None or isinstance(gap, str):
+        return gap
+    if isinstance(gap, bool) or not isinstance(gap, (int, float)):
+        raise UsageError(f"gap is neither a share nor a text, but {gap!r}")
+    return f"{100 * gap:.10f}%"
 
 
 @keywords_of(Effort, defaults=EFFORT_DEFAULTS)
@@ -113,7 +122,7 @@ def plan(
         work_limit: deterministic units of work, None by default. With a work limit, no time limit and a seed
             the same plan comes out on every machine.
         gap: end as soon as the plan is proved to be so near to the fastest (`stopped_by` is then "gap"), or
-            at the limits; ``"0.01%"`` by default. None or ``"0"``: only at the limits.
+            at the limits; ``"0.01%"`` by default, as a number 0.0001. None or 0: only at the limits.
         seed: of the planner's random numbers, 0 by default.
         threads: how many the planner may use, 1 by default.
         options: of the planner itself, by name.

@@ -1,4 +1,4 @@
-"""Graphs of models by name, and the largest of them that fits."""
+"""Graphs of models by name, tables of buffers, and the largest model that fits."""
 
 from __future__ import annotations
 
@@ -32,6 +32,23 @@ def generate(kind: str, **settings: Any) -> Graph:
             that the setting cannot take.
     """
     return _core.generate(kind, settings)
+
+
+def generate_buffers(**settings: Any) -> tuple[list[int], list[int], list[int]]:
+    """A table of buffers for :func:`layout_buffers`, as ``remat generate buffers`` makes it: many short
+    lives, few long ones, in phases (docs/generate.md).
+
+    Args:
+        settings: those of the command line, with ``_`` for ``-``: ``generate_buffers(count=62_000, seed=2)``.
+
+    Returns:
+        The begins of the lives, their ends (each after its begin), and the sizes in bytes; `count` entries
+        each, by the begins.
+
+    Raises:
+        UsageError: a setting that does not exist, or a value that it cannot take.
+    """
+    return _core.generate_buffers(settings)
 
 
 class ModelSettings(TypedDict, total=False):

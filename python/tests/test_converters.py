@@ -369,3 +369,41 @@ def test_the_json_schema_knows_the_files_that_are_read() -> None:
     assert set(keys) == {n for n in dir(remat.Op) if not n.startswith("_")}
     files[0]["ops"][0]["duration"] = 1.5
     assert not validator.is_valid(files[0])
+
+
+def test_nodes_that_make_a_plan_pointless_are_warned_of_once() -> None:
+    need("networkx")
+    import networkx as nx
+
+    net = nx.DiGraph()
+    net.add_node("a", size=4, duration=0.25)
+    net.add_node("b", size=4, duration=0.5)
+    net.add_edge("a", "b")
+    with pytest.warns(UserWarning, match="^networkx: ") as warned:
+        remat.Graph.from_networkx(net)
+    assert [str(warning.message) for warning in warned] == [
+        "networkx: no node has bytes; the attribute is 'bytes'",
+        "networkx: durations below 1 count as 0: give them in a smaller unit",
+    ]
+
+
+def test_a_long_cycle_is_named_in_a_short_line() -> None:
+    need("networkx")
+    import networkx as nx
+
+    net = nx.cycle_graph(50_000, create_using=nx.DiGraph)
+    nx.set_node_attributes(net, 4, "bytes")
+    with pytest.raises(
+        remat.GraphError, match=r"^networkx: the edges form a cycle of 50000 nodes: "
+    ) as raised:
+        remat.Graph.from_networkx(net)
+    assert str(raised.value).endswith(" -> ... -> '0'")
+    assert len(str(raised.value)) < 250
+
+
+@pytest.mark.parametrize("size", [0, -2, 2.5, "x", None])
+def test_a_size_of_a_dimension_is_a_positive_integer(tmp_path: Path, size: object) -> None:
+    message = f"dims: 'n': found {size!r} instead of a positive integer"
+    with pytest.raises(remat.UsageError) as raised:
+        remat.convert(tmp_path / "m.onnx", dims={"n": size})  # type: ignore[dict-item]
+    assert str(raised.value) == message

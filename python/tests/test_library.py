@@ -112,6 +112,27 @@ def test_a_time_limit_is_seconds_or_a_text(chain: remat.Graph) -> None:
         remat.sweep(chain, time_limit=-1)
 
 
+def test_a_gap_is_a_share_or_a_text(chain: remat.Graph) -> None:
+    for gap in ("0.5%", 0.005, 0, 0.0, "0", None):
+        assert remat.plan(chain, "60%", gap=gap).status == "optimal"
+    with pytest.raises(remat.UsageError, match="^gap '-1.0000000000%' is not a percentage"):
+        remat.plan(chain, "60%", gap=-0.01)
+    with pytest.raises(remat.UsageError, match="^gap is neither a share nor a text, but .1.$"):
+        remat.plan(chain, "60%", gap=[1])  # type: ignore[arg-type]
+
+
+def test_ops_values_and_devices_pickle() -> None:
+    graph = remat.generate("random_dag", nodes=30, over_share=0.5, random_share=0.5, seed=4)
+    for op in graph.ops:
+        assert pickle.loads(pickle.dumps(op)) == op
+    for value in graph.values:
+        again = pickle.loads(pickle.dumps(value))
+        for name in ("index", "name", "bytes", "copy", "producer", "readers"):
+            assert getattr(again, name) == getattr(value, name)
+    device = pickle.loads(pickle.dumps(remat.parse_device("flops=1e12,bandwidth=2e11,launch=1e-6")))
+    assert (device.flops_per_second, device.bytes_per_second, device.launch_seconds) == (1e12, 2e11, 1e-6)
+
+
 def test_generate_makes_the_graphs_of_the_command_line(tmp_path: Path) -> None:
     file = str(tmp_path / "g.json")
     for words, graph in (
@@ -150,6 +171,22 @@ def test_generate_says_what_there_is() -> None:
         with pytest.raises(remat.UsageError) as raised:
             remat.generate(**settings)  # type: ignore[arg-type]
         assert message in str(raised.value)
+
+
+def test_generate_buffers_makes_the_table_of_the_command_line(tmp_path: Path) -> None:
+    file = tmp_path / "table.csv"
+    command("generate", "buffers", "--count", "300", "--long-share", "0.1", "--seed", "2", "-o", str(file))
+    lower, upper, size = remat.generate_buffers(count=300, long_share=0.1, seed=2)
+    written = [[int(field) for field in line.split(",")] for line in file.read_text().splitlines()[1:]]
+    assert written == [list(row) for row in zip(range(300), lower, upper, size, strict=True)]
+    result = remat.layout_buffers(lower, upper, size, work_limit=200_000, time_limit=None)
+    assert result.best_arena >= result.live_peak
+    with pytest.raises(
+        remat.UsageError, match="^buffers has no setting 'nodes'; it has: count, phases, life"
+    ):
+        remat.generate_buffers(nodes=3)
+    with pytest.raises(remat.UsageError, match="^phases = 8 is outside .1, 2.$"):
+        remat.generate_buffers(count=2)
 
 
 def test_largest_answers_as_the_command_line() -> None:

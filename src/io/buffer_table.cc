@@ -181,4 +181,14 @@ std::string format_buffers(const BufferTable& table, const std::vector<Bytes>& o
   return text;
 }
 
+std::string format_buffers(const IndexVector<BufferId, Buffer>& buffers) {
+  std::string text = "id,lower,upper,size\n";
+  for (BufferId id : buffers.ids()) {
+    const Buffer& buffer = buffers[id];
+    text += std::to_string(id.index()) + ',' + std::to_string(buffer.first) + ',' +
+            std::to_string(buffer.end) + ',' + std::to_string(buffer.size.count()) + '\n';
+  }
+  return text;
+}
+
 }  // namespace remat

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <numeric>
+#include <utility>
 
 #include "base/numbers.h"
 #include "remat/check.h"
@@ -17,55 +18,12 @@ constexpr std::int64_t kLargestArea = 100'000;
 constexpr std::int64_t kFirstEffort = 30;  ///< units an item
 constexpr std::int64_t kFirstPart = 2, kLastPart = 64;
 
-/// see(i, j) for each pair that lives at the same time.
-template <class See>
-void each_pair(const Packing& packing, See&& see) {
-  std::vector<std::int32_t> by_start(packing.items.size()), living;
-  std::iota(by_start.begin(), by_start.end(), 0);
-  std::stable_sort(by_start.begin(), by_start.end(), [&](std::int32_t a, std::int32_t b) {
-    return packing.items[at(a)].first < packing.items[at(b)].first;
-  });
-  for (std::int32_t i : by_start) {
-    const std::int32_t now = packing.items[at(i)].first;
-    std::erase_if(living, [&](std::int32_t j) { return packing.items[at(j)].end <= now; });
-    for (std::int32_t j : living) see(i, j);
-    living.push_back(i);
-  }
-}
-
 }  // namespace
 
-std::int64_t EjectionSearch::pairs(const Packing& packing) {
-  // What lives when an item begins was there before, or begins with it and comes earlier.
-  std::vector<std::int64_t> change(packing.load.size() + 1, 0), begin(packing.load.size(), 0);
-  for (const Item& item : packing.items) {
-    ++change[at(item.first)];
-    --change[at(item.end)];
-    ++begin[at(item.first)];
-  }
-  std::int64_t living = 0, sum = 0;
-  for (std::size_t s = 0; s < begin.size(); ++s) {
-    living += change[s];
-    sum += begin[s] * (living - begin[s]) + begin[s] * (begin[s] - 1) / 2;
-  }
-  return sum;
-}
-
-EjectionSearch::EjectionSearch(const Packing& packing, std::uint64_t seed)
-    : packing_(&packing), random_(seed) {
+EjectionSearch::EjectionSearch(const Packing& packing, std::shared_ptr<const Neighbours> neighbours,
+                               std::uint64_t seed)
+    : packing_(&packing), random_(seed), neighbours_(std::move(neighbours)) {
   const std::size_t n = packing.items.size();
-  row_.assign(n + 1, 0);
-  each_pair(packing, [&](std::int32_t i, std::int32_t j) {
-    ++row_[at(i) + 1];
-    ++row_[at(j) + 1];
-  });
-  for (std::size_t i = 0; i < n; ++i) row_[i + 1] += row_[i];
-  std::vector<std::size_t> next(row_.begin(), row_.end() - 1);
-  beside_.resize(row_.back());
-  each_pair(packing, [&](std::int32_t i, std::int32_t j) {
-    beside_[next[at(i)]++] = j;
-    beside_[next[at(j)]++] = i;
-  });
   const auto area = [](const Item& item) { return Wide{item.size} * (item.end - item.first); };
   Wide most = 1;
   for (const Item& item : packing.items) most = std::max(most, area(item));
@@ -88,8 +46,7 @@ std::int64_t EjectionSearch::cheapest_place(std::int32_t i, std::int64_t capacit
   const std::int64_t size = packing_->items[at(i)].size, highest = capacity - size;
   events_.assign({{0, 0}, {highest, 0}});
   std::int64_t sum = 0;
-  for (std::size_t k = row_[at(i)]; k < row_[at(i) + 1]; ++k) {
-    const std::int32_t j = beside_[k];
+  for (std::int32_t j : neighbours_->of(i)) {
     if (offset_[at(j)] < 0) continue;
     if (offset_[at(j)] < size) {
       sum += weight(j);
@@ -98,7 +55,7 @@ std::int64_t EjectionSearch::cheapest_place(std::int32_t i, std::int64_t capacit
     }
     if (end(j) <= highest) events_.push_back({end(j), -weight(j)});
   }
-  work_ += narrow<std::int64_t>(row_[at(i) + 1] - row_[at(i)]) / 4;
+  work_ += narrow<std::int64_t>(neighbours_->of(i).size()) / 4;
   work_ += 3 * narrow<std::int64_t>(events_.size());
   std::sort(events_.begin(), events_.end(),
             [](const Event& a, const Event& b) { return a.at != b.at ? a.at < b.at : a.change < b.change; });
@@ -124,8 +81,7 @@ void EjectionSearch::put(std::int32_t i, std::int64_t offset) {
   constexpr std::int64_t kLeastStay = 10;
   offset_[at(i)] = offset;
   bool was_free = true;
-  for (std::size_t k = row_[at(i)]; k < row_[at(i) + 1]; ++k) {
-    const std::int32_t j = beside_[k];
+  for (std::int32_t j : neighbours_->of(i)) {
     if (offset_[at(j)] < 0 || offset_[at(j)] >= end(i) || end(j) <= offset) continue;
     offset_[at(j)] = -1;
     out_.push_back(j);
@@ -164,6 +120,7 @@ bool EjectionSearch::settle(std::int64_t capacity, std::int64_t units, Limits& l
 void EjectionSearch::lower(Packed& packed, std::int64_t goal, std::int64_t units, Limits& limits) {
   const std::int64_t first_work = limits.work();
   std::vector<std::int32_t> upward(packing_->items.size());
+  const Neighbours* known = std::ssize(upward) > kMostQuadratic ? neighbours_.get() : nullptr;
   while (packed.height > goal && !limits.reached()) {
     const std::int64_t left = units - (limits.work() - first_work);
     if (left <= 0) return;
@@ -176,9 +133,9 @@ void EjectionSearch::lower(Packed& packed, std::int64_t goal, std::int64_t units
       std::stable_sort(upward.begin(), upward.end(),
                        [&](std::int32_t a, std::int32_t b) { return offset_[at(a)] < offset_[at(b)]; });
       const std::int64_t before = packed.height;
-      packed = first_fit(*packing_, upward);
+      packed = first_fit(*packing_, upward, known);
       REMAT_ASSERT(packed.height <= capacity && packed.height < before, packed.height, capacity, before);
-      limits.spend(narrow<std::int64_t>(upward.size() * upward.size() / 64));
+      limits.spend(first_fit_units(*packing_, known));
       part_ = std::max<std::int64_t>(1, part_ / 2);
     } else if (part_ < kLastPart) {
       part_ *= 2;

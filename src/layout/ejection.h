@@ -2,9 +2,11 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <vector>
 
 #include "layout/first_fit.h"
+#include "layout/neighbours.h"
 #include "layout/sections.h"
 #include "remat/limits.h"
 #include "remat/random.h"
@@ -16,11 +18,8 @@ namespace remat::layout {
 /// it needed room (the penalties of Nagata and Bräysy 2009). A step is O(k log k) for k items beside one.
 class EjectionSearch {
  public:
-  /// `packing` must outlive it. O(n + pairs), see `pairs`.
-  EjectionSearch(const Packing& packing, std::uint64_t seed);
-
-  /// How many pairs of items live at the same time: the memory that a search needs.
-  static std::int64_t pairs(const Packing& packing);
+  /// `packing` must outlive it; `neighbours` are those of its items.
+  EjectionSearch(const Packing& packing, std::shared_ptr<const Neighbours> neighbours, std::uint64_t seed);
 
   /// Lowers `packed` until it reaches `goal`, `units` of work are spent or `limits` is reached.
   void lower(Packed& packed, std::int64_t goal, std::int64_t units, Limits& limits);
@@ -49,9 +48,7 @@ class EjectionSearch {
 
   const Packing* packing_;
   Random random_;
-  // beside_[row_[i], row_[i + 1]): the items that live at the same time as item i.
-  std::vector<std::size_t> row_;
-  std::vector<std::int32_t> beside_;
+  std::shared_ptr<const Neighbours> neighbours_;
   std::vector<std::int64_t> offset_;   ///< the state: of each item, or -1
   std::vector<std::int32_t> out_;      ///< items without an offset
   std::vector<std::int64_t> area_;     ///< scaled

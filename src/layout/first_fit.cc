@@ -163,6 +163,36 @@ Packed first_fit(const Packing& packing, std::span<const std::int32_t> sequence)
   return packed;
 }
 
+Packed first_fit(const Packing& packing, std::span<const std::int32_t> sequence,
+                 const Neighbours* neighbours) {
+  if (!neighbours) return first_fit(packing, sequence);
+  Packed packed{std::vector<std::int64_t>(packing.items.size(), -1), 0};
+  std::vector<std::pair<std::int64_t, std::int64_t>> beside;
+  for (std::int32_t i : sequence) {
+    const std::int64_t size = packing.items[at(i)].size;
+    beside.clear();
+    for (std::int32_t j : neighbours->of(i)) {
+      const std::int64_t offset = packed.offsets[at(j)];
+      if (offset >= 0) beside.emplace_back(offset, offset + packing.items[at(j)].size);
+    }
+    std::sort(beside.begin(), beside.end());
+    std::int64_t free = 0;
+    for (const auto& [offset, end] : beside) {
+      if (offset - free >= size) break;
+      free = std::max(free, end);
+    }
+    packed.offsets[at(i)] = free;
+    packed.height = std::max(packed.height, free + size);
+  }
+  REMAT_ASSERT_HEAVY(sequence.size() < packing.items.size() || is_packing(packing, packed), packed.height);
+  return packed;
+}
+
+std::int64_t first_fit_units(const Packing& packing, const Neighbours* neighbours) {
+  if (neighbours) return neighbours->size() / 4;
+  return narrow<std::int64_t>(packing.items.size() * packing.items.size() / 64);
+}
+
 Packed sweep_fit(const Packing& packing, const Sweep& sweep) {
   const auto start = [&](const Item& item) { return sweep.backward ? -item.end : item.first; };
   const auto stop = [&](const Item& item) { return sweep.backward ? -item.first : item.end; };
@@ -193,25 +223,28 @@ Packed sweep_fit(const Packing& packing, const Sweep& sweep) {
   return packed;
 }
 
-Packed best_fit(const Packing& packing, std::int64_t goal, Limits& limits) {
+Packed best_sweep(const Packing& packing, std::int64_t goal, Limits& limits) {
   const auto n = narrow<std::int64_t>(packing.items.size());
   const std::int64_t peak =
       packing.load.empty() ? 0 : *std::max_element(packing.load.begin(), packing.load.end());
   Packed best;
-  const auto done = [&](Packed packed, std::int64_t units) {
-    if (best.offsets.empty() || packed.height < best.height) best = std::move(packed);
-    return limits.spend(units + 1) || best.height <= goal;
-  };
   for (std::int32_t long_life : long_lives(packing)) {
     for (bool backward : {false, true}) {
-      if (done(sweep_fit(packing, {backward, long_life, peak}), n)) return best;
+      Packed packed = sweep_fit(packing, {backward, long_life, peak});
+      if (best.offsets.empty() || packed.height < best.height) best = std::move(packed);
+      if (limits.spend(n + 1) || best.height <= goal) return best;
     }
   }
-  if (n > kMostQuadratic) return best;
-  for (int kind = 0; kind < kKinds; ++kind) {
-    if (done(first_fit(packing, sequence_of_kind(packing, kind)), n * n / 64)) return best;
-  }
   return best;
+}
+
+void lower_by_sequences(const Packing& packing, std::int64_t goal, const Neighbours* neighbours,
+                        Limits& limits, Packed& best) {
+  for (int kind = 0; kind < kKinds && best.height > goal && !limits.reached(); ++kind) {
+    Packed packed = first_fit(packing, sequence_of_kind(packing, kind), neighbours);
+    if (packed.height < best.height) best = std::move(packed);
+    limits.spend(first_fit_units(packing, neighbours) + 1);
+  }
 }
 
 }  // namespace remat::layout

@@ -5,6 +5,7 @@
 #include <span>
 #include <vector>
 
+#include "layout/neighbours.h"
 #include "layout/sections.h"
 #include "remat/limits.h"
 
@@ -23,6 +24,12 @@ bool is_packing(const Packing& packing, const Packed& packed);
 /// Items in this sequence. O(n^2), with a small constant.
 Packed first_fit(const Packing& packing, std::span<const std::int32_t> sequence);
 
+/// The same with `neighbours`, which may be null: O(pairs log n) then.
+Packed first_fit(const Packing& packing, std::span<const std::int32_t> sequence,
+                 const Neighbours* neighbours);
+/// The work of either.
+std::int64_t first_fit_units(const Packing& packing, const Neighbours* neighbours);
+
 /// As an allocator would meet them: by their first section, or (`backward`) by their last one from the end.
 /// Those that live longer than `long_life` sections go as low as they can; the rest as high as they can below
 /// `ceiling`, or else as low as they can. O(n log n) where few gaps are open at once.
@@ -33,11 +40,16 @@ struct Sweep {
 };
 Packed sweep_fit(const Packing& packing, const Sweep& sweep);
 
-/// The best of both over several sequences and sweeps, until one reaches `goal`, `limits` is reached, or all
-/// are tried. At least one is tried.
-Packed best_fit(const Packing& packing, std::int64_t goal, Limits& limits);
+/// The best of several sweeps, until one reaches `goal`, `limits` is reached, or all are tried. At least one
+/// is tried.
+Packed best_sweep(const Packing& packing, std::int64_t goal, Limits& limits);
 
-/// No quadratic method for more items.
+/// First fit in several sequences, until `best` is at `goal` or `limits` is reached. `neighbours` may be
+/// null.
+void lower_by_sequences(const Packing& packing, std::int64_t goal, const Neighbours* neighbours,
+                        Limits& limits, Packed& best);
+
+/// No quadratic method for more items: there neighbours have to be known.
 inline constexpr std::int64_t kMostQuadratic = 20'000;
 
 }  // namespace remat::layout

@@ -3,12 +3,14 @@
 #include "remat/layout.h"
 
 #include <algorithm>
+#include <memory>
 #include <numeric>
 #include <stdexcept>
 
 #include "base/numbers.h"
 #include "layout/ejection.h"
 #include "layout/first_fit.h"
+#include "layout/neighbours.h"
 #include "layout/search.h"
 #include "layout/sections.h"
 #include "remat/check.h"
@@ -26,6 +28,7 @@ struct PartState {
   std::int64_t grain = 1;  ///< heights of packings that nothing can be moved down in are multiples of it
   bool is_searchable = true;
   int rounds = 0;
+  std::shared_ptr<const Neighbours> neighbours;
   std::optional<EjectionSearch> ejection;
   std::optional<CapacitySearch> search;  ///< at the goal, for as long as that stands
 };
@@ -78,9 +81,11 @@ class Layouter {
 
  private:
   void start();
+  Packed fitted(PartState& state) const;
   Packed started(const Packing& packing) const;
   void improve();
   void improve(PartState& part);
+  static void meet(PartState& part);
   void eject(PartState& part, std::int64_t units);
   void report() const;
   Answer attempt(PartState& part, CapacitySearch& search, std::int64_t nodes);
@@ -140,9 +145,21 @@ void Layouter::start() {
       state.packed = started(packing);
       if (state.packed.height <= goal()) continue;
     }
-    Packed packed = options_->first_fit ? best_fit(packing, goal(), *limits_) : stacked(packing);
+    Packed packed = options_->first_fit ? fitted(state) : stacked(packing);
     if (!is_started || packed.height < state.packed.height) state.packed = std::move(packed);
   }
+}
+
+Packed Layouter::fitted(PartState& state) const {
+  const Packing& packing = state.part.packing;
+  Packed packed = best_sweep(packing, goal(), *limits_);
+  if (packed.height <= goal() || limits_->reached()) return packed;
+  if (std::ssize(packing.items) > kMostQuadratic) {
+    meet(state);
+    if (!state.neighbours) return packed;
+  }
+  lower_by_sequences(packing, goal(), state.neighbours.get(), *limits_, packed);
+  return packed;
 }
 
 Packed Layouter::started(const Packing& packing) const {
@@ -156,6 +173,13 @@ Packed Layouter::started(const Packing& packing) const {
                    [&](std::int32_t a, std::int32_t b) { return key(a) < key(b); });
   limits_->spend(narrow<std::int64_t>(upward.size() * upward.size() / 64));
   return layout::first_fit(packing, upward);
+}
+
+/// Finds out what lives at the same time, unless that is too much.
+void Layouter::meet(PartState& state) {
+  const Packing& packing = state.part.packing;
+  if (state.neighbours || Neighbours::pairs(packing) > Neighbours::kMostPairs) return;
+  state.neighbours = std::make_shared<Neighbours>(packing);
 }
 
 void Layouter::report() const {
@@ -182,13 +206,10 @@ Answer Layouter::attempt(PartState& state, CapacitySearch& search, std::int64_t 
 }
 
 void Layouter::eject(PartState& state, std::int64_t units) {
-  // As many as fit into a few hundred MB, and are looked through in a second.
-  constexpr std::int64_t kMostPairs = 20'000'000;
-  const Packing& packing = state.part.packing;
   if (!state.ejection) {
-    if (narrow<std::int64_t>(packing.items.size()) > kMostQuadratic) return;
-    if (EjectionSearch::pairs(packing) > kMostPairs) return;
-    state.ejection.emplace(packing, options_->seed);
+    meet(state);
+    if (!state.neighbours) return;
+    state.ejection.emplace(state.part.packing, state.neighbours, options_->seed);
   }
   const std::int64_t before = state.packed.height;
   state.ejection->lower(state.packed, goal(), units, *limits_);
@@ -202,7 +223,15 @@ void Layouter::improve(PartState& state) {
   const auto items = narrow<std::int64_t>(packing.items.size());
   constexpr std::int64_t kEjectionUnits = 100;  // an item; about as much as the search
   constexpr std::int64_t kNear = 30;
+  constexpr std::int64_t kMostSearched = 4'000;  // a node of the search is O(items)
   const int doublings = std::min(state.rounds++, 30);
+  if (items > kMostSearched && options_->ejection) {
+    meet(state);
+    if (state.neighbours) {
+      eject(state, (kEjectionUnits * items) << doublings);
+      return;
+    }
+  }
   const std::int64_t nodes = std::max<std::int64_t>(1'000, items + items / 8) << doublings;
   std::int64_t low = goal();
   if (!state.search || state.search->capacity() != low) {

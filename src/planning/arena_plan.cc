@@ -1,4 +1,5 @@
 // Plan and layout together: the layout says by how much a plan's live bytes must shrink.
+#include <memory>
 #include <optional>
 #include <span>
 #include <utility>
@@ -6,6 +7,7 @@
 
 #include "base/numbers.h"
 #include "layout/ejection.h"
+#include "layout/neighbours.h"
 #include "planning/footprint.h"
 #include "remat/arena.h"
 #include "remat/error.h"
@@ -44,7 +46,7 @@ class Places {
     PlanBuffers buffers = plan_buffers(*graph_, plan, alignment_);
     const layout::Packing packing = layout::make_packing(buffers.problem);
     const std::int64_t capacity = (budget_ - buffers.resident).count() / alignment_;
-    const std::int64_t pairs = layout::EjectionSearch::pairs(packing);
+    const std::int64_t pairs = layout::Neighbours::pairs(packing);
     if (pairs > kMostPairs) return Bytes(kMaxCount);
     limits.spend(pairs / 64);
     const std::vector<Bytes> before = known(plan, buffers, places_);
@@ -53,7 +55,7 @@ class Places {
       const Bytes offset = before[buffer.index()];
       offsets.push_back(offset < Bytes() ? -1 : offset.count() / alignment_);
     }
-    layout::EjectionSearch search(packing, seed_++);
+    layout::EjectionSearch search(packing, std::make_shared<layout::Neighbours>(packing), seed_++);
     const std::int64_t out = search.fit(offsets, capacity, kUnits * std::ssize(packing.items), limits);
     if (out == 0) {
       std::vector<Bytes> found(buffers.problem.buffers.size(), Bytes(-1));

@@ -115,6 +115,19 @@ TEST_F(CliLayout, OfATableKeepsItsColumnsAndChecks) {
   EXPECT_EQ(read(layout_), text);
 }
 
+TEST_F(CliLayout, OfAGeneratedTableChecks) {
+  const CliRun made = run_cli({"generate", "buffers", "--count", "500", "--seed", "3", "-o", table_});
+  ASSERT_EQ(made.code, 0) << made.err;
+  EXPECT_NE(made.out.find("\nbuffers = 500\nlive_peak = "), std::string::npos) << made.out;
+  const CliRun laid = run_cli({"layout", table_, "-o", out_});
+  ASSERT_EQ(laid.code, 0) << laid.err;
+  const std::string live_peak = made.out.substr(made.out.find("live_peak = "));
+  EXPECT_NE(laid.out.find(live_peak), std::string::npos) << laid.out << live_peak;
+  EXPECT_EQ(run_cli({"check", out_}).code, 0);
+  expect_error({"generate", "buffers", "--count", "0", "-o", table_}, 64,
+               "count = 0 is outside [1, 1073741824]");
+}
+
 TEST_F(CliLayout, ThatIsProvedImpossibleExitsWith2AndWritesNothing) {
   expect_error(
       {"layout", table_, "--capacity", "7", "-o", out_}, 2,

@@ -5,14 +5,19 @@
 
 #include <algorithm>
 #include <limits>
+#include <memory>
+#include <numeric>
 
 #include "helpers/errors.h"
 #include "helpers/graphs.h"
 #include "helpers/places.h"
 #include "layout/ejection.h"
+#include "layout/first_fit.h"
+#include "layout/neighbours.h"
 #include "layout/random_buffers.h"
 #include "layout/sections.h"
 #include "remat/error.h"
+#include "remat/generate.h"
 #include "remat/io.h"
 #include "remat/keep_all.h"
 #include "remat/layout_io.h"
@@ -98,7 +103,7 @@ TEST(Layout, EjectionChainsPutBackWhatIsOut) {
       offsets.push_back(dice == 0 ? -1 : dice == 1 ? random.below(offset + 2) : offset);
     }
     const std::int64_t capacity = known.arena.count() / problem.alignment;
-    layout::EjectionSearch search(packing, 1);
+    layout::EjectionSearch search(packing, std::make_shared<layout::Neighbours>(packing), 1);
     const std::int64_t out = search.fit(offsets, capacity, 100'000, limits);
     ++rounds;
     std::int64_t missing = 0;
@@ -121,6 +126,34 @@ TEST(Layout, EjectionChainsPutBackWhatIsOut) {
   }
   EXPECT_GT(rounds, 200);
   EXPECT_GT(whole, rounds * 9 / 10);
+}
+
+TEST(Layout, FirstFitIsTheSameWhereNeighboursAreKnown) {
+  Random random(25);
+  for (int round = 0; round < 300; ++round) {
+    const LayoutProblem problem = random_buffers(random, 40);
+    const layout::Packing packing = layout::make_packing(problem);
+    const layout::Neighbours neighbours(packing);
+    ASSERT_EQ(neighbours.size(), 2 * layout::Neighbours::pairs(packing));
+    std::vector<std::int32_t> sequence(packing.items.size());
+    std::iota(sequence.begin(), sequence.end(), 0);
+    random.shuffle(std::span(sequence));
+    const layout::Packed plain = layout::first_fit(packing, sequence);
+    const layout::Packed known = layout::first_fit(packing, sequence, &neighbours);
+    ASSERT_EQ(known.offsets, plain.offsets);
+    ASSERT_EQ(known.height, plain.height);
+  }
+}
+
+TEST(Layout, OfTensOfThousandsIsNearTheLivePeak) {
+  RandomBuffersOptions options;
+  options.count = 21'000;
+  LayoutProblem problem{remat::random_buffers(options), 1, std::nullopt};
+  Limits limits;
+  limits.set_work(6'000'000);
+  const LayoutResult result = make_layout(problem, {}, limits);
+  EXPECT_EQ(fault_of(problem, result.offsets.raw(), result.arena), "");
+  EXPECT_LE(result.arena.count(), live_peak(problem).count() / 100 * 101);
 }
 
 TEST(Layout, IsTheBestOfFiveThousandRandomProblemsByBruteForce) {

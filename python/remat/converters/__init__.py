@@ -12,7 +12,12 @@ from typing import Any
 from remat import _core
 from remat._core import Device, Graph
 from remat.converters.from_networkx import graph_of
-from remat.converters.maker import GraphMaker as GraphMaker, Options as Options, default_options
+from remat.converters.maker import (
+    GraphMaker as GraphMaker,
+    Options as Options,
+    default_options,
+    sizes_of_dims,
+)
 from remat.errors import GraphError, UsageError
 from remat.tables import require
 
@@ -56,13 +61,13 @@ def convert(
     Raises:
         GraphError: a file that is not what it should be, a size that is not known, a cycle; with the file and
             the place.
-        UsageError: an unknown format or device.
+        UsageError: an unknown format or device, or a size of a dimension that is no positive integer.
         RematError: a package that is missing, with what to install.
     """
     options = default_options()
     if device is not None:
         options.device = _core.parse_device(device) if isinstance(device, str) else device
-    options.dims = {str(name): int(size) for name, size in (dims or {}).items()}
+    options.dims = sizes_of_dims(dims)
     if not isinstance(source, (str, os.PathLike)):
         return _convert_object(source, options)
     path = Path(source)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import heapq
 import operator
+import warnings
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 from typing import Any
 
@@ -14,6 +15,8 @@ from remat.errors import GraphError
 
 _BYTES = ("bytes", "out_cost", "cost_ram")
 _DURATION = ("duration", "cost_cpu")
+# Nodes of a cycle that a message names at the most.
+_SHOWN = 12
 
 
 def graph_of(graph: Any, inputs: Iterable[Hashable] = (), outputs: Iterable[Hashable] = ()) -> Graph:
@@ -72,10 +75,23 @@ def graph_of_nodes(
         for node in run
         if node not in taken
     ]
+    _warn(place, nodes, values)
     try:
         return Graph(values, ops, [index[n] for n in inputs], [index[n] for n in outputs], name)
     except GraphError as error:
         raise GraphError(f"{place}: {error}") from None
+
+
+def _warn(
+    place: str, nodes: Mapping[Hashable, Mapping[str, Any]], values: Sequence[Mapping[str, Any]]
+) -> None:
+    """Says what makes a plan pointless: values without bytes, durations that are cut off to 0."""
+    if values and not any(value["bytes"] for value in values):
+        warnings.warn(f"{place}: no node has bytes; the attribute is 'bytes'", UserWarning, stacklevel=4)
+    given = [node[name] for node in nodes.values() for name in _DURATION if name in node]
+    if any(isinstance(duration, float) and 0 < duration < 1 for duration in given):
+        text = f"{place}: durations below 1 count as 0: give them in a smaller unit"
+        warnings.warn(text, UserWarning, stacklevel=4)
 
 
 def _op(place: str, name: str, attributes: Mapping[str, Any], reads: list[int], made: int) -> dict[str, Any]:
@@ -138,7 +154,8 @@ def _sorted(
                 heapq.heappush(ready, position[target])
     if len(run) < len(nodes):
         cycle = _cycle({node for node in nodes if missing[node]}, sources, position)
-        shown = " -> ".join(f"'{named[node]}'" for node in cycle)
+        names = [f"'{named[node]}'" for node in cycle]
+        shown = " -> ".join(names if len(names) <= _SHOWN else [*names[: _SHOWN - 2], "...", names[-1]])
         raise GraphError(f"{place}: the edges form a cycle of {len(cycle) - 1} nodes: {shown}")
     return run
 
@@ -148,8 +165,8 @@ def _cycle(
 ) -> list[Hashable]:
     """Every node that is left reads another one that is: walking backwards comes round."""
     node = min(left, key=position.__getitem__)
-    met: list[Hashable] = []
+    met: dict[Hashable, int] = {}
     while node not in met:
-        met.append(node)
+        met[node] = len(met)
         node = next(source for source in sources[node] if source in left)
-    return [*met[met.index(node) :], node][::-1]
+    return [*list(met)[met[node] :], node][::-1]

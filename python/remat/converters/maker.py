@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import math
+import operator
 import warnings
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 from remat import _core
 from remat._core import Device, Graph
-from remat.errors import GraphError
+from remat.errors import GraphError, UsageError
 
 _NANOSECONDS = 1e9
 # Bytes that no file has: sums must stay within 62 bits.
@@ -28,6 +29,19 @@ class Options:
 
     device: Device
     dims: dict[str, int] = field(default_factory=dict)
+
+
+def sizes_of_dims(dims: Mapping[str, int] | None) -> dict[str, int]:
+    """What callers give as `dims`. Raises UsageError for a size that is none."""
+    sizes = {}
+    for name, size in (dims or {}).items():
+        try:
+            sizes[str(name)] = operator.index(size)
+        except TypeError:
+            sizes[str(name)] = 0
+        if sizes[str(name)] < 1:
+            raise UsageError(f"dims: '{name}': found {size!r} instead of a positive integer")
+    return sizes
 
 
 class GraphMaker:
