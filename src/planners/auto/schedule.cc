@@ -29,7 +29,7 @@ class Schedule {
   Schedule(const Problem& problem, const PlanOptions& options, Limits& limits)
       : problem_(problem),
         options_(options),
-        own_(read_options(options)),
+        own_(table().read(options)),
         limits_(limits),
         starts_(problem.starts.begin(), problem.starts.end()),
         moments_(*problem.graph, problem.budget) {}
