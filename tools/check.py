@@ -44,6 +44,7 @@ def commands(fix: bool) -> list[tuple[str, str, list[str]]]:
             ),
             ("format", "Python format", ["ruff", "format", "--quiet", *python]),
             ("format", "files shown in documentation", [sys.executable, "tools/snippets.py", "--fix"]),
+            ("options", "options in docs/planners", [sys.executable, "tools/option_tables.py", "--fix"]),
         ]
     snippets = [
         (
@@ -60,6 +61,7 @@ def commands(fix: bool) -> list[tuple[str, str, list[str]]]:
         ("format", "Python format", ["ruff", "format", "--quiet", "--diff", *python]),
         ("lint", "Python lints", ["ruff", "check", "--quiet", *python]),
         ("types", "Python types, stubs included", ["mypy"]),
+        ("options", "options in docs/planners", [sys.executable, "tools/option_tables.py"]),
         ("page", "the page of reports is current", [sys.executable, "tools/page.py", "--check"]),
     ]
 
@@ -82,7 +84,7 @@ def main() -> int:
     parser.add_argument(
         "--fix", action="store_true", help="put right what can be put right, instead of checking"
     )
-    parser.add_argument("names", nargs="*", help="format, lint, types, page, snippets; all without")
+    parser.add_argument("names", nargs="*", help="format, lint, types, options, page, snippets; all without")
     arguments = parser.parse_args()
     # Tools come from the environment that runs this file.
     os.environ["PATH"] = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"

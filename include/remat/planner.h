@@ -7,6 +7,7 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <variant>
 #include <vector>
 
 #include "remat/bounds.h"
@@ -102,6 +103,31 @@ struct PlanOptions {
   std::map<std::string, std::string> set;
 };
 
+enum class OptionType { kInteger, kNumber, kFlag, kChoice, kText };
+std::string_view to_string(OptionType type);
+
+/// Both ends included.
+struct IntegerRange {
+  std::int64_t low = 0, high = 0;
+};
+struct NumberRange {
+  double low = 0, high = 0;
+};
+
+/// An option of a planner: an entry of `PlanOptions::set`.
+struct OptionInfo {
+  std::string name;
+  OptionType type = OptionType::kText;
+  std::string default_value;                                      ///< as text, as it would be given
+  std::variant<std::monostate, IntegerRange, NumberRange> range;  ///< of integers and numbers
+  std::vector<std::string> choices;                               ///< of choices
+  std::function<void(const std::string& value)> check;            ///< of texts; throws UsageError
+  std::string unit;                                               ///< empty for a pure number
+  std::string description;                                        ///< one line
+};
+/// The values that an option takes: "[0, 1]", "on, off" or the choices; empty for any text.
+std::string values_of(const OptionInfo& option);
+
 /// A registered planner. `run` may leave `cost`, bounds and `seconds` to the shared entry point.
 struct PlannerInfo {
   std::string name;
@@ -114,6 +140,10 @@ struct PlannerInfo {
   /// Goes on from `Problem::starts`: whoever holds plans for the graph should hand them over. Planners that
   /// are there for comparison are measured on what they make themselves.
   bool improves_starts = false;
+  /// What `PlanOptions::set` may hold.
+  std::vector<OptionInfo> options = {};
+  /// `run` reads and checks `PlanOptions::set` itself, and takes more than `options` lists.
+  bool takes_any_option = false;
 };
 
 /// All planners, in the order of src/registry/registry.cc, the only file that names them all, then those that

@@ -31,6 +31,40 @@ nb::object judge(const Question& question, const std::string& name, const BoundP
   });
 }
 
+/// The ends of a range as Python numbers, or None.
+nb::object end_of(const OptionInfo& option, bool is_high) {
+  if (const auto* range = std::get_if<IntegerRange>(&option.range)) {
+    return nb::int_(is_high ? range->high : range->low);
+  }
+  if (const auto* range = std::get_if<NumberRange>(&option.range)) {
+    return nb::float_(is_high ? range->high : range->low);
+  }
+  return nb::none();
+}
+
+void bind_options(nb::module_& m) {
+  nb::class_<OptionInfo>(m, "OptionInfo", "An option of a planner, as `options` of `plan` takes it.")
+      .def_ro("name", &OptionInfo::name)
+      .def_prop_ro(
+          "type", [](const OptionInfo& option) { return std::string(to_string(option.type)); },
+          "\"integer\", \"number\", \"flag\", \"choice\" or \"text\".")
+      .def_ro("default", &OptionInfo::default_value, "As it would be given, as text.")
+      .def_prop_ro(
+          "low", [](const OptionInfo& option) { return end_of(option, false); },
+          nb::sig("def low(self) -> int | float | None"), "The smallest number; None for other types.")
+      .def_prop_ro(
+          "high", [](const OptionInfo& option) { return end_of(option, true); },
+          nb::sig("def high(self) -> int | float | None"), "The largest number; None for other types.")
+      .def_prop_ro("values", values_of,
+                   "What it takes: \"[0, 1]\", \"on, off\", or the choices; empty for any text.")
+      .def_ro("choices", &OptionInfo::choices, "What a choice may be; empty for other types.")
+      .def_ro("unit", &OptionInfo::unit, "Empty for a pure number.")
+      .def_ro("description", &OptionInfo::description)
+      .def("__repr__", [](const OptionInfo& option) {
+        return nb::str("<remat.OptionInfo {}: {}>").format(option.name, option.description);
+      });
+}
+
 void bind_planners(nb::module_& m) {
   nb::class_<PlannerInfo>(m, "PlannerInfo", "A registered planner.")
       .def_prop_ro("name", [](const PlannerInfo& p) { return std::string(p.name); })
@@ -39,6 +73,7 @@ void bind_planners(nb::module_& m) {
           "guarantee", [](const PlannerInfo& p) { return std::string(p.guarantee); }, "What it promises.")
       .def_prop_ro(
           "source", [](const PlannerInfo& p) { return std::string(p.source); }, "The paper, or \"Remat\".")
+      .def_ro("options", &PlannerInfo::options, "What `options` of `plan` may hold for it.")
       .def("__repr__", [](const PlannerInfo& p) {
         return nb::str("<remat.PlannerInfo {}: {}>").format(std::string(p.name), std::string(p.description));
       });
@@ -54,6 +89,7 @@ void bind_planners(nb::module_& m) {
 }  // namespace
 
 void bind_comparing(nb::module_& m) {
+  bind_options(m);
   bind_planners(m);
   m.def("plan_alone", plan_alone, nb::arg("question"), nb::arg("planner"), nb::arg("effort"),
         nb::arg("progress").none(),

@@ -90,7 +90,8 @@ void register_named(const std::string& name, const std::string& description, con
                     .guarantee = guarantee,
                     .source = source,
                     .supports = [name](const Problem& problem) { return supports(name, problem); },
-                    .run = run_named});
+                    .run = run_named,
+                    .takes_any_option = true});
   names().insert(name);
 }
 

@@ -38,6 +38,7 @@ from remat._core import (
     LayoutBuffer as LayoutBuffer,
     LayoutResult as LayoutResult,
     Op as Op,
+    OptionInfo as OptionInfo,
     PipelineResult as PipelineResult,
     PipelineStage as PipelineStage,
     Plan as Plan,

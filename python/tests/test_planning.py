@@ -188,6 +188,11 @@ def test_a_share_needs_the_peak_that_it_is_a_share_of() -> None:
     [
         ({"planner": "best"}, "unknown planner 'best'; known: "),
         ({"planner": "keep_all", "options": {"k": 3}}, "planner keep_all has no option 'k'"),
+        (
+            {"planner": "rotor", "options": {"slots": 0}},
+            "rotor: option slots=0 is not an integer in [1, 100000]",
+        ),
+        ({"planner": "rotor", "options": {"costs": 1}}, "rotor: option costs=1 is not one of given, unit"),
         ({"order": "any"}, "order must be 'fixed' or 'free', not 'any'"),
         ({"objective": "both"}, "objective must be 'time' or 'peak', not 'both'"),
         ({"time_limit": -1.0}, "time_limit -1.000000 is not 0 or more seconds"),
@@ -213,6 +218,15 @@ def test_planners_say_what_they_are() -> None:
         for text in (planner.name, planner.description, planner.guarantee, planner.source):
             assert text
             assert "\n" not in text
+
+
+def test_planners_list_their_options() -> None:
+    options = {o.name: o for p in remat.planners() if p.name == "rotor" for o in p.options}
+    slots, costs, first = options["slots"], options["costs"], options["first"]
+    assert (slots.type, slots.default, slots.low, slots.high) == ("integer", "500", 1, 100_000)
+    assert (slots.unit, slots.values, slots.choices) == ("slots", "[1, 100000]", [])
+    assert (costs.type, costs.low, costs.high, costs.choices) == ("choice", None, None, ["given", "unit"])
+    assert (first.type, first.default, first.values) == ("flag", "off", "on, off")
 
 
 def test_the_errors_have_one_base() -> None:

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <charconv>
+#include <stdexcept>
 
 #include "remat/error.h"
 #include "remat/words.h"
@@ -16,79 +17,146 @@ bool parse_whole(const std::string& text, T& into) {
   return error == std::errc() && at == end;
 }
 
+std::string spell(double number) {
+  char buffer[32];
+  return {buffer, std::to_chars(buffer, buffer + sizeof buffer, number).ptr};
+}
+
+std::string spell(const OptionValue& value) {
+  if (const auto* integer = std::get_if<std::int64_t>(&value)) return std::to_string(*integer);
+  if (const auto* number = std::get_if<double>(&value)) return spell(*number);
+  if (const auto* flag = std::get_if<bool>(&value)) return *flag ? "on" : "off";
+  return std::get<std::string>(value);
+}
+
+/// "an integer in [0, 9]".
+std::string expected(const OptionInfo& option) {
+  switch (option.type) {
+    case OptionType::kInteger:
+      return "an integer in " + values_of(option);
+    case OptionType::kNumber:
+      return "a number in " + values_of(option);
+    case OptionType::kFlag:
+      return "on or off";
+    case OptionType::kChoice:
+    case OptionType::kText:
+      break;
+  }
+  return "one of " + values_of(option);
+}
+
+/// A row of a table has one; a planner of a user may list an option without.
+template <class Range>
+const Range& range_of(const OptionInfo& option) {
+  if (const auto* range = std::get_if<Range>(&option.range)) return *range;
+  throw std::logic_error("option " + option.name + " has no range of its type");
+}
+
+std::string given_as(std::string_view planner, const OptionInfo& option, const std::string& text) {
+  return "planner " + std::string(planner) + ": option " + option.name + "=" + text;
+}
+
+void check_text(std::string_view planner, const OptionInfo& option, const std::string& text) {
+  try {
+    option.check(text);
+  } catch (const UsageError& error) {
+    throw UsageError(given_as(planner, option, text) + ": " + error.what());
+  }
+}
+
 }  // namespace
 
-const std::string* OptionReader::find(std::string_view name) {
-  known_.emplace(name);
-  const auto at = options_->set.find(std::string(name));
-  return at == options_->set.end() ? nullptr : &at->second;
-}
-
-void OptionReader::refuse(std::string_view name, const std::string& expected) const {
-  throw UsageError("planner " + planner_ + ": option " + std::string(name) + "=" +
-                   options_->set.at(std::string(name)) + " is not " + expected);
-}
-
-OptionReader& OptionReader::integer(std::string_view name, std::int64_t& into, std::int64_t lo,
-                                    std::int64_t hi) {
-  if (const std::string* text = find(name)) {
-    std::int64_t value = 0;
-    if (!parse_whole(*text, value) || value < lo || value > hi) {
-      refuse(name, "an integer in [" + std::to_string(lo) + ", " + std::to_string(hi) + "]");
-    }
-    into = value;
+std::string_view to_string(OptionType type) {
+  switch (type) {
+    case OptionType::kInteger:
+      return "integer";
+    case OptionType::kNumber:
+      return "number";
+    case OptionType::kFlag:
+      return "flag";
+    case OptionType::kChoice:
+      return "choice";
+    case OptionType::kText:
+      return "text";
   }
-  return *this;
+  return "";
 }
 
-OptionReader& OptionReader::number(std::string_view name, double& into, double lo, double hi) {
-  if (const std::string* text = find(name)) {
-    double value = 0;
-    if (!parse_whole(*text, value) || !(value >= lo && value <= hi)) {
-      refuse(name, "a number in [" + std::to_string(lo) + ", " + std::to_string(hi) + "]");
-    }
-    into = value;
+std::string values_of(const OptionInfo& option) {
+  if (const auto* range = std::get_if<IntegerRange>(&option.range)) {
+    return "[" + std::to_string(range->low) + ", " + std::to_string(range->high) + "]";
   }
-  return *this;
-}
-
-OptionReader& OptionReader::flag(std::string_view name, bool& into) {
-  if (const std::string* text = find(name)) {
-    if (*text == "on" || *text == "true" || *text == "1") {
-      into = true;
-    } else if (*text == "off" || *text == "false" || *text == "0") {
-      into = false;
-    } else {
-      refuse(name, "on or off");
-    }
+  if (const auto* range = std::get_if<NumberRange>(&option.range)) {
+    return "[" + spell(range->low) + ", " + spell(range->high) + "]";
   }
-  return *this;
+  if (option.type == OptionType::kFlag) return "on, off";
+  return listed(option.choices);
 }
 
-OptionReader& OptionReader::text(std::string_view name, std::string& into) {
-  if (const std::string* text = find(name)) into = *text;
-  return *this;
+OptionInfo option_row(std::string_view name, const OptionValue& value, std::string_view unit,
+                      std::string_view description) {
+  constexpr OptionType kTypes[] = {OptionType::kInteger, OptionType::kNumber, OptionType::kFlag,
+                                   OptionType::kText};
+  OptionInfo row;
+  row.name = name;
+  row.type = kTypes[value.index()];
+  row.default_value = spell(value);
+  row.unit = unit;
+  row.description = description;
+  return row;
 }
 
-OptionReader& OptionReader::choice(std::string_view name, std::string& into,
-                                   std::initializer_list<std::string_view> allowed) {
-  if (const std::string* text = find(name)) {
-    if (std::ranges::find(allowed, *text) == allowed.end()) {
-      refuse(name, "one of " + listed({allowed.begin(), allowed.end()}));
+OptionValue parse_option(std::string_view planner, const OptionInfo& option, const std::string& text) {
+  const auto refuse = [&] {
+    throw UsageError(given_as(planner, option, text) + " is not " + expected(option));
+  };
+  switch (option.type) {
+    case OptionType::kInteger: {
+      const auto& [low, high] = range_of<IntegerRange>(option);
+      std::int64_t value = 0;
+      if (!parse_whole(text, value) || value < low || value > high) refuse();
+      return value;
     }
-    into = *text;
+    case OptionType::kNumber: {
+      const auto& [low, high] = range_of<NumberRange>(option);
+      double value = 0;
+      if (!parse_whole(text, value) || !(value >= low && value <= high)) refuse();
+      return value;
+    }
+    case OptionType::kFlag: {
+      const bool is_on = text == "on" || text == "true" || text == "1";
+      if (!is_on && text != "off" && text != "false" && text != "0") refuse();
+      return is_on;
+    }
+    case OptionType::kChoice:
+      if (std::ranges::find(option.choices, text) == option.choices.end()) refuse();
+      break;
+    case OptionType::kText:
+      if (option.check) check_text(planner, option, text);
+      break;
   }
-  return *this;
+  return text;
 }
 
-void OptionReader::finish() const {
-  for (const auto& [name, text] : options_->set) {
-    if (known_.contains(name)) continue;
-    const std::vector<std::string> known(known_.begin(), known_.end());
+void check_options(std::string_view planner, std::span<const OptionInfo> options, const PlanOptions& given) {
+  for (const auto& [name, text] : given.set) {
+    const auto option = std::ranges::find(options, name, &OptionInfo::name);
+    if (option != options.end()) {
+      parse_option(planner, *option, text);
+      continue;
+    }
+    std::vector<std::string> known;
+    for (const OptionInfo& each : options) known.push_back(each.name);
+    std::ranges::sort(known);
     const std::string hint = did_you_mean(name, known);
-    throw UsageError("planner " + planner_ + " has no option '" + name + "'" + (hint.empty() ? ";" : hint) +
+    throw UsageError("planner " + std::string(planner) + " has no option '" + name + "'" +
+                     (hint.empty() ? ";" : hint) +
                      (known.empty() ? " it has none" : " it has: " + listed(known)));
   }
+}
+
+void check_options(const PlannerInfo& planner, const PlanOptions& given) {
+  if (!planner.takes_any_option) check_options(planner.name, planner.options, given);
 }
 
 }  // namespace remat

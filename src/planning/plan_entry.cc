@@ -5,6 +5,7 @@
 #include "bounds/cheap.h"
 #include "bounds/host.h"
 #include "planning/objective.h"
+#include "planning/options.h"
 #include "remat/error.h"
 #include "remat/planner.h"
 
@@ -170,6 +171,7 @@ void forget_proofs(PlanResult& result) {
 PlanResult make_plan(const Problem& problem, std::string_view name, const PlanOptions& options,
                      Limits& limits) {
   const PlannerInfo& planner = find_planner(name);
+  check_options(planner, options);
   if (const auto reason = planner.supports(problem)) {
     throw UsageError("planner " + std::string(name) + " does not support this problem: " + *reason);
   }

@@ -5,6 +5,7 @@
 #include <set>
 
 #include "base/numbers.h"
+#include "planning/options.h"
 #include "remat/bounds.h"
 #include "remat/error.h"
 #include "remat/keep_all.h"
@@ -123,8 +124,10 @@ class Search {
   PlanResult ask(const Problem& problem, const std::string& planner, Limits& all) {
     Limits limits(all, 1.0);
     const bool takes_starts = options_.planner == "auto" || find_planner(planner).improves_starts;
-    return takes_starts ? make_plan_from(store_, problem, planner, options_.plan, limits)
-                        : make_plan(problem, planner, options_.plan, limits);
+    PlanOptions options = options_.plan;
+    if (planner != options_.planner) options.set.clear();
+    return takes_starts ? make_plan_from(store_, problem, planner, options, limits)
+                        : make_plan(problem, planner, options, limits);
   }
 
   /// As long as the limits last; any plan within the budget will do where only `whether` there is one counts.
@@ -344,7 +347,7 @@ void check(const LargestOptions& options) {
     refuse("no multiple of " + std::to_string(options.multiple) + " is in [" + std::to_string(options.least) +
            ", " + std::to_string(options.most) + "]");
   }
-  find_planner(options.planner);
+  check_options(find_planner(options.planner), options.plan);
 }
 
 }  // namespace

@@ -344,6 +344,19 @@ TEST_F(Cli, PlannersListsTheRegistry) {
   EXPECT_EQ(rows.front().at("name"), planners().front().name);
 }
 
+TEST_F(Cli, PlannersListsTheirOptions) {
+  const auto rows = run_cli({"planners", "--options", "--json"}).json().at("options");
+  std::size_t count = 0;
+  for (const PlannerInfo& planner : planners()) count += planner.options.size();
+  ASSERT_EQ(rows.size(), count);
+  const auto slots = std::ranges::find_if(
+      rows, [](const auto& row) { return row.at("planner") == "pofo" && row.at("option") == "slots"; });
+  EXPECT_EQ(slots->at("type"), "integer");
+  EXPECT_EQ(slots->at("default"), "500");
+  EXPECT_EQ(slots->at("values"), "[1, 100000]");
+  EXPECT_EQ(slots->at("unit"), "slots");
+}
+
 TEST_F(Cli, VersionAndHelpGoToStandardOutput) {
   EXPECT_EQ(run_cli({"--version"}).out.substr(0, 6), "remat ");
   const CliRun help = run_cli({"plan", "--help"});
@@ -386,6 +399,8 @@ TEST_F(Cli, WrongUsageExitsWith64AndOneLine) {
   expect_one_line(run_cli({"plan", graph_, "-b", "9", "--set", "k"}), 64, "--set 'k' is not KEY=VALUE");
   const CliRun option = run_cli({"plan", graph_, "-b", "9", "--planner", "keep_all", "--set", "k=1"});
   expect_one_line(option, 64, "planner keep_all has no option 'k'; it has none");
+  expect_one_line(run_cli({"plan", graph_, "-b", "1", "--planner", "evict", "--set", "rounds=-1"}), 64,
+                  "planner evict: option rounds=-1 is not an integer in [0, 1099511627776]");
   const CliRun unknown = run_cli({"plan", graph_, "-b", "9", "--planner", "magic"});
   EXPECT_EQ(unknown.code, 64);
   EXPECT_TRUE(unknown.err.starts_with("remat: unknown planner 'magic'; known: auto, keep_all, "))

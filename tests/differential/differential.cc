@@ -11,6 +11,7 @@
 #include "differential/random_call.h"
 #include "differential/random_tiny.h"
 #include "helpers/reproduce.h"
+#include "remat/error.h"
 #include "remat/planner.h"
 
 namespace remat::differential {
@@ -172,7 +173,7 @@ class Run {
     for (const PlannerInfo& planner : planners()) {
       testing::Call call = random_call(subject, random);
       call.planner = planner.name;
-      call.options.set = random_options(planner.name, random);
+      call.options.set = random_options(planner, random);
       if (random.chance(0.2)) call.problem.starts = std::span(known).first(random.chance(0.5) ? 1 : 2);
       const bool is_asked_for_peak = random.chance(0.3), has_budget = random.chance(0.5);
       if (!settings_.planner.empty() && settings_.planner != planner.name) continue;
@@ -222,6 +223,10 @@ class Run {
       const PlanResult result = make_plan(call.problem, call.planner, call.options, limits);
       count(tally, result.status);
       note(tally, call, wrong_result(subject, call.problem, result));
+    } catch (const UsageError& error) {
+      // Two options may not go together: lower_set_dp refuses all lower sets where there are more than
+      // `max_sets`.
+      if (call.options.set.size() < 2) note(tally, call, std::string("refused: ") + error.what());
     } catch (const std::exception& error) {
       note(tally, call, std::string("exception: ") + error.what());
     }

@@ -158,6 +158,24 @@ TEST(Auto, SearchesAndCutsForTheLeastPeak) {
             (Names{"keep_all", "search", "search", "lns", "search"}));
 }
 
+// The searches in fixed order begin from starts, and a start that is valid in free order alone is none.
+TEST(Auto, TakesStartsOfFreeOrderForTheLeastPeak) {
+  const Graph graph = testing::make_graph({},
+                                          {{.inputs = {}, .output_bytes = {5}},
+                                           {.inputs = {}, .output_bytes = {5}},
+                                           {.inputs = {0, 1}, .output_bytes = {5}, .over = {{0, 2}}},
+                                           {.inputs = {}, .output_bytes = {5}, .workspace = 5},
+                                           {.inputs = {2, 3}, .output_bytes = {5}, .over = {{2, 4}}}},
+                                          {1, 4});
+  Plan start;
+  for (int op : {0, 0, 0, 1, 3, 1, 2, 4}) start.steps.push_back(OpId(op));
+  Problem problem{&graph, kNoBudget, OrderMode::kFree, Objective::kPeak};
+  problem.starts = std::span(&start, 1);
+  Limits limits;
+  limits.set_work(30);
+  EXPECT_TRUE(has_plan(make_plan(problem, "auto", {}, limits)));
+}
+
 TEST(Auto, BoundsLargerGraphsWhereThereIsTime) {
   const Graph graph = testing::training_step("gpt", {.depth = 12});
   const Bytes peak = simulate(graph, keep_all_plan(graph)).peak;

@@ -52,6 +52,21 @@ void register_and_replace() {
                         "registry_test", {}, limits);
             }),
             "planner registry_test does not support this problem: it plans in fixed order only");
+
+  PlannerInfo with_options = planner_of("registry_test", {0, 1, 2, 3});
+  OptionInfo& option = with_options.options.emplace_back();
+  option.name = "k";
+  option.type = OptionType::kInteger;
+  option.range = IntegerRange{1, 3};
+  const PlanOptions k{.set = {{"k", "4"}}}, other{.set = {{"other", "1"}}};
+  register_planner(with_options);
+  EXPECT_EQ(testing::usage_error([&] { make_plan(problem, "registry_test", k, limits); }),
+            "planner registry_test: option k=4 is not an integer in [1, 3]");
+  EXPECT_EQ(testing::usage_error([&] { make_plan(problem, "registry_test", other, limits); }),
+            "planner registry_test has no option 'other'; it has: k");
+  with_options.takes_any_option = true;
+  register_planner(with_options);
+  EXPECT_EQ(make_plan(problem, "registry_test", other, limits).status, Status::kOptimal);
 }
 
 // In a process of its own: tests of all planners may follow in this one.

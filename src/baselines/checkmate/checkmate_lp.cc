@@ -53,12 +53,18 @@ class Rounding {
   std::int64_t threshold_percent_ = 0;
 };
 
+const OptionTable<Options>& table() {
+  static const OptionTable<Options> kTable =
+      OptionTable<Options>("checkmate_lp")
+          .number("threshold", &Options::threshold, 0, 1, "",
+                  "values that the relaxation holds to at least this part are held; 0: try 0.1 to 0.9")
+          .flag("shrink", &Options::shrink,
+                "also solve it with nine tenths of the memory beyond the resident inputs");
+  return kTable;
+}
+
 PlanResult run(const Problem& problem, const PlanOptions& given, Limits& limits) {
-  Options options;
-  OptionReader(given, "checkmate_lp")
-      .number("threshold", options.threshold, 0, 1)
-      .flag("shrink", options.shrink)
-      .finish();
+  const Options options = table().read(given);
   Rounding rounding(problem, options, limits);
   rounding.relax(problem.budget, limits);
   if (options.shrink && !limits.reached()) {
@@ -81,7 +87,9 @@ PlannerInfo info() {
           "none; may miss its budget",
           "Jain et al. 2020 (Checkmate)",
           supports,
-          run};
+          run,
+          false,
+          table().list()};
 }
 
 }  // namespace remat::checkmate_lp

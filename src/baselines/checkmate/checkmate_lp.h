@@ -5,9 +5,10 @@
 
 namespace remat::checkmate_lp {
 
+/// The table in checkmate_lp.cc says what each is.
 struct Options {
-  double threshold = 0;  ///< what is held at least this much is held; 0: try 0.1, 0.2, ... 0.9
-  bool shrink = true;    ///< also the relaxation at nine tenths of the memory beyond the resident inputs
+  double threshold = 0;
+  bool shrink = true;
 };
 
 PlannerInfo info();

@@ -13,14 +13,17 @@ namespace {
 
 constexpr std::int64_t kMostColumns = 600'000;
 
-Options read_options(const PlanOptions& given) {
-  Options options;
-  OptionReader(given, "checkmate_milp")
-      .choice("warm_start", options.warm_start, {"search", "tw_remat", "greedy", "none"})
-      .choice("rows", options.rows, {"both", "checkmate"})
-      .number("gap", options.gap, 0, 1)
-      .finish();
-  return options;
+const OptionTable<Options>& table() {
+  static const OptionTable<Options> kTable =
+      OptionTable<Options>("checkmate_milp")
+          .choice("warm_start", &Options::warm_start, {"search", "tw_remat", "greedy", "none"},
+                  "planner whose plan bounds the model")
+          .choice(
+              "rows", &Options::rows, {"both", "checkmate"},
+              "both: first the relaxation in which reruns have any order; checkmate: the published rows only")
+          .number("gap", &Options::gap, 0, 1, "share of the overhead",
+                  "stop with a plan this near to the bound, without a proof");
+  return kTable;
 }
 
 /// The best plan so far, and what is proved.
@@ -29,7 +32,7 @@ class Solve {
   Solve(const Problem& problem, const PlanOptions& given, Limits& limits)
       : problem_(problem),
         graph_(*problem.graph),
-        options_(read_options(given)),
+        options_(table().read(given)),
         given_(given),
         limits_(limits),
         best_(problem, "checkmate_milp", limits),
@@ -132,7 +135,9 @@ PlannerInfo info() {
           supports,
           [](const Problem& problem, const PlanOptions& options, Limits& limits) {
             return Solve(problem, options, limits).run();
-          }};
+          },
+          false,
+          table().list()};
 }
 
 }  // namespace remat::checkmate_milp

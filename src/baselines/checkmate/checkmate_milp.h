@@ -7,12 +7,11 @@
 
 namespace remat::checkmate_milp {
 
+/// The table in checkmate_milp.cc says what each is.
 struct Options {
-  std::string warm_start = "search";  ///< a registered planner whose plan bounds the model, or "none"
-  /// "both": first the relaxation that holds for reruns in any order, whose bound is one for every plan in
-  /// fixed order; then, where its plan does not fit, Checkmate's own rows. "checkmate": only those.
+  std::string warm_start = "search";
   std::string rows = "both";
-  double gap = 0;  ///< of the duration beyond one run of each op: where to stop without a proof
+  double gap = 0;
 };
 
 PlannerInfo info();

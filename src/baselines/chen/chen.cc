@@ -54,9 +54,19 @@ std::vector<std::int32_t> cut(const ForwardGraph& graph, const std::vector<std::
   return part;
 }
 
-PlanResult run(const Problem& problem, const PlanOptions& options, Limits& limits) {
+struct Options {
   bool liveness = true;
-  OptionReader(options, "chen").flag("liveness", liveness).finish();
+};
+
+const OptionTable<Options>& table() {
+  static const OptionTable<Options> kTable = OptionTable<Options>("chen").flag(
+      "liveness", &Options::liveness,
+      "judge plans by their simulated peak; off: by the peak of the paper's formula");
+  return kTable;
+}
+
+PlanResult run(const Problem& problem, const PlanOptions& options, Limits& limits) {
+  const bool liveness = table().read(options).liveness;
   const Graph& graph = *problem.graph;
   const Pairing pairing = *find_pairing(graph);
   const ForwardGraph forward = canonical::forward_graph(graph, pairing);
@@ -139,7 +149,9 @@ PlannerInfo info() {
             if (find_pairing(*problem.graph)) return std::nullopt;
             return "the graph has no backward pass that phases name or its structure shows";
           },
-          run};
+          run,
+          false,
+          table().list()};
 }
 
 }  // namespace remat::chen

@@ -30,13 +30,21 @@ Policy policy_of(const std::string& heuristic) {
   return policy;
 }
 
+struct Options {
+  std::string heuristic = "dtr";
+};
+
+const OptionTable<Options>& table() {
+  static const OptionTable<Options> kTable = OptionTable<Options>("dtr").choice(
+      "heuristic", &Options::heuristic, {"dtr", "local", "msps", "lru", "size"},
+      "score by which values are evicted, by its name in the paper");
+  return kTable;
+}
+
 PlanResult run(const Problem& problem, const PlanOptions& options, Limits& limits) {
   constexpr std::int64_t kMaxStepsPerOp = 64;
   const Graph& graph = *problem.graph;
-  std::string heuristic = "dtr";
-  OptionReader(options, "dtr")
-      .choice("heuristic", heuristic, {"dtr", "local", "msps", "lru", "size"})
-      .finish();
+  const std::string heuristic = table().read(options).heuristic;
   const Bytes budget = problem.objective == Objective::kPeak ? floor_bound(graph).peak : problem.budget;
   evict::Outcome outcome =
       evict::run(graph, budget, policy_of(heuristic), kMaxStepsPerOp * graph.ops().size(), limits);
@@ -56,7 +64,9 @@ PlannerInfo info() {
           "none; may miss its budget (the baseline that does not look ahead)",
           "Kirisame et al. 2021 (DTR)",
           [](const Problem&) -> std::optional<std::string> { return std::nullopt; },
-          run};
+          run,
+          false,
+          table().list()};
 }
 
 }  // namespace remat::dtr

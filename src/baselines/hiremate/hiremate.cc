@@ -194,22 +194,34 @@ std::shared_ptr<const LevelSolver> solver_named(const std::string& name, const S
 
 namespace {
 
-/// "h_ilp+tw_remat": parts by name, a registered planner where the name is none of the framework's own.
+/// "h_ilp+tw_remat" is two names.
+std::vector<std::string> split_names(const std::string& names) {
+  std::vector<std::string> all;
+  for (std::size_t begin = 0; begin <= names.size();) {
+    const std::size_t end = std::min(names.find('+', begin), names.size());
+    all.push_back(names.substr(begin, end - begin));
+    begin = end + 1;
+  }
+  return all;
+}
+
+/// Registered planners and the two solvers of the framework.
+void check_solvers(const std::string& names) {
+  for (const std::string& name : split_names(names)) {
+    if (name != "h_ilp" && name != "rk_rotor") find_planner(name);
+  }
+}
+
 std::vector<std::shared_ptr<const LevelSolver>> solvers_by_name(const std::string& names,
                                                                 const Settings& settings) {
   std::vector<std::shared_ptr<const LevelSolver>> solvers;
-  for (std::size_t begin = 0; begin <= names.size();) {
-    const std::size_t end = std::min(names.find('+', begin), names.size());
-    const std::string name = names.substr(begin, end - begin);
-    solvers.push_back(solver_named(name, settings));
-    begin = end + 1;
-  }
+  for (const std::string& name : split_names(names)) solvers.push_back(solver_named(name, settings));
   return solvers;
 }
 
 /// Names of the parts.
 struct Parts {
-  std::string partitioner, lower, top;
+  std::string partitioner_name, lower_names, top_names;
 };
 
 Parts parts_of(const std::string& preset) {
@@ -220,37 +232,63 @@ Parts parts_of(const std::string& preset) {
   return {"h_partition", "retention", lp::unavailable() ? "rk_rotor+tw_remat" : "h_ilp+rk_rotor+tw_remat"};
 }
 
+/// What users may set. A preset gives other defaults to the rest.
+struct Options : Settings, Parts {
+  std::string preset = "hiremate";
+};
+
+Options preset_named(const std::string& preset) {
+  Options options;
+  options.preset = preset;
+  if (preset == "published") options.polish = false;
+  // H-ILP takes longer for an option than min cuts do.
+  if (preset != "hiremate") options.budgets = 6;
+  static_cast<Parts&>(options) = parts_of(preset);
+  return options;
+}
+
+const OptionTable<Options>& table() {
+  static const OptionTable<Options> kTable =
+      OptionTable<Options>("hiremate", preset_named("hiremate"))
+          .choice("preset", &Options::preset, {"hiremate", "published", "h_ilp", "rockmate", "checkmate"},
+                  "values of the other options; those that are given override them")
+          .choice("partitioner", &Options::partitioner_name, {"h_partition", "sequence", "single_level"},
+                  "how ops are grouped")
+          .text("lower", &Options::lower_names, check_solvers,
+                "solvers of groups below the root, joined by +: h_ilp, rk_rotor or planners")
+          .text("top", &Options::top_names, check_solvers, "solvers of the root, likewise")
+          .integer("most_top", &Options::most_top, 2, 64, "members",
+                   "most members of the root, M_t of the paper")
+          .integer("most_lower", &Options::most_lower, 2, 64, "members",
+                   "most members of other groups, M_l of the paper")
+          .number("alpha", &Options::alpha, -10, 10, "",
+                  "exponent in the score by which groups are made, eq. (1) of the paper")
+          .integer("budgets", &Options::budgets, 1, 100, "budgets",
+                   "budgets that each group below the root is solved for; other presets: 6")
+          .integer("most_options", &Options::most_options, 1, 10'000, "options",
+                   "most options of all members of a level together")
+          .number("gap", &Options::gap, 0, 1, "share of one run of the group",
+                  "H-ILP stops with a solution this near to its bound")
+          .flag("polish", &Options::polish,
+                "erase recomputations at the end while the budget holds; preset published: off")
+          .flag("search", &Options::search, "search from the flattened plan with what is left of the limits")
+          .flag("all_phases", &Options::all_phases, "H-ILP may run anything again in any phase");
+  return kTable;
+}
+
 }  // namespace
 
 Settings settings_of(const PlanOptions& given) {
-  Settings settings;
+  const std::string preset = table().read(given).preset;
+  const Options options = table().read(given, preset_named(preset));
+  Settings settings = options;
   settings.seed = given.seed;
   settings.threads = given.threads;
-  std::string preset = "hiremate";
-  OptionReader reader(given, "hiremate");
-  reader.choice("preset", preset, {"hiremate", "published", "h_ilp", "rockmate", "checkmate"});
-  if (preset == "published") settings.polish = false;
-  // H-ILP takes longer for an option than min cuts do.
-  if (preset != "hiremate") settings.budgets = 6;
-  Parts parts = parts_of(preset);
-  reader.choice("partitioner", parts.partitioner, {"h_partition", "sequence", "single_level"})
-      .text("lower", parts.lower)
-      .text("top", parts.top)
-      .integer("most_top", settings.most_top, 2, 64)
-      .integer("most_lower", settings.most_lower, 2, 64)
-      .number("alpha", settings.alpha, -10, 10)
-      .integer("budgets", settings.budgets, 1, 100)
-      .integer("most_options", settings.most_options, 1, 10'000)
-      .number("gap", settings.gap, 0, 1)
-      .flag("polish", settings.polish)
-      .flag("search", settings.search)
-      .flag("all_phases", settings.all_phases)
-      .finish();
-  settings.lower = solvers_by_name(parts.lower, settings);
-  settings.top = solvers_by_name(parts.top, settings);
-  if (parts.partitioner == "h_partition") settings.partitioner = h_partition(settings);
-  if (parts.partitioner == "sequence") settings.partitioner = sequence();
-  if (parts.partitioner == "single_level") settings.partitioner = single_level();
+  settings.lower = solvers_by_name(options.lower_names, settings);
+  settings.top = solvers_by_name(options.top_names, settings);
+  if (options.partitioner_name == "h_partition") settings.partitioner = h_partition(settings);
+  if (options.partitioner_name == "sequence") settings.partitioner = sequence();
+  if (options.partitioner_name == "single_level") settings.partitioner = single_level();
   return settings;
 }
 
@@ -266,7 +304,9 @@ PlannerInfo info() {
           },
           [](const Problem& problem, const PlanOptions& options, Limits& limits) {
             return plan(problem, settings_of(options), limits);
-          }};
+          },
+          false,
+          table().list()};
 }
 
 }  // namespace remat::hiremate

@@ -11,9 +11,9 @@ namespace remat::lower_set_dp {
 namespace {
 
 struct Options {
-  std::string family = "auto";   ///< all lower sets (exact), the pruned family, or all where they are few
-  std::string centric = "both";  ///< time, memory, or the better plan of the two
-  bool liveness = true;          ///< trust the simulator; off: the formula has to meet the budget
+  std::string family = "auto";
+  std::string centric = "both";
+  bool liveness = true;
   std::int64_t max_sets = 10'000;
 };
 
@@ -107,14 +107,22 @@ std::optional<std::string> why_too_large(const ForwardGraph& forward, std::size_
          " MiB, more than " + std::to_string(kMostBytes >> 20);
 }
 
+const OptionTable<Options>& table() {
+  static const OptionTable<Options> kTable =
+      OptionTable<Options>("lower_set_dp")
+          .choice("family", &Options::family, {"auto", "all", "pruned"},
+                  "all lower sets (exact), the pruned family, or auto: all where they are few")
+          .choice("centric", &Options::centric, {"time", "memory", "both"},
+                  "least recomputation (time), most (memory), or the better plan of both")
+          .flag("liveness", &Options::liveness,
+                "judge plans by their simulated peak; off: by the peak of the paper's formula")
+          .integer("max_sets", &Options::max_sets, 2, 100'000, "lower sets",
+                   "most that are few; with more, family all is refused");
+  return kTable;
+}
+
 PlanResult run(const Problem& problem, const PlanOptions& given, Limits& limits) {
-  Options options;
-  OptionReader(given, "lower_set_dp")
-      .choice("family", options.family, {"auto", "all", "pruned"})
-      .choice("centric", options.centric, {"time", "memory", "both"})
-      .flag("liveness", options.liveness)
-      .integer("max_sets", options.max_sets, 2, 100'000)
-      .finish();
+  const Options options = table().read(given);
   const Pairing pairing = *find_pairing(*problem.graph);
   const ForwardGraph forward = canonical::forward_graph(*problem.graph, pairing);
   std::optional<std::vector<Set>> family;
@@ -148,7 +156,9 @@ PlannerInfo info() {
             const ForwardGraph forward = canonical::forward_graph(*problem.graph, *pairing);
             return why_too_large(forward, forward.size() + 2);
           },
-          run};
+          run,
+          false,
+          table().list()};
 }
 
 }  // namespace remat::lower_set_dp

@@ -274,17 +274,23 @@ std::optional<std::string> supports(const Problem& problem) {
   return std::nullopt;
 }
 
+const OptionTable<Options>& table() {
+  static const OptionTable<Options> kTable =
+      OptionTable<Options>("moccasin")
+          .integer("c", &Options::c, 1, 64, "runs", "most runs of one op; more where a start plan has more")
+          .choice("form", &Options::form, {"auto", "stage", "events"},
+                  "form of the model; auto: stage in fixed order, events in free order")
+          .choice("warm_start", &Options::warm_start, {"none", "greedy", "tw_remat", "search"},
+                  "planner whose plan the search starts from")
+          .flag("presolve", &Options::presolve, "presolve of CP-SAT")
+          .flag("linearization", &Options::linearization, "linear relaxation of CP-SAT")
+          .flag("neighbourhoods", &Options::neighbourhoods,
+                "first solve small models with most ops pinned; off: as published");
+  return kTable;
+}
+
 PlanResult run(const Problem& problem, const PlanOptions& common, Limits& limits) {
-  Options options;
-  OptionReader(common, "moccasin")
-      .integer("c", options.c, 1, 64)
-      .choice("form", options.form, {"auto", "stage", "events"})
-      .choice("warm_start", options.warm_start, {"none", "greedy", "tw_remat", "search"})
-      .flag("presolve", options.presolve)
-      .flag("linearization", options.linearization)
-      .flag("neighbourhoods", options.neighbourhoods)
-      .finish();
-  return plan(problem, options, common, limits);
+  return plan(problem, table().read(common), common, limits);
 }
 
 }  // namespace
@@ -300,7 +306,9 @@ PlannerInfo info() {
           "every plan",
           "Bartan et al. 2023 (MOCCASIN)",
           supports,
-          run};
+          run,
+          false,
+          table().list()};
 }
 
 }  // namespace remat::moccasin

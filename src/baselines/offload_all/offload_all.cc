@@ -54,9 +54,19 @@ class Blocks {
   std::vector<OpId> first_;
 };
 
-PlanResult run(const Problem& problem, const PlanOptions& options, Limits&) {
+struct Options {
   std::int64_t least_bytes = 1024;
-  OptionReader(options, "offload_all").integer("least_bytes", least_bytes, 0, kMaxCount).finish();
+};
+
+const OptionTable<Options>& table() {
+  static const OptionTable<Options> kTable = OptionTable<Options>("offload_all")
+                                                 .integer("least_bytes", &Options::least_bytes, 0, kMaxCount,
+                                                          "bytes", "smaller values stay on the device");
+  return kTable;
+}
+
+PlanResult run(const Problem& problem, const PlanOptions& options, Limits&) {
+  const std::int64_t least_bytes = table().read(options).least_bytes;
   const Graph& graph = *problem.graph;
   const auto turn = std::ranges::find(graph.phase, Phase::kBackward) - graph.phase.begin();
   const OpId backward(turn);
@@ -92,7 +102,9 @@ PlannerInfo info() {
             if (!problem.host) return "it needs a host (--host 25GB/s)";
             return std::nullopt;
           },
-          run};
+          run,
+          false,
+          table().list()};
 }
 
 }  // namespace remat::offload_all

@@ -1,13 +1,11 @@
 #include "baselines/offload_only/offload_only.h"
 
 #include "planners/offload/offload.h"
-#include "planning/options.h"
 
 namespace remat::offload_only {
 namespace {
 
 PlanResult run(const Problem& problem, const PlanOptions& options, Limits& limits) {
-  OptionReader(options, "offload_only").finish();
   Graph once = *problem.graph;
   once.recomputable.assign(once.num_ops(), false);
   Problem only = problem;

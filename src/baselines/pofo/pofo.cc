@@ -168,12 +168,18 @@ class Run {
   std::int64_t stages_ = 0, formula_ = 0;  ///< 0 where it is rotor's plan
 };
 
+const OptionTable<Options>& table() {
+  static const OptionTable<Options> kTable =
+      OptionTable<Options>("pofo")
+          .integer("slots", &Options::slots, 1, 100'000, "slots",
+                   "parts of the budget: bytes are rounded up to whole ones")
+          .integer("stages", &Options::stages, 2, 10'000, "stages",
+                   "longest chain; longer ones are cut at fewer places");
+  return kTable;
+}
+
 PlanResult run(const Problem& problem, const PlanOptions& given, Limits& limits) {
-  Options options;
-  OptionReader(given, "pofo")
-      .integer("slots", options.slots, 1, 100'000)
-      .integer("stages", options.stages, 2, 10'000)
-      .finish();
+  const Options options = table().read(given);
   return Run(problem, options, limits).run();
 }
 
@@ -192,7 +198,9 @@ PlannerInfo info() {
           "never slower than rotor on the same chain; may miss its budget",
           "Beaumont et al. 2021",
           supports,
-          run};
+          run,
+          false,
+          table().list()};
 }
 
 }  // namespace remat::pofo

@@ -101,12 +101,17 @@ class Sizes {
   std::int64_t k_ = 0;
 };
 
+const OptionTable<Options>& table() {
+  static const OptionTable<Options> kTable =
+      OptionTable<Options>("pw_remat")
+          .integer("k", &Options::k, 0, std::int64_t{1} << 31, "bags",
+                   "size of parts at which the recursion stops; 0: try them all")
+          .flag("buy_back", &Options::buy_back, "erase recomputations at the end while the budget holds");
+  return kTable;
+}
+
 PlanResult run(const Problem& problem, const PlanOptions& given, Limits& limits) {
-  Options options;
-  OptionReader(given, "pw_remat")
-      .integer("k", options.k, 0, std::int64_t{1} << 31)
-      .flag("buy_back", options.buy_back)
-      .finish();
+  const Options options = table().read(given);
   return Sizes(problem, options, limits).run();
 }
 
@@ -175,7 +180,9 @@ PlannerInfo info() {
           "miss its budget",
           "Kumar et al. 2019 (PWRemat)",
           [](const Problem&) -> std::optional<std::string> { return std::nullopt; },
-          run};
+          run,
+          false,
+          table().list()};
 }
 
 }  // namespace remat::pw_remat

@@ -10,9 +10,10 @@
 
 namespace remat::pw_remat {
 
+/// The table in pw_remat.cc says what each is.
 struct Options {
-  std::int64_t k = 0;    ///< stop size of the recursion in bags; 0: try them all
-  bool buy_back = true;  ///< erase recomputations while the budget holds
+  std::int64_t k = 0;
+  bool buy_back = true;
 };
 
 /// A spine and a path decomposition over ranks in it: rank r is the r-th op of `order`.

@@ -4,6 +4,7 @@
 #include <string>
 #include <utility>
 
+#include "planners/auto/options.h"
 #include "planners/auto/schedule.h"
 #include "planners/offload/offload.h"
 
@@ -49,7 +50,8 @@ PlannerInfo info() {
           "Remat",
           [](const Problem&) -> std::optional<std::string> { return std::nullopt; },
           run,
-          true};
+          true,
+          table().list()};
 }
 
 }  // namespace remat::automatic

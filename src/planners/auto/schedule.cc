@@ -1,6 +1,7 @@
 #include "planners/auto/schedule.h"
 
 #include <algorithm>
+#include <iterator>
 #include <limits>
 #include <map>
 #include <optional>
@@ -29,7 +30,7 @@ class Schedule {
   Schedule(const Problem& problem, const PlanOptions& options, Limits& limits)
       : problem_(problem),
         options_(options),
-        own_(read_options(options)),
+        own_(table().read(options)),
         limits_(limits),
         starts_(problem.starts.begin(), problem.starts.end()),
         moments_(*problem.graph, problem.budget) {}
@@ -302,6 +303,12 @@ class Schedule {
     PlanResult result = make_plan_with(
         problem, planner.name,
         [&](Problem bounded, Limits& inner) {
+          std::vector<Plan> starts;
+          if (order != problem.order) {  // what is valid in free order may not be in fixed order
+            std::ranges::copy_if(problem.starts, std::back_inserter(starts),
+                                 [&](const Plan& start) { return !validate(*problem.graph, start, order); });
+            bounded.starts = starts;
+          }
           bounded.order = order;
           if (objective == Objective::kPeak) bounded.budget = kNoBudget;
           bounded.objective = objective;

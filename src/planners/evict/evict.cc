@@ -124,13 +124,19 @@ class Portfolio {
   std::int64_t attempts_ = 0;
 };
 
+const OptionTable<Options>& table() {
+  static const OptionTable<Options> kTable =
+      OptionTable<Options>("evict")
+          .integer("rounds", &Options::rounds, 0, std::int64_t{1} << 40, "runs",
+                   "most runs with random scores, after the twelve with fixed ones")
+          .integer("work", &Options::work, 0, std::int64_t{1} << 60, "units of work",
+                   "no run begins after this")
+          .flag("buy_back", &Options::buy_back, "erase recomputations at the end while the budget holds");
+  return kTable;
+}
+
 PlanResult plan(const Problem& problem, const PlanOptions& given, Limits& limits) {
-  Options options;
-  OptionReader(given, "evict")
-      .integer("rounds", options.rounds, 0, std::int64_t{1} << 40)
-      .integer("work", options.work, 0, std::int64_t{1} << 60)
-      .flag("buy_back", options.buy_back)
-      .finish();
+  const Options options = table().read(given);
   return Portfolio(problem, options, given.seed, limits).run();
 }
 
@@ -142,7 +148,9 @@ PlannerInfo info() {
           "none; may miss its budget",
           "Remat; scores after DTR (Kirisame et al. 2021)",
           [](const Problem&) -> std::optional<std::string> { return std::nullopt; },
-          plan};
+          plan,
+          false,
+          table().list()};
 }
 
 }  // namespace remat::evict

@@ -8,10 +8,11 @@
 
 namespace remat::evict {
 
+/// The table in evict.cc says what each is.
 struct Options {
-  std::int64_t rounds = 96;        ///< runs with random scores after the twelve fixed ones, at most
-  std::int64_t work = 10'000'000;  ///< and no run begins after this much work (units of Limits)
-  bool buy_back = true;            ///< erase recomputations while the budget holds
+  std::int64_t rounds = 96;
+  std::int64_t work = 10'000'000;
+  bool buy_back = true;
 };
 
 PlannerInfo info();

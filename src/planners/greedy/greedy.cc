@@ -4,7 +4,6 @@
 #include <tuple>
 
 #include "base/numbers.h"
-#include "planning/options.h"
 #include "polish/polish.h"
 
 namespace remat::greedy {
@@ -183,8 +182,7 @@ class Scan {
   std::int64_t drops_ = 0;
 };
 
-PlanResult run(const Problem& problem, const PlanOptions& options, Limits& limits) {
-  OptionReader(options, "greedy").finish();
+PlanResult run(const Problem& problem, const PlanOptions&, Limits& limits) {
   const Graph& graph = *problem.graph;
   // For the least peak the scan drops all that it can. It knows no generator states and leaves room for all.
   const Bytes budget =

@@ -1,12 +1,9 @@
 #include "planners/keep_all/keep_all.h"
 
-#include "planning/options.h"
-
 namespace remat::keep_all {
 namespace {
 
-PlanResult run(const Problem& problem, const PlanOptions& options, Limits&) {
-  OptionReader(options, "keep_all").finish();
+PlanResult run(const Problem& problem, const PlanOptions&, Limits&) {
   PlanResult result;
   result.plan = keep_all_plan(*problem.graph);
   return result;

@@ -8,7 +8,6 @@
 #include "exact/relief.h"
 #include "planners/lns/ruin.h"
 #include "planning/incumbent.h"
-#include "planning/options.h"
 #include "polish/polish.h"
 #include "remat/random.h"
 
@@ -178,7 +177,6 @@ class Search {
 };
 
 PlanResult run(const Problem& problem, const PlanOptions& given, Limits& limits) {
-  OptionReader(given, "lns").finish();
   return Search(problem, given.seed, limits).run();
 }
 

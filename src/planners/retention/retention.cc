@@ -104,9 +104,19 @@ class Relieved {
   std::vector<Plan> seen_;
 };
 
-PlanResult run(const Problem& problem, const PlanOptions& given, Limits& limits) {
+struct Options {
   bool buy_back = true;
-  OptionReader(given, "retention").flag("buy_back", buy_back).finish();
+};
+
+const OptionTable<Options>& table() {
+  static const OptionTable<Options> kTable =
+      OptionTable<Options>("retention")
+          .flag("buy_back", &Options::buy_back, "erase recomputations at the end while the budget holds");
+  return kTable;
+}
+
+PlanResult run(const Problem& problem, const PlanOptions& given, Limits& limits) {
+  const bool buy_back = table().read(given).buy_back;
   const Graph& graph = *problem.graph;
   Incumbent best(problem, "retention", limits);
   best.offer(keep_all_plan(graph));
@@ -153,7 +163,9 @@ PlannerInfo info() {
         if (problem.objective == Objective::kPeak) return "it needs a budget (objective time)";
         return std::nullopt;
       },
-      run};
+      run,
+      false,
+      table().list()};
 }
 
 }  // namespace remat::retention

@@ -127,15 +127,25 @@ class Run {
   std::int64_t stages_ = 0, held_ = 0, formula_ = 0;
 };
 
+const OptionTable<Options>& table() {
+  static const OptionTable<Options> kTable =
+      OptionTable<Options>("rotor")
+          .integer("slots", &Options::slots, 1, 100'000, "slots",
+                   "parts of the budget: bytes are rounded up to whole ones")
+          .integer("stages", &Options::stages, 2, 10'000, "stages",
+                   "longest chain; longer ones are cut at fewer places")
+          .choice("costs", &Options::costs, {"given", "unit"},
+                  "of stages; unit: all alike and none saved ahead, which is revolve")
+          .flag("buy_back", &Options::buy_back, "erase recomputations at the end while the budget holds")
+          .flag(
+              "first", &Options::first,
+              "stop at the first view of the chain with a plan within the budget, unless the next one takes "
+              "less than half of what is left");
+  return kTable;
+}
+
 PlanResult run(const Problem& problem, const PlanOptions& given, Limits& limits) {
-  Options options;
-  OptionReader(given, "rotor")
-      .integer("slots", options.slots, 1, 100'000)
-      .integer("stages", options.stages, 2, 10'000)
-      .choice("costs", options.costs, {"given", "unit"})
-      .flag("buy_back", options.buy_back)
-      .flag("first", options.first)
-      .finish();
+  const Options options = table().read(given);
   return Run(problem, options, limits).run();
 }
 
@@ -154,7 +164,9 @@ PlannerInfo info() {
           "least duration among persistent schedules of the chain, up to the rounding of memory to slots",
           "Beaumont et al. 2019",
           supports,
-          run};
+          run,
+          false,
+          table().list()};
 }
 
 }  // namespace remat::rotor

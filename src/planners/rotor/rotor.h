@@ -7,13 +7,12 @@
 
 namespace remat::rotor {
 
+/// The table in rotor.cc says what each is.
 struct Options {
-  std::int64_t slots = 500;     ///< the budget is cut into so many
-  std::int64_t stages = 1000;   ///< longer chains are cut at fewer places
-  std::string costs = "given";  ///< "unit": all stages alike and none saved ahead, which is revolve
-  bool buy_back = true;         ///< erase recomputations while the budget holds
-  /// Stop at the first view with a plan within the budget, unless the next takes less than half of what is
-  /// left.
+  std::int64_t slots = 500;
+  std::int64_t stages = 1000;
+  std::string costs = "given";
+  bool buy_back = true;
   bool first = false;
 };
 

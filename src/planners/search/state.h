@@ -10,35 +10,35 @@
 
 namespace remat::search {
 
-/// Every technique that can be switched off (`--set NAME=off`), and the numbers that can be set. What each is
-/// worth stands in docs/planners/search.md.
+/// Every technique that can be switched off (`--set NAME=off`), and the numbers that can be set. The table in
+/// search.cc says what each is, docs/planners/search.md what it is worth.
 struct Options {
-  bool insert_chain = true;  ///< insert a recomputation together with its dead predecessors
-  bool erase = true;         ///< erase a recomputation
-  bool shift = true;         ///< move a recomputation to another place
-  bool insert_erase = true;  ///< insert one, then erase the best of several others
-  bool erase_insert = true;  ///< erase one, then insert the best of several others
-  bool deep_chain = true;    ///< objective peak: drop across a dear step, however much it takes to make again
-  bool window = true;        ///< free order: reorder steps inside a window
-  bool aim = true;           ///< insertions look for gaps around steps where memory is short
-  bool trim = true;          ///< drop what nobody reads after every move
-  bool restart = true;       ///< some cycles begin from a start plan and not from the best
-  bool mix = true;           ///< cycles differ in the temperature at which they begin
-  bool adapt = true;         ///< the price of excess follows feasibility
-  bool constructive = true;  ///< begin from constructive low-memory plans where keep-all is over the budget
-  bool retention = true;     ///< begin from the best choices at the moments of the peak
-  double reheat = 0.5;       ///< cycles that begin from the best plan begin at this share of `hot`
-  double hot = 0.05;         ///< temperature at the start of a cycle, in mean recomputations
-  double cold = 0.01;        ///< and at its end
-  double coolest = 0.1;      ///< free order: of both, where few ops run again
-  std::int64_t cycle = 300;  ///< moves per op in the first cycle
-  double growth = 1.3;       ///< each cycle is longer than the last by this factor
-  double cooling = 8;        ///< a cycle ends at most at this part of the temperature at which it began
-  double lead = 0.65;        ///< share of the cycles that the line with the better plan gets
-  double restarts = 0.5;     ///< share of the cycles of `restart`; half of it in free order
-  double constructive_below = 0.5;   ///< of the keep-all peak: budgets for which `constructive` is of use
-  double constructive_share = 0.15;  ///< of the limits, for making those plans
-  double peak_share = 0.7;  ///< objective peak: of the limits; the rest makes a plan of that peak faster
+  bool insert_chain = true;
+  bool erase = true;
+  bool shift = true;
+  bool insert_erase = true;
+  bool erase_insert = true;
+  bool deep_chain = true;
+  bool window = true;
+  bool aim = true;
+  bool trim = true;
+  bool restart = true;
+  bool mix = true;
+  bool adapt = true;
+  bool constructive = true;
+  bool retention = true;
+  double reheat = 0.5;
+  double hot = 0.05;
+  double cold = 0.01;
+  double coolest = 0.1;
+  std::int64_t cycle = 300;
+  double growth = 1.3;
+  double cooling = 8;
+  double lead = 0.65;
+  double restarts = 0.5;
+  double constructive_below = 0.5;
+  double constructive_share = 0.15;
+  double peak_share = 0.7;
 };
 
 /// A place where an instance is read: op `reader` reads `bundle`.

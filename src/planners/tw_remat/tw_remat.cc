@@ -106,14 +106,20 @@ Candidate search_k(Sweep& sweep, const Problem& problem, Limits& limits) {
   return best;
 }
 
+const OptionTable<Options>& table() {
+  static const OptionTable<Options> kTable =
+      OptionTable<Options>("tw_remat")
+          .integer("k", &Options::k, 0, std::int64_t{1} << 31, "bags",
+                   "size of parts at which the recursion stops; 0: try them all")
+          .flag("min_degree", &Options::min_degree, "min-degree elimination in place of min-fill")
+          .integer("improve", &Options::improve, 0, 1'000'000, "restarts",
+                   "attempts at a narrower decomposition")
+          .flag("buy_back", &Options::buy_back, "erase recomputations at the end while the budget holds");
+  return kTable;
+}
+
 PlanResult run(const Problem& problem, const PlanOptions& given, Limits& limits) {
-  Options options;
-  OptionReader(given, "tw_remat")
-      .integer("k", options.k, 0, std::int64_t{1} << 31)
-      .flag("min_degree", options.min_degree)
-      .integer("improve", options.improve, 0, 1'000'000)
-      .flag("buy_back", options.buy_back)
-      .finish();
+  const Options options = table().read(given);
   PlanResult result;
   Sweep sweep(problem, options, limits);
   if (limits.reached()) {
@@ -181,7 +187,9 @@ PlannerInfo info() {
           "unit sizes, one output per op: peak O(width log ops) at k = 1; may miss its budget",
           "Kumar et al. 2019 (TWRemat)",
           [](const Problem&) -> std::optional<std::string> { return std::nullopt; },
-          run};
+          run,
+          false,
+          table().list()};
 }
 
 }  // namespace remat::tw_remat

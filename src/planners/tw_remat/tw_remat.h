@@ -10,11 +10,12 @@
 
 namespace remat::tw_remat {
 
+/// The table in tw_remat.cc says what each is.
 struct Options {
-  std::int64_t k = 0;        ///< stop size of the recursion in bags; 0: try them all
-  bool min_degree = false;   ///< min-degree in place of min-fill
-  std::int64_t improve = 0;  ///< restarts of the anytime improvement of the width
-  bool buy_back = true;      ///< erase recomputations while the budget holds
+  std::int64_t k = 0;
+  bool min_degree = false;
+  std::int64_t improve = 0;
+  bool buy_back = true;
 };
 
 /// What TWRemat(k) is built on, found once for all k.
