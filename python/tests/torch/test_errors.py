@@ -127,3 +127,20 @@ def test_reports_are_written_in_units_and_held_in_bytes() -> None:
     assert f" {remat.format_bytes(peak)} predicted, " in str(fitted.remat)
     assert f"predicted_peak = {remat.format_bytes(peak)}\n" in str(fitted.remat.largest())
     assert str(remat.torch.report(fitted)).startswith(f"peak = {remat.format_bytes(peak)}\n")
+
+
+class Padded(torch.nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.few = torch.nn.Parameter(torch.randn(64))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        padded = torch.cat([self.few, x.new_zeros(1000)])
+        return (x * padded).sin().exp().sum()
+
+
+def test_the_smallest_budget_known_counts_gradients_that_lie_in_the_memory_of_more() -> None:
+    model, inputs, options = Padded(), (torch.randn(4, 1064),), {"work_limit": 20_000, "executor": "boxed"}
+    error = caught_from(lambda: remat.torch.fit(model, inputs, "1B", **options))
+    assert isinstance(error, remat.InfeasibleError)
+    assert remat.torch.fit(model, inputs, error.smallest_known, **options).remat.parts

@@ -56,6 +56,7 @@ class Call:
     number: which graph of the model it is. use: what is taken for granted of its outputs.
     existing: gradients that the step will add to.
     floats: how many Python floats it gets as tensors. varies: is it traced with symbols for sizes?
+    told: before anything is planned, the bytes of gradients that have a storage to themselves, by argument.
     """
 
     number: int
@@ -65,6 +66,7 @@ class Call:
     existing: Existing
     floats: int = 0
     varies: bool = False
+    told: Callable[[Mapping[int, int]], object] | None = None
 
     @property
     def device(self) -> torch.device:
@@ -112,7 +114,7 @@ class Planned:
     """What is to be known of a step once it is planned and written out. Sizes are bytes.
 
     held: what a call leaves in memory for its backward; tangents: gradients of the outputs that it gets.
-    outputs: by index among those of the captured function; gradients: by argument.
+    outputs: by index among those of the captured function.
     tenant: of the pool, if results lie in one.
     """
 
@@ -120,7 +122,6 @@ class Planned:
     held: int
     tangents: int
     outputs: Mapping[int, int]
-    gradients: Mapping[int, int]
     is_random: bool
     tenant: Tenant | None = None
 
@@ -237,6 +238,8 @@ class Pipeline:
         step, call = captured.step, captured.call
         with progress_line() as progress:
             costed = self.cost(captured, progress)
+            if call.told is not None:
+                call.told(step.gradient_bytes())
             with phase("plan"):
                 # What libraries take for themselves when they are first used is there by now ("auto").
                 options = self._settled(call)
@@ -281,8 +284,7 @@ class Pipeline:
         plan = report.plan
         held = part.held_bytes(plan.steps, plan.copies) - step.tangent_bytes
         tenant = self._tenant(report)
-        outputs, gradients = step.output_bytes(), step.gradient_bytes()
-        planned = Planned(report, held, step.tangent_bytes, outputs, gradients, step.is_random, tenant)
+        planned = Planned(report, held, step.tangent_bytes, step.output_bytes(), step.is_random, tenant)
         return planned, halves
 
     def _aimed(

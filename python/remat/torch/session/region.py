@@ -520,7 +520,8 @@ class Region:
         if floats.positions and not key.training:
             self.variants[key] = variant.compiled(plain)
             return variant
-        calls = [Call(self.number, variant.gm, args, use, key.existing, len(floats.positions))]
+        made = None if key.existing.bytes else self._gradient_bytes.update
+        calls = [Call(self.number, variant.gm, args, use, key.existing, len(floats.positions), told=made)]
         device, num_args = calls[0].device, len(args)
 
         # PyTorch up to 2.12 keeps this function, which must hold no arguments: it runs once, and takes them.
@@ -535,8 +536,6 @@ class Region:
                 adding = self._adding(call.args) if self.shared.pipeline.captures_both else None
                 planned, halves = self.shared.pipeline(joint, num_forward_outputs, call, adding)
             variant.accept(planned)
-            if not key.existing.bytes:
-                self._gradient_bytes.update(planned.gradients)
             return halves.forward, halves.backward
 
         def plan() -> PlanReport | None:
