@@ -256,3 +256,19 @@ def test_the_progress_line_waits_a_moment() -> None:
         line.planning(10.0)
         time.sleep(0.3)
     assert terminal.getvalue() == ""
+
+
+class Narrowed(torch.nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.scale = torch.nn.Parameter(torch.ones(8, 8))
+
+    def forward(self, x: torch.Tensor, at: torch.Tensor) -> torch.Tensor:
+        return torch.narrow(torch.tanh(x * self.scale), 1, at, 2).square().sum()
+
+
+def test_what_was_chosen_and_why_is_one_line_whatever_pytorch_says(caplog) -> None:
+    with caplog.at_level(logging.WARNING, "remat.torch"):
+        remat.torch.fit(Narrowed(), (torch.randn(8, 8), torch.tensor(3)), "100%")
+    (line,) = [text for text in said_by_remat(caplog) if "runs in eager mode" in text]
+    assert line.endswith("that are made again: aten._local_scalar_dense.default")

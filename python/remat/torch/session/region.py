@@ -77,7 +77,7 @@ class UntraceableError(Exception):
     """A graph of Dynamo that cannot be traced or planned. gm: for these inputs; cause: the error."""
 
     def __init__(self, gm: fx.GraphModule, cause: Exception) -> None:
-        super().__init__(str(cause))
+        super().__init__(str(cause).strip().partition("\n")[0] or type(cause).__name__)
         self.gm, self.cause = gm, cause
 
 
