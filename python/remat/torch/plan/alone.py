@@ -6,7 +6,6 @@ from dataclasses import replace
 from typing import NoReturn
 
 import remat
-from remat.planning import gap_text
 
 from ..base.progress import ProgressLine
 from ..base.units import exact_bytes
@@ -62,7 +61,7 @@ def _share(options: Options, graph: remat.Graph, parts: int) -> Options:
     """The options with one of `parts` parts of the limits."""
     seconds, work = options.time_limit, options.work_limit
     if seconds is None and work is None:
-        return replace(options, time_limit=seconds_for(graph) / parts, gap=gap_text(options.effort()["gap"]))
+        return replace(options, time_limit=seconds_for(graph) / parts, gap=options.settled_gap)
     return replace(
         options,
         time_limit=None if seconds is None else seconds / parts,

@@ -373,14 +373,19 @@ class Options:
         assert self.host != "auto"
         return None if self.host is None else as_host(self.host)
 
+    @property
+    def settled_gap(self) -> str | None:
+        """The gap that was asked for, or a default where nothing limits the search."""
+        limited = self.time_limit is not None or self.work_limit is not None
+        return self.gap if limited or self.gap is not None else _GAP
+
     def effort(self) -> Effort:
         """As keywords of the calls that plan."""
-        limited = self.time_limit is not None or self.work_limit is not None
         return {
             "order": self.order,
             "time_limit": self.time_limit,
             "work_limit": self.work_limit,
-            "gap": self.gap if limited or self.gap is not None else _GAP,
+            "gap": self.settled_gap,
             "seed": self.seed,
             "threads": self.threads,
         }

@@ -56,7 +56,7 @@ class Snapshot:
 
     def __init__(self, *roots: Any, only_buffers: bool = False, runs: bool = True) -> None:
         self._kept: list[Kept] = []
-        # By number of a storage, where there is one.
+        # Parameters whose values were not kept, by the number of their storage.
         self._waiting: dict[int, list[torch.Tensor]] = {}
         self._seen: dict[int, Any] = {}
         self._runs, self._states = runs, generator_states()
