@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
@@ -34,6 +35,27 @@ def no_word_of_a_busy_machine(request: pytest.FixtureRequest, monkeypatch: pytes
 
     if request.module.__name__ != "test_timing":
         monkeypatch.setattr(Stopwatch, "warn_of_noise", lambda self: None)
+
+
+@pytest.fixture
+def slow(monkeypatch: pytest.MonkeyPatch) -> Callable[[Callable[[int], float]], list[int]]:
+    """Lets each copy begin so many seconds late, a function of its bytes; returns the sizes of all copies."""
+
+    from remat.torch.run import channels
+
+    def late(seconds: Callable[[int], float]) -> list[int]:
+        sizes: list[int] = []
+        move = channels.move
+
+        def late_move(target: int, source: int, size: int) -> None:
+            time.sleep(seconds(size))
+            sizes.append(size)
+            move(target, source, size)
+
+        monkeypatch.setattr(channels, "move", late_move)
+        return sizes
+
+    return late
 
 
 @pytest.fixture(autouse=True)

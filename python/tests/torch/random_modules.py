@@ -24,20 +24,21 @@ EACH, HANGS_S = 25, 900
 STARTS = "  module "
 
 
-def run_here(numbers: Iterable[int], executor: str) -> None:
+def run_here(numbers: Iterable[int], executor: str, host: str | None) -> None:
     """One line before and one after each module, for the process that waits for them."""
     torch.set_num_threads(1)
     for number in numbers:
         print(f"{STARTS}{number}", flush=True)
         faulthandler.dump_traceback_later(HANGS_S, exit=True)
-        outcome = check(number, executor)
+        outcome = check(number, executor, host)
         print(json.dumps([number, outcome.kind, outcome.line]), flush=True)
 
 
-def run_apart(numbers: list[int], executor: str) -> Iterator[tuple[int, Outcome]]:
+def run_apart(numbers: list[int], executor: str, host: str | None) -> Iterator[tuple[int, Outcome]]:
     """In processes of their own: where one dies the next goes on behind the module that it died of."""
     while numbers:
-        command = [sys.executable, __file__, "--executor", executor, "--numbers", *map(str, numbers)]
+        how = ["--executor", executor, *([] if host is None else ["--host", host])]
+        command = [sys.executable, __file__, *how, "--numbers", *map(str, numbers)]
         done, begun = [], numbers[0]
         with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True) as child:
             assert child.stdout is not None
@@ -61,7 +62,7 @@ def known(path: Path | None) -> dict[int, Outcome]:
     return {number: Outcome(kind, said) for number, kind, said in lines}
 
 
-def run(numbers: list[int], jobs: int, to: Path | None, executor: str) -> Counter[str]:
+def run(numbers: list[int], jobs: int, to: Path | None, executor: str, host: str | None) -> Counter[str]:
     """Shows what is wrong as it is found; returns how many came to what."""
     found = known(to)
     counted = Counter(found[number].kind for number in numbers if number in found)
@@ -69,7 +70,7 @@ def run(numbers: list[int], jobs: int, to: Path | None, executor: str) -> Counte
     parts = [left[i : i + EACH] for i in range(0, len(left), EACH)]
 
     def run_part(part: list[int]) -> None:
-        for number, outcome in run_apart(part, executor):
+        for number, outcome in run_apart(part, executor, host):
             counted[outcome.kind] += 1
             if to is not None:
                 with to.open("a") as file:
@@ -92,11 +93,13 @@ def main() -> int:
     parser.add_argument(
         "--executor", choices=("auto", "eager"), default="auto", help="that fit is told to take"
     )
+    parser.add_argument("--host", help='where values may go, with the executor "eager": "1GB/s"')
     asked = parser.parse_args()
     if asked.numbers:
-        run_here(asked.numbers, asked.executor)
+        run_here(asked.numbers, asked.executor, asked.host)
         return 0
-    counted = run(list(range(asked.first, asked.first + asked.modules)), asked.jobs, asked.to, asked.executor)
+    numbers = list(range(asked.first, asked.first + asked.modules))
+    counted = run(numbers, asked.jobs, asked.to, asked.executor, asked.host)
     print(f"{asked.modules} modules: " + ", ".join(f"{counted[kind]} {kind}" for kind in OUTCOMES))
     return int(counted["wrong"] > 0)
 

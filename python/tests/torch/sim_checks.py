@@ -414,7 +414,9 @@ def test_the_backend_of_torch_compile() -> None:
 
 
 @pytest.mark.parametrize("host", ["2GB/s", "auto"])
-def test_results_leave_for_memory_of_the_host(monkeypatch: pytest.MonkeyPatch, host: str) -> None:
+@pytest.mark.parametrize("executor", ["boxed", "eager"])
+@pytest.mark.usefixtures("seen_by_python")
+def test_results_leave_for_memory_of_the_host(executor: str, host: str) -> None:
     empty = torch.empty
 
     def unpinned(*size: Any, pin_memory: bool = False, **kwargs: Any) -> torch.Tensor:
@@ -422,14 +424,14 @@ def test_results_leave_for_memory_of_the_host(monkeypatch: pytest.MonkeyPatch, h
 
     model, inputs = gpt()
     expected = state_after(copy.deepcopy(model), inputs, steps=3)
-    monkeypatch.setattr(channels.torch, "empty", unpinned)
-    fitted = fit(model, inputs, "50%", host=host)
-    monkeypatch.undo()
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(channels.torch, "empty", unpinned)
+        fitted = fit(model, inputs, "50%" if executor == "boxed" else "70%", host=host, executor=executor)
     assert differences(state_after(fitted, inputs, steps=3), expected) == []
     assert fitted.remat.largest().copied_out > 0
     fitted.zero_grad()
     measured = remat.torch.measure_peak(step_of(fitted, inputs), resident=[fitted, inputs])
-    assert measured <= fitted.remat.predicted_peak
+    assert measured <= (fitted.remat.predicted_peak if executor == "boxed" else fitted.remat.largest().budget)
 
 
 def test_costs_of_one_device_hold_for_the_other(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

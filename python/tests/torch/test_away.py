@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import copy
 import errno
-import gc
 import os
-import random
 import subprocess
 import sys
 import time
@@ -19,6 +17,7 @@ import pytest
 import remat
 import remat.torch
 import torch
+from late import at_random, pool_of, until
 from models import CASES, Case, case
 from plans import random_plan, with_random_copies
 from remat.torch.plan.peak import _alive
@@ -31,51 +30,11 @@ from training import Trace, fit, step_peak, train
 HOST = "2GB/s"
 
 
-@pytest.fixture
-def slow(monkeypatch: pytest.MonkeyPatch) -> Callable[[Callable[[int], float]], list[int]]:
-    """Lets each copy begin so many seconds late, a function of its bytes; returns the sizes of all copies."""
-
-    def late(seconds: Callable[[int], float]) -> list[int]:
-        sizes: list[int] = []
-        move = channels.move
-
-        def late_move(target: int, source: int, size: int) -> None:
-            time.sleep(seconds(size))
-            sizes.append(size)
-            move(target, source, size)
-
-        monkeypatch.setattr(channels, "move", late_move)
-        return sizes
-
-    return late
-
-
-def at_random(seed: int, most: float = 0.01) -> Callable[[int], float]:
-    """Most copies a little late, some by `most` seconds."""
-    rng = random.Random(seed)
-    return lambda size: most * rng.random() ** 6
-
-
 def fit_copying(
     model: nn.Module, inputs: tuple[torch.Tensor, ...], budget: int | str, **options: object
 ) -> nn.Module:
     """A plan that is not worth much without copies."""
     return fit(model, inputs, budget, **{"host": HOST, "time_limit": None, "work_limit": 30_000, **options})
-
-
-def pool_of(fitted: nn.Module) -> HostPool:
-    """Where a fitted model has its places on the host."""
-    pools = [each for each in gc.get_objects() if type(each) is HostPool]
-    size = fitted.remat.parts[0].host_peak
-    return next(pool for pool in reversed(pools) if pool.bytes_free() + pool.bytes_used >= size)
-
-
-def until(holds: Callable[[], bool]) -> None:
-    """Wait for the threads that copy."""
-    start = time.perf_counter()
-    while not holds():
-        assert time.perf_counter() - start < 10
-        time.sleep(0.01)
 
 
 @pytest.mark.parametrize("c", CASES, ids=lambda c: c.name)

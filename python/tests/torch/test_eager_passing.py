@@ -49,6 +49,7 @@ class Step:
         self.functions = functions
         self.again = frozenset(i for i, func in enumerate(functions) if again(func))
         self.passing = passing.passing(self.functions, self.again)
+        self.copying = None
 
 
 class Seen(TorchDispatchMode):

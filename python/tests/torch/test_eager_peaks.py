@@ -71,6 +71,7 @@ class Followed:
     again: set[int]
     passing: Any = None
     made: tuple[int, ...] = ()
+    copying: Any = None
 
 
 def test_what_ran_again_goes_with_its_last_reader_although_a_write_to_it_does_not_run_again() -> None:

@@ -15,7 +15,7 @@ from ..base.progress import progress_line
 from ..base.turns import one_at_a_time
 from ..plan.options import Options
 from ..plan.report import PlanReport
-from .planning import EagerPlan, Missed, plan_record, within
+from .planning import EagerPlan, Missed, plan_record, step_graph, within
 from .prepare import Kind, Loss, Preparation, Recorded
 from .recorded import StepGraph
 
@@ -56,7 +56,7 @@ class RecordedStep:
     def swept(self, points: int, seconds: float) -> list[PlanReport]:
         """Plans that this executor can carry out, by falling peak: as many budgets are planned for."""
         least, options = self.least(), self.settled()
-        step = StepGraph(self.sequence.record, self.step.around, self.sequence.once)
+        step = step_graph(self.sequence.record, self.step.around, options, self.sequence.once)
         if options.work_limit is None:
             options = replace(options, time_limit=seconds / points)
         low, high = least.predicted_peak - least.reserve, self.graph.keep_all_peak
@@ -87,6 +87,7 @@ def recorded_steps(
         found = []
         for adds in kinds:
             kind = Kind(adds, sequence.all_outputs() if asked.outputs == "dropped" else frozenset())
-            step = StepGraph(sequence.record, preparation.around(sequence, kind, call))
+            around = preparation.around(sequence, kind, call)
+            step = step_graph(sequence.record, around, preparation.settled(call))
             found.append(RecordedStep(preparation, sequence, kind, call, step))
         return found

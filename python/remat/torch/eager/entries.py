@@ -13,6 +13,7 @@ import torch
 from ..base.allocator import trace_allocations
 from ..base.origins import OUTSIDE
 from ..base.storages import same_bits, tensor_storages
+from .fetching import SavedAt
 from .keeping import Kept
 from .ledger import Ledger
 from .marks import Mark, find_levels, new_mark, set_memory
@@ -20,7 +21,6 @@ from .modules import Modules, named_storages
 from .planning import EagerPlan
 from .recorded import Around, Record, count_hidden
 from .recorder import Recorder
-from .results import Handle
 
 Token = tuple[Any, Any]
 
@@ -107,7 +107,17 @@ class Recording(Entry):
         set_memory(recorder, self._marks)
         beside = sum(size for address, size in recorder.external.items() if address not in known)
         names = {v: known[a][0] for v, a in recorder.addresses.items() if a in known}
-        record = Record(recorder.ops, recorder.values, self._state_bytes, beside, (), (), names, 0)
+        record = Record(
+            recorder.ops,
+            recorder.values,
+            self._state_bytes,
+            beside,
+            (),
+            (),
+            names,
+            0,
+            asked_for=recorder.asked_for,
+        )
         count_hidden(record)
         later = {value.made_by for value in recorder.still_saved() if not value.unpacked}
         recorder.end()
@@ -203,15 +213,19 @@ class Comparing(Following):
 
     def pack(self, tensor: torch.Tensor) -> Any:
         held = super().pack(tensor)
-        return held if isinstance(held, Kept) else (Kept.saved(tensor), held)
+        return held if isinstance(_within(held), Kept) else (Kept.saved(tensor), held)
 
     def unpack(self, held: Any) -> torch.Tensor:
-        if isinstance(held, Kept):
-            return held.checked()
+        if not isinstance(held, tuple):
+            return super().unpack(held)
         kept, handle = held
         tensor: torch.Tensor = kept.checked()
-        assert isinstance(handle, Handle)
-        number = handle.shown.result.run.number
+        number = _within(handle).shown.result.run.number
         if not same_bits(tensor.detach(), super().unpack(handle).detach()):
             self.differing.add(number)
         return tensor
+
+
+def _within(held: Any) -> Any:
+    """What a ledger made of a tensor that autograd saves."""
+    return held.held if isinstance(held, SavedAt) else held

@@ -15,16 +15,18 @@ from torch.autograd.graph import saved_tensors_hooks
 from ..base.private import OpsMode, keeps_graph, without_dispatch_modes
 from ..base.storages import digest
 from .book import Book, bytes_made
+from .fetching import Away, Copying, SavedAt
 from .keeping import Kept
 from .kinds import kind_of, results_in
 from .online import Evictor
 from .passing import Passing, kept
-from .results import restore
+from .results import Handle, restore
 
 
 class Followed(Protocol):
     """What a ledger follows. functions: the ops of a forward; again: the numbers of those that may run
-    again; passing: what need not be seen (passing.py); made: bytes of new memory that each op makes.
+    again; passing: what need not be seen (passing.py); made: bytes of new memory that each op makes; copying:
+    what leaves for a host, if anything does.
     """
 
     @property
@@ -38,6 +40,9 @@ class Followed(Protocol):
 
     @property
     def made(self) -> Sequence[int]: ...
+
+    @property
+    def copying(self) -> Copying | None: ...
 
 
 class Ledger(OpsMode):
@@ -81,6 +86,19 @@ class Ledger(OpsMode):
         self._keeps: Callable[[], object] | None = None
         self._after_forward = keeps
         self._evictor: Evictor | None = None
+        # Of each plan that was followed and copies something.
+        self._away: list[Away] = []
+        self._copies(self.plan)
+
+    def _copies(self, plan: Followed) -> None:
+        """From now on, what this plan says. Raises HostMemoryError."""
+        for away in self._away:
+            away.settle()
+        self._now_away: Away | None = None
+        if plan.copying is not None:
+            self._now_away = Away(plan.copying)
+            self._away.append(self._now_away)
+            self._passing.keep(False, False)
 
     def call_at_backward(self, look: Callable[[], object]) -> None:
         """Once, when autograd asks for the first tensor."""
@@ -105,7 +123,9 @@ class Ledger(OpsMode):
             result = func(*args, **kwargs)
             self._evictor.after(begun, result)
             return result
-        run = None
+        away, run = self._now_away, None
+        if away is not None:
+            away.before(position)
         if position in self._again:
             run = self._book.written_down(position, func, kind, args, kwargs)
         before = self._book.note_writes(kind, args, kwargs) if kind.written else {}
@@ -114,6 +134,8 @@ class Ledger(OpsMode):
             results = results_in(result)
             self._book.note_results(run, results, args, kwargs, before)
             self._passing.note_results(results)
+        if away is not None:
+            away.after(position, func, kind, args, kwargs, result, self._book)
         if (
             self._smaller
             and self.left_at is None
@@ -139,6 +161,8 @@ class Ledger(OpsMode):
 
     def follow(self, plan: Followed) -> None:
         """It has been the same so far."""
+        if plan is not self.plan:
+            self._copies(plan)
         self.plan, self._functions, self._again = plan, plan.functions, plan.again
         every = self._smaller or self._evictor is not None
         self._passing.follow(None if every else plan.passing)
@@ -149,6 +173,9 @@ class Ledger(OpsMode):
 
     def _leave_at(self, position: int) -> None:
         self.left_at, self._again = position, frozenset()
+        for away in self._away:
+            away.settle()
+        self._now_away = None
         self._passing.follow(None)
         if self._evictor is None and self._leave is not None:
             self._evict_by(self._leave(self.plan, position))
@@ -164,6 +191,10 @@ class Ledger(OpsMode):
         """What autograd is to hold for a tensor."""
         if self._evictor is not None:
             return self._evictor.pack(tensor)
+        held = self._held(tensor)
+        return SavedAt(held, self._passing.seen()) if self._away else held
+
+    def _held(self, tensor: torch.Tensor) -> Kept | Handle:
         result = self._book.result_of(tensor)
         if result is None:
             return Kept.saved(tensor)
@@ -175,6 +206,10 @@ class Ledger(OpsMode):
             look, self._at_backward = self._at_backward, None
             look()
             self._passing.keep(True, self._evictor is None)
+        if isinstance(held, SavedAt):
+            for away in self._away:
+                away.come_to(held.saved_at)
+            held = held.held
         held = kept(held)
         if self._evictor is not None:
             return self._evictor.unpack(held)
@@ -205,6 +240,8 @@ class Ledger(OpsMode):
         """The forward is over: nothing is looked up any longer."""
         if self.left_at is None and self._passing.seen() < len(self._functions):
             self.left_at = self._passing.seen()
+        for away in self._away:
+            away.settle()
         self._book.end()
         self._keeps = self._after_forward
         if self._evictor is not None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
@@ -13,6 +13,9 @@ from ..base.units import exact_bytes
 from ..plan.options import Options
 from ..plan.report import EAGER_PLANNER, PlanReport
 from ..plan.screen import BRIEF_WORK, Remembered
+from ..run.copies import Copies, HostPool, lay_out
+from .away import Route, Wish, routes, wishes
+from .fetching import Copying
 from .leaving import levels
 from .passing import passing
 from .recorded import Around, Record, StepGraph
@@ -20,15 +23,18 @@ from .recorder import BACKWARD
 
 # Budgets that are asked for in turn where what has to run again besides takes more than was planned.
 _TRIES = 6
+# Copies back that are tried at another op.
+_MOST_MOVED = 200
 # Of a search for the least peak, for messages: rounds, work in each, and as near to it as is enough.
 _HALVINGS, _WORK_FOR_EACH_OP, _NEAR = 7, 80, 0.005
 
 
 @dataclass(frozen=True, eq=False)
 class EagerPlan:
-    """What runs again. functions: the ops of the forward, in their order; again: numbers of ops. levels: the
-    bytes that are in use after each op of the forward. made: bytes of new memory that each makes. record: of
-    the step; op_of: by op of it, that of the report's graph, if it is one.
+    """What runs again, and what goes to a host. functions: the ops of the forward, in their order; again:
+    numbers of ops. levels: the bytes that are in use after each op of the forward. made: bytes of new memory
+    that each makes. record: of the step; op_of: by op of it, that of the report's graph, if it is one.
+    copying: what leaves, if anything does.
     """
 
     functions: Sequence[Any]
@@ -38,11 +44,18 @@ class EagerPlan:
     made: Sequence[int]
     record: Record
     op_of: Mapping[int, int]
+    copying: Copying | None = None
+
+    @property
+    def away(self) -> frozenset[int]:
+        """Ops whose results are not all kept for the backward."""
+        return self.again if self.copying is None else self.again | self.copying.leaving.keys()
 
     @cached_property
     def passing(self) -> Any:
         """Ops that need not be seen (passing.py)."""
-        return passing(self.functions, self.again)
+        seen = self.again if self.copying is None else self.again | self.copying.seen()
+        return passing(self.functions, seen)
 
     def backward(self) -> tuple[list[int], list[Any]]:
         """Numbers and functions of the ops of the record's backward."""
@@ -81,18 +94,24 @@ class Missed:
 
 
 def plan_record(
-    record: Record, around: Around, options: Options, forbidden: Collection[int] = (), less: int = 0
+    record: Record,
+    around: Around,
+    options: Options,
+    forbidden: Collection[int] = (),
+    less: int = 0,
+    pool: HostPool | None = None,
 ) -> EagerPlan | Missed:
     """Plans a recorded step.
 
-    options: with all that is reserved in `reserve`. forbidden: ops that run once. less: bytes that the plan
-    stays below the budget, because the step was measured to need so many more.
+    options: with all that is reserved in `reserve`. forbidden: ops that run once, and whose results stay.
+    less: bytes that the plan stays below the budget, because the step was measured to need so many more.
+    pool: the host's, where there is one and the plan is to be carried out.
     """
-    step = StepGraph(record, around, forbidden)
+    step = step_graph(record, around, options, forbidden)
     graph, reserve = step.graph, options.size("reserve")
     floor = graph.floor + reserve
     budget = remat.parse_bytes(options.budget, graph.keep_all_peak + reserve, floor=floor)
-    found = within(step, budget - reserve - less, options)
+    found = within(step, budget - reserve - less, options, pool)
     if isinstance(found, remat.PlanResult):
         return Missed(found, budget, floor)
     # It may take several tries.
@@ -105,61 +124,148 @@ def plan_record(
     return replace(found, report=replace(found.report, budget=budget, within=Remembered(overhead)))
 
 
+def step_graph(
+    record: Record, around: Around, options: Options, forbidden: Collection[int] = (), timed: bool = True
+) -> StepGraph:
+    """As `StepGraph`, with what may go to the host that the options name."""
+    return StepGraph(record, around, forbidden, timed, options.host is not None)
+
+
 def least_plan(
-    record: Record, around: Around, options: Options, forbidden: Collection[int] = (), enough: int = 0
+    record: Record,
+    around: Around,
+    options: Options,
+    forbidden: Collection[int] = (),
+    enough: int = 0,
+    pool: HostPool | None = None,
 ) -> EagerPlan:
     """The plan of least peak that a short search finds. It looks at no durations, so that it is the same for
     each record of the step. enough: bytes of the whole step; a plan within them is not searched below.
+    pool: as for `plan_record`.
     """
-    step = StepGraph(record, around, forbidden, timed=False)
+    step = step_graph(record, around, options, forbidden, timed=False)
     work = _WORK_FOR_EACH_OP * step.graph.num_ops
     briefly = replace(options, time_limit=None, work_limit=work, gap=None)
     low, high = step.graph.floor, step.graph.keep_all_peak
     enough -= options.size("reserve")
-    again: frozenset[int] = frozenset()
+    best = _Carried.of(step, remat.Plan(step.graph, list(range(step.graph.num_ops))), options)
     for _ in range(_HALVINGS):
         if high - low <= _NEAR * high or high <= enough:
             break
         target = max((low + high) // 2, enough)
-        found = within(step, target, briefly)
-        if isinstance(found, EagerPlan):
-            again, high = found.again, found.report.predicted_peak - found.report.reserve
+        found = _within(step, target, briefly)
+        if isinstance(found, tuple):
+            best, high = found[0], found[0].plan.peak or 0
         else:
             low = target
-    timed = StepGraph(record, around, forbidden)
-    plan = remat.Plan(timed.graph, timed.plan_of(set(again)))
-    return _eager_plan(timed, again, _report(timed, plan, None, options))
+    carried = best.on(step_graph(record, around, options, forbidden))
+    return _eager_plan(carried, _report(carried, None, options), pool)
 
 
-def within(step: StepGraph, limit: int, options: Options) -> EagerPlan | remat.PlanResult:
-    """A plan that needs so many bytes beside the reserve, or what was found in its place."""
-    graph = step.graph
-    target = min(limit, graph.keep_all_peak)
+def within(
+    step: StepGraph, limit: int, options: Options, pool: HostPool | None = None
+) -> EagerPlan | remat.PlanResult:
+    """A plan that needs so many bytes beside the reserve, or what was found in its place. pool: as for
+    `plan_record`.
+    """
+    found = _within(step, limit, options)
+    if isinstance(found, remat.PlanResult):
+        return found
+    carried, result, target = found
+    report = replace(_report(carried, result, options), asked=target + options.size("reserve"))
+    return _eager_plan(carried, report, pool)
+
+
+def _within(
+    step: StepGraph, limit: int, options: Options
+) -> tuple[_Carried, remat.PlanResult, int] | remat.PlanResult:
+    """With what the planner found, and the bytes that it was asked for."""
+    target = min(limit, step.graph.keep_all_peak)
     for _ in range(_TRIES):
         result = _planned(step.charged, max(1, target), options)
         if result.plan is None:
             break
-        again = step.closed(step.again(result.plan.steps))
-        plan = remat.Plan(graph, step.plan_of(again))
-        if (plan.peak or 0) <= limit:
-            report = replace(_report(step, plan, result, options), asked=target + options.size("reserve"))
-            return _eager_plan(step, frozenset(again), report)
+        carried = _Carried.of(step, result.plan, options, limit)
+        peak = carried.plan.peak or 0
+        if peak <= limit:
+            return carried, result, target
         # What has to run again besides takes more.
-        target -= (plan.peak or 0) - limit
+        target -= peak - limit
     return result
 
 
-def _eager_plan(step: StepGraph, again: frozenset[int], report: PlanReport) -> EagerPlan:
+@dataclass(frozen=True)
+class _Carried:
+    """A plan as eager mode carries it out. again: ops of the record; routes: of what goes to the host."""
+
+    step: StepGraph
+    plan: remat.Plan
+    again: frozenset[int]
+    routes: Sequence[Route]
+    host: remat.Host | None
+
+    @classmethod
+    def of(cls, step: StepGraph, found: remat.Plan, options: Options, limit: int = 0) -> _Carried:
+        """found: on the graph of the step, or that for the planner. What it runs again does not leave.
+        limit: bytes within which copies may come back somewhat earlier than there, as they can only begin at
+        some ops.
+        """
+        again, producers = step.closed(step.again(found.steps)), step.graph.producers
+        wanted = {v: wish for v, wish in wishes(found).items() if again.isdisjoint(step.ops_of[producers[v]])}
+        steps = step.plan_of(again)
+
+        def carried(wanted: Mapping[int, Wish]) -> _Carried:
+            copies, ways = routes(step, steps, wanted)
+            host = options.settled_host
+            plan = remat.Plan(step.graph, steps, copies=copies, host=host if copies else None)
+            return cls(step, plan, frozenset(again), ways, host)
+
+        best = carried(wanted)
+        if not best.routes or (best.plan.peak or 0) > limit:
+            return best
+        for value in _moved(best.routes):
+            earlier = {**wanted, **{v: replace(wanted[v], early=True) for v in value}}
+            other = carried(earlier)
+            if (other.plan.peak or 0) <= limit and (other.plan.duration or 0) <= (best.plan.duration or 0):
+                best, wanted = other, earlier
+                if len(value) > 1:
+                    break
+        return best
+
+    def on(self, step: StepGraph) -> _Carried:
+        """The same with other durations."""
+        plan = self.plan
+        return replace(
+            self, step=step, plan=remat.Plan(step.graph, list(plan.steps), copies=plan.copies, host=plan.host)
+        )
+
+
+def _moved(ways: Sequence[Route]) -> Iterator[list[int]]:
+    """Values whose copies back are tried somewhat earlier: all, then each by itself."""
+    back = [route.value for route in sorted(ways, key=lambda route: route.back)]
+    yield back
+    yield from ([value] for value in back[:_MOST_MOVED])
+
+
+def _eager_plan(carried: _Carried, report: PlanReport, pool: HostPool | None) -> EagerPlan:
     memory = [each - report.reserve for each in report.memory]
+    step, plan, copying = carried.step, carried.plan, None
     record = step.record
     made = [sum(record.values[v].bytes for v in op.made) for op in record.ops[: len(record.functions)]]
-    return EagerPlan(record.functions, again, report, levels(step, memory), made, record, step.op_of)
+    if pool is not None and plan.copies:
+        copies = Copies(plan.copies, lay_out(step.graph, plan.copies), pool, report.traffic)
+        copying = Copying(copies, carried.routes, pool.channels.device)
+    return EagerPlan(
+        record.functions, carried.again, report, levels(step, memory), made, record, step.op_of, copying
+    )
 
 
 def _planned(graph: remat.Graph, target: int, options: Options) -> remat.PlanResult:
     effort = options.effort()
     if options.time_limit is None and options.work_limit is None:
         effort["time_limit"] = _seconds_for(graph.num_ops)
+    if options.host is not None:
+        return remat.plan(graph, target, host=options.settled_host, **effort)
     return remat.plan(graph, target, door="inductor", **effort)
 
 
@@ -168,18 +274,19 @@ def _seconds_for(ops: int) -> float:
     return min(10.0, 0.25 + min(ops, 1000) / 4000 + max(0, ops - 1000) / 20000)
 
 
-def _report(
-    step: StepGraph, plan: remat.Plan, result: remat.PlanResult | None, options: Options
-) -> PlanReport:
+def _report(carried: _Carried, result: remat.PlanResult | None, options: Options) -> PlanReport:
     """result: of the planner, whose bound and proof hold for the plan if it is that one. Times are with what
     second runs cost besides.
     """
+    step, plan = carried.step, carried.plan
     around, reserve = step.around, options.size("reserve")
     existing = sum(step.record.values[v].bytes for v in step.record.gradients) if around.adds else 0
     graph, steps = step.graph, list(plan.steps)
-    memory = [int(each) + reserve for each in remat.simulate(graph, steps).memory]
+    simulated = remat.simulate(graph, steps, plan.copies, plan.host)
+    memory = [int(each) + reserve for each in simulated.memory]
     peak = max(memory)
-    same = result is not None and result.plan is not None and list(result.plan.steps) == steps
+    found = None if result is None else result.plan
+    same = found is not None and list(found.steps) == steps and found.copies == plan.copies
     least = 0 if result is None else result.duration_lower_bound - step.charges()
     duration = (plan.duration or 0) + step.charge(step.again(steps))
     return PlanReport(
@@ -201,4 +308,9 @@ def _report(
         rise=peak - reserve - int(graph.resident),
         existing_gradients=existing,
         memory=memory,
+        host=carried.host,
+        copied_out=simulated.bytes_out,
+        copied_in=simulated.bytes_in,
+        stalled=simulated.stalled / 1e9,
+        host_peak=simulated.host_peak,
     )

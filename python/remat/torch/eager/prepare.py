@@ -22,7 +22,10 @@ from ..base.private import eager_call
 from ..base.storages import tensor_storages
 from ..base.units import exact_bytes
 from ..plan.budget import auto_budget, optimizer_state_bytes
-from ..plan.options import Options
+from ..plan.options import Options, as_host
+from ..run.bandwidth import measured_host
+from ..run.channels import channels_of
+from ..run.copies import HostPool
 from ..session.loss import value_of
 from ..session.measure import measure_peak
 from ..session.pipeline import device_of
@@ -125,6 +128,7 @@ class Preparation:
         self.model, self._options, self._loss, self._say = model, options, loss, say
         self._call = eager_call(model)
         self._settled: Options | None = None
+        self._pool: HostPool | None = None
         self._writes_parameters = self._in_training = False
 
     def begin_training(self) -> None:
@@ -215,7 +219,7 @@ class Preparation:
         with phase("plan"), torch.enable_grad():
             plan = self._plan(step, sequence, kind, snapshot.restore, without_spare(known))
             with step.without_traces(snapshot.restore):
-                grown = step.grown(Ledger([plan]) if plan.again else None)
+                grown = step.grown(Ledger([plan]) if plan.away else None)
         if grown is not None:
             # Garbage of other work may go meanwhile: no less than the plan says.
             resident = sum(sequence.around[kind.adds].resident.values())
@@ -241,6 +245,7 @@ class Preparation:
                 options,
                 never,
                 sequence.above.get(kind.adds, above),
+                self._pool,
             )
         return None if isinstance(plan, Missed) else plan
 
@@ -257,7 +262,9 @@ class Preparation:
             around = self._around(step, sequence.record, kind)
         with phase("plan"), torch.enable_grad():
             while True:
-                plan = least_plan(sequence.record, around, self._options_on(step.device), sequence.once)
+                plan = least_plan(
+                    sequence.record, around, self._options_on(step.device), sequence.once, pool=self._pool
+                )
                 with step.without_traces(snapshot.restore):
                     if not self._differs(step, sequence, plan, kind):
                         return plan
@@ -282,21 +289,21 @@ class Preparation:
             around = sequence.around[kind.adds] = self._around(step, sequence.record, kind)
         less, asked = step.copies, None
         for _ in range(_TRIES):
-            plan = plan_record(sequence.record, around, options, sequence.once, less)
+            plan = plan_record(sequence.record, around, options, sequence.once, less, self._pool)
             asked = asked if less else plan
             if isinstance(plan, Missed):
                 break
-            if not (plan.again or sequence.is_tight(plan)):
+            if not (plan.away or sequence.is_tight(plan)):
                 return plan
             peak = self._measured(step, sequence, plan, kind, restore)
             if peak is None:
                 continue
-            if not plan.again:
+            if not plan.away:
                 sequence.note_whole(around, peak - plan.report.predicted_peak)
             if peak <= plan.report.budget:
                 plan.report.measure(peak)
                 return plan
-            if not plan.again:
+            if not plan.away:
                 continue
             # Chance moves peaks a little from run to run.
             less += peak - plan.report.budget + plan.report.budget // 1000
@@ -319,7 +326,7 @@ class Preparation:
         """
         options, needs = self._options_on(step.device), None
         while needs is None:
-            plan = least_plan(sequence.record, around, options, sequence.once, enough)
+            plan = least_plan(sequence.record, around, options, sequence.once, enough, self._pool)
             needs = self._measured(step, sequence, plan, kind, restore)
         budget = asked.budget if isinstance(asked, Missed) else asked.report.budget
         if needs <= budget:
@@ -339,14 +346,14 @@ class Preparation:
 
     def _differs(self, step: TrainingStep, sequence: Recorded, plan: EagerPlan, kind: Kind) -> bool:
         """Does the second run of an op make other bits than the first? Then it runs once from now on."""
-        if not plan.again:
+        if not plan.away:
             return False
         differing: set[int] = set()
         try:
             step.run_planned(Ledger([plan], verify=True, told=differing.add), kind.dropped)
         except NotMadeAgainError as error:
             differing.add(error.number)
-        sequence.compared.update(() if differing else plan.again)
+        sequence.compared.update(() if differing else plan.away)
         if differing:
             self._say_differing(sequence.record, differing)
             sequence.once.update(differing)
@@ -378,7 +385,7 @@ class Preparation:
             if self._differs(step, sequence, plan, kind):
                 return None
             if kind.adds and not step.existing:
-                if not plan.again:  # no step has run that made what this one adds to
+                if not plan.away:  # no step has run that made what this one adds to
                     step.run_planned(Ledger([plan]), kind.dropped)
                 return self._peak(step, sequence, plan, kind)
         with step.without_traces(restore):
@@ -447,6 +454,7 @@ class Preparation:
                 resident = sum(TrainingStep(list, list, [], self.model, device).resident_bytes().values())
                 resident += runtime_of(device).taken_by_libraries()
                 budget = auto_budget(device, resident, reserve, options.margin)
+            options, self._pool = with_host(options, device)
             self._settled = replace(options, budget=budget, reserve=reserve)
         return self._settled
 
@@ -461,6 +469,15 @@ def reserved(options: Options, device: torch.device) -> int:
     if options.optimizer is not None:
         reserve += optimizer_state_bytes(options.optimizer, device)
     return reserve
+
+
+def with_host(options: Options, device: torch.device) -> tuple[Options, HostPool | None]:
+    """With the host as it was measured where that is "auto"; and what is kept there, if there is one."""
+    if options.host is None:
+        return options, None
+    channels = channels_of(device, options.host_dir)
+    host = measured_host(channels, device) if options.host == "auto" else as_host(options.host)
+    return replace(options, host=host), HostPool(channels, host.budget)
 
 
 def copies_beside(step: TrainingStep, call: Call, snapshot: Snapshot) -> int:

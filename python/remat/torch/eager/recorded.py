@@ -17,6 +17,7 @@ from typing import Any
 import remat
 
 from .graph_op import GraphOp, name_of, phase_of, to_dict
+from .kinds import kind_of
 from .recorder import BACKWARD, FORWARD, Ran, Value
 
 # A generator's state is a value of its own: it is saved where its op may run again.
@@ -37,7 +38,8 @@ class Record:
     step left as such. outputs: values that the model returned, None where one is none of these. names: of
     values that were there before. sparse: gradients that are no values. adding: others went at once.
     made_in_autocast: digests of what the model returned, where it was inside autocast. runs_ahead: does the
-    host call ops before the device is through with former ones?
+    host call ops before the device is through with former ones? asked_for: what the forward saved and a
+    backward asked for: how many ops had run at both times.
     """
 
     ops: Sequence[Ran]
@@ -51,6 +53,7 @@ class Record:
     adding: bool = False
     made_in_autocast: Sequence[bytes] = ()
     runs_ahead: bool = False
+    asked_for: Sequence[tuple[int, int]] = ()
 
     @property
     def one_run(self) -> int:
@@ -116,24 +119,36 @@ class Around:
 class StepGraph:
     """The graph of a record.
 
-    graph: of what the step is. ops_of: by op of the graph, those of the record; op_of: the other way.
+    graph: of what the step is. ops_of: by op of the graph, those of the record; op_of: the other way. phases:
+    by op of the graph. value_of: by value of the graph, that of the record. first_backward: the first op of
+    the record's backward.
     """
 
     def __init__(
-        self, record: Record, around: Around, forbidden: Collection[int] = (), timed: bool = True
+        self,
+        record: Record,
+        around: Around,
+        forbidden: Collection[int] = (),
+        timed: bool = True,
+        leaves: bool = False,
     ) -> None:
-        """forbidden: ops of the record that must not run again. timed: with durations, else with bytes in
-        their place.
+        """forbidden: ops of the record that must not run again, and whose results stay. timed: with
+        durations, else with bytes in their place. leaves: values may go to a host.
         """
         self.record, self.around, self._timed = record, around, timed
         self._forbidden = set(forbidden)
         self._ops: list[GraphOp] = []
         self.op_of: dict[int, int] = {}
-        self._first_backward = next((op.number for op in record.ops if op.phase == BACKWARD), len(record.ops))
+        self.first_backward = next((op.number for op in record.ops if op.phase == BACKWARD), len(record.ops))
         self._sizes = [value.bytes for value in record.values]
         self._after = dict(pair for op in record.ops for pair in op.wrote)
         self._build()
         self.ops_of = [op.members for op in self._ops]
+        self.phases = [op.phase for op in self._ops]
+        used = sorted({value for op in self._ops for value in (*op.outputs, *op.inputs)})
+        self._place = {value: i for i, value in enumerate(used)}
+        self.value_of = {i: value for value, i in self._place.items() if value < len(record.values)}
+        self._may_leave = self._leaving() if leaves else None
         self.graph = remat.Graph.from_dict(self._to_dict())
 
     @cached_property
@@ -243,7 +258,7 @@ class StepGraph:
                 op.runs_once()
         for value in values:
             maker = self._maker(value.number)
-            unpacked = any(at < self._first_backward for at in value.unpacked)
+            unpacked = any(at < self.first_backward for at in value.unpacked)
             if maker is not None and (unpacked or self._is_held(value)):
                 self._ops[maker].runs_once()
         changed = True
@@ -254,10 +269,30 @@ class StepGraph:
                     op.runs_once()
                     changed = True
 
+    def _leaving(self) -> frozenset[int]:
+        """Values of the record that may go to a host: autograd alone holds them when the forward ends."""
+        forward = len(self.record.functions)
+        return frozenset(
+            value.number
+            for value in self.record.values
+            if value.made_by is not None
+            and value.made_by < forward
+            and value.made_by not in self._forbidden
+            and value.bytes
+            and value.destroyed is None
+            and value.released is not None
+            and value.released <= forward
+            # What saves such memory fills it, and does not count that as a write.
+            and not kind_of(self.record.ops[value.made_by].func).empty
+            and not any(forward <= at < self.first_backward for at in value.reads)
+            and value.unpacked
+            and min(value.unpacked) >= self.first_backward
+        )
+
     def _is_held(self, value: Value) -> bool:
         """Does Python have it in the backward, whatever autograd saves?"""
         released = self._released(value)
-        return value.destroyed is None and (released is None or released > self._first_backward)
+        return value.destroyed is None and (released is None or released > self.first_backward)
 
     def _is_lost(self, value: int, reader: GraphOp) -> bool:
         """Is it written over by another op, and cannot be made again?"""
@@ -303,9 +338,9 @@ class StepGraph:
 
     def _released(self, value: Value) -> int | None:
         """How many ops have run when Python lets go of it."""
-        held = value.released is None or value.released > self._first_backward
+        held = value.released is None or value.released > self.first_backward
         if held and value.number in self.around.dropped:
-            return self._first_backward
+            return self.first_backward
         if self.around.adds and value.number in self.record.gradients:
             # It is added to the one that exists where a step that makes them takes it as it is.
             return max(value.reads, default=value.made_by or 0) + 1
@@ -316,16 +351,18 @@ class StepGraph:
         found: dict[int, list[int]] = defaultdict(list)
         for value in self.record.values:
             for at in dict.fromkeys(value.unpacked):
-                if value.made_by is not None and self._first_backward <= at < len(self.record.ops):
+                if value.made_by is not None and self.first_backward <= at < len(self.record.ops):
                     found[at].append(self._there_at(value.number, at))
         return found
 
     def _to_dict(self, charged: bool = False) -> dict[str, Any]:
         made = {value for op in self._ops for value in op.outputs}
-        read = {value for op in self._ops for value in op.inputs}
-        used = sorted(made | read)
-        place = {value: i for i, value in enumerate(used)}
+        used, place = list(self._place), self._place
         values: list[dict[str, Any]] = [{"bytes": self._sizes[v] if v in made else 0} for v in used]
+        if self._may_leave is not None:
+            for value in used:
+                if value not in self._may_leave:
+                    values[place[value]]["copy"] = "never"
         # What was there before counts whether it is read or not.
         resident = dict(self.around.resident)
         for value in used:

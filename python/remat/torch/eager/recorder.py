@@ -143,15 +143,16 @@ class _Storage:
 
 class _Cell:
     """What autograd holds in place of a tensor while a step is recorded. storage: the one that `held` shows,
-    where that is not the evictor's affair.
+    where that is not the evictor's affair. saved_at: how many ops of the forward had run; None: it is over.
     """
 
-    __slots__ = ("held", "recorder", "storage", "value")
+    __slots__ = ("held", "recorder", "saved_at", "storage", "value")
 
     def __init__(
         self, recorder: Recorder, held: Kept | Handle, value: Value | None, storage: _Storage | None
     ) -> None:
         self.recorder, self.held, self.value, self.storage = recorder, held, value, storage
+        self.saved_at = len(recorder.ops) if recorder.phase == FORWARD else None
 
     def __del__(self) -> None:
         if self.value is not None:
@@ -166,6 +167,7 @@ class Recorder(OpsMode):
     phase: of the ops that run now. modules: that they belong to. in_autocast: was one inside it?
     external: what was there before: bytes by address; addresses: of its values. outputs, gradients: values
     that are results of the model, and gradients in the end. digests: of the former, if asked for.
+    asked_for: what the forward saved and a backward asked for: how many ops had run at both times.
     """
 
     def __init__(
@@ -192,6 +194,7 @@ class Recorder(OpsMode):
         self.modules = modules or Modules()
         self.in_autocast = False
         self.digests: list[bytes] = []
+        self.asked_for: list[tuple[int, int]] = []
         self._clock, self._mark, self._evictor = clock, mark, evictor
         self._before_write = before_write
         self._storages: dict[int, _Storage] = {}
@@ -372,6 +375,8 @@ class Recorder(OpsMode):
             self._pause()
             tensor = self._evictor.unpack(cell.held)
             self._resume()
+        if cell.saved_at is not None and self.phase != FORWARD:
+            self.asked_for.append((cell.saved_at, len(self.ops)))
         if cell.value is not None:
             cell.value.unpacked.append(len(self.ops))
             number = storage_id(tensor)

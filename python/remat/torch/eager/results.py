@@ -31,7 +31,7 @@ from .keeping import Kept, copy_of
 from .kinds import Kind, argument, detached, mapped, results_in, tensors_in, with_argument
 
 # A run may be asked for by several threads of autograd.
-_turn = threading.RLock()
+turn = threading.RLock()
 
 
 @dataclass(frozen=True)
@@ -414,7 +414,7 @@ def restore(
     after: Callable[[Run], object] | None = None,
 ) -> None:
     """Make a result again, and what it is made from. before, after: called with each run."""
-    with _turn:
+    with turn:
         if wanted.is_there():
             return
         runs = _needed_for(wanted)

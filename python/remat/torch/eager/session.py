@@ -30,6 +30,7 @@ from ..plan.report import PlanReport
 from ..session.unplanned import KEPT, TRANSFORMED
 from ..session.watch import note_eager_step
 from .calls import Call, apart, shapes_of
+from .fetching import Copying
 from .following import is_followed, through
 from .leaving import Gradients, evictor_from, rest_of, rest_of_others
 from .ledger import Ledger
@@ -57,6 +58,7 @@ class _Nothing:
     again: frozenset[int] = frozenset()
     passing: Any = None
     made: Sequence[int] = ()
+    copying: Copying | None = None
 
 
 class EagerSession:
@@ -116,6 +118,7 @@ class EagerSession:
                 plan = self._preparation.plan(recorded, kind, call, known)
         if self.options.verify:
             prove(self.model, plan, call)
+        plan.report.traffic.clear()
         self.report.add(plan.report)
         return plan
 
@@ -156,7 +159,7 @@ class EagerSession:
         else:
             return self._without_plan(call)
         note_eager_step(plans[0].report)
-        runs_again = any(plan.again for plan in plans)
+        runs_again = any(plan.away for plan in plans)
         looks = self.options.outputs is None and (
             bool(shape.dropped) if borrowed is not None else shape.looks(plans[0].report, runs_again)
         )
@@ -303,7 +306,7 @@ class EagerSession:
         """What goes on where a step turns to another plan, with what the former one kept until then and the
         other has no room for. None: there is room.
         """
-        kept = sum(other.made[op] for op in other.again - followed.again if op < position)
+        kept = sum(other.made[op] for op in other.away - followed.away if op < position)
         if kept <= other.report.budget - other.report.predicted_peak:
             return None
         return self._evictor_at(shape, followed, position, other)
@@ -322,7 +325,7 @@ class EagerSession:
         """With smaller tensors than those for which it was compared, a second run makes other bits."""
         for each in shape.recorded:
             each.never_again(number)
-        func = str(next(p.functions[number] for p in plans if number in p.again))
+        func = str(next(p.functions[number] for p in plans if number in p.away))
         raise VerificationError(f"{runs_once(func)} from now on; this step has no gradients: leave it out")
 
     def _parameters(self) -> list[torch.nn.Parameter]:

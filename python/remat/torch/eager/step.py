@@ -106,6 +106,7 @@ class TrainingStep:
             bool(self.existing),
             recorder.digests,
             runs_ahead=self.device.type != "cpu",
+            asked_for=recorder.asked_for,
         )
         recorder.end()
         found.keep_gradients()

@@ -24,10 +24,11 @@ from ..base.private import OpsMode, graph_task, without_dispatch_modes
 from ..base.units import exact_bytes
 from ..plan.model_report import ModelReport
 from ..plan.options import Options
+from ..run.copies import HostPool
 from .entries import Comparing, Entry, Following, Recording, Token
 from .once import chosen_once, named_ops, runs_once
 from .planning import EagerPlan, Missed, least_plan, plan_record
-from .prepare import reserved, with_spare
+from .prepare import reserved, with_host, with_spare
 from .recorded import Around, Record
 from .session import MOST_SEQUENCES, no_plans
 from .together_active import entered, is_active
@@ -121,6 +122,7 @@ class PlannedSteps:
         self._stack = ExitStack()
         self._steps: _Steps | None = None
         self._settled: Options | None = None
+        self._pool: HostPool | None = None
 
     def __enter__(self) -> PlannedSteps:
         if is_active():
@@ -221,9 +223,9 @@ class PlannedSteps:
     def _plan(self, sequence: _Sequence) -> None:
         options = self._options_with_reserve()
         record, around = sequence.record, sequence.around
-        found = plan_record(record, around, options, sequence.once, sequence.less)
+        found = plan_record(record, around, options, sequence.once, sequence.less, self._pool)
         if isinstance(found, Missed):
-            least = least_plan(record, around, options, sequence.once)
+            least = least_plan(record, around, options, sequence.once, pool=self._pool)
             if least.report.predicted_peak > found.budget:
                 raise found.error(with_spare(least.report.predicted_peak))
             found = replace(least, report=replace(least.report, budget=found.budget))
@@ -244,7 +246,8 @@ class PlannedSteps:
     def _options_with_reserve(self) -> Options:
         if self._settled is None:
             reserve = reserved(self._options, torch.device("cpu"))
-            self._settled = replace(self._options, reserve=reserve)
+            options, self._pool = with_host(self._options, torch.device("cpu"))
+            self._settled = replace(options, reserve=reserve)
         return self._settled
 
     def _say(self, about: str, text: str) -> None:

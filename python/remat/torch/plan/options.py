@@ -314,8 +314,8 @@ class Options:
             raise remat.UsageError('remat: host_dir belongs to host=, for example host="auto"')
         if self.host != "auto":
             as_host(self.host)
-        if not self.in_order:
-            raise remat.UsageError('remat: host= needs executor="boxed", which keeps to the plan')
+        if self.executor == "inductor":
+            raise remat.UsageError('remat: host= needs executor="boxed" or "eager", which keep to the plan')
         if self.order != "fixed":
             raise remat.UsageError('remat: host= needs order="fixed": plans with copies keep to the order')
         if self.group is not None:
@@ -355,7 +355,7 @@ class Options:
     def needs_a_trace(self) -> str:
         """The first option that only traced steps can have, as it is written; "" if there is none."""
         plain = Options(self.budget)
-        names = ("budget_on", "arena", "step", "calls", "order", "plan", "costs", "host", "group")
+        names = ("budget_on", "arena", "step", "calls", "order", "plan", "costs", "group")
         for name in names:
             value = getattr(self, name)
             if value != getattr(plain, name):

@@ -49,6 +49,8 @@ class Copy(Protocol):
 class Channels(Protocol):
     """The ways to a host and back, for all that copies on one device."""
 
+    device: torch.device
+
     def __hash__(self) -> int: ...
 
     def reserve(self, size: int) -> Region:
@@ -168,7 +170,7 @@ class FileChannels:
     """To files in a folder and back, by a thread for each way."""
 
     def __init__(self, folder: Path) -> None:
-        self.folder = folder
+        self.folder, self.device = folder, torch.device("cpu")
         self._out, self._back = _Worker("remat out"), _Worker("remat in")
 
     def reserve(self, size: int) -> MappedFile:
@@ -310,10 +312,12 @@ def _stream_channels(device: torch.device) -> StreamChannels:
     return StreamChannels(device)
 
 
-def channels_of(device: torch.device, folder: Path | None) -> Channels:
-    """Of a device; one pair for the whole process. Raises UsageError where there are none."""
+def channels_of(device: torch.device, folder: str | Path | None) -> Channels:
+    """Of a device; one pair for the whole process. folder: where files go, on the CPU. Raises UsageError
+    where there are none.
+    """
     if device.type == "cpu":
-        return _file_channels(folder if folder is not None else folder_on_disk())
+        return _file_channels(folder_on_disk() if folder is None else Path(folder))
     if folder is not None:
         raise remat.UsageError(f"remat: host_dir= is for models on the CPU, this one is on {device}")
     try:

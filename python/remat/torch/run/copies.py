@@ -251,10 +251,10 @@ class Copies:
 
         return copy_in
 
-    def wait(self, number: int) -> Callable[[_Call, torch.Tensor], None]:
-        """What follows runs when the copy has ended. The tensor is held until then."""
+    def wait(self, number: int) -> Callable[[_Call, torch.Tensor | None], None]:
+        """What follows runs when the copy has ended. The tensor, if one is given, is held until then."""
 
-        def wait_for_copy(call: _Call, tensor: torch.Tensor) -> None:
+        def wait_for_copy(call: _Call, tensor: torch.Tensor | None) -> None:
             self.traffic.count_stall(call.issued[number].wait())
 
         return wait_for_copy

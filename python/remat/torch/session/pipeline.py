@@ -6,7 +6,6 @@ import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -360,8 +359,7 @@ class Pipeline:
         return options
 
     def _channels(self, device: torch.device) -> Channels:
-        folder = self.options.host_dir
-        return channels_of(device, None if folder is None else Path(folder))
+        return channels_of(device, self.options.host_dir)
 
     def _pool_on_host(self, device: torch.device, host: remat.Host) -> HostPool:
         if self._host_pool is None:

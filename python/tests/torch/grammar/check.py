@@ -38,11 +38,12 @@ class Case:
     """A random module, and how it is tried.
 
     way: "fit", "compile" or "policies"; limit: bytes that a step may take, once it is planned, where known.
-    executor: that `fit` is told to take.
+    executor: that `fit` is told to take. host: where values may go, with the executor "eager".
     """
 
     number: int
     executor: str = "auto"
+    host: str | None = None
     model: RandomModule = field(init=False)
     inputs: tuple[Any, ...] = field(init=False)
     limit: Callable[[], int | None] | None = None
@@ -95,7 +96,7 @@ class Case:
             return policies.apply()
         options: Any = {"costs": self.costs, "work_limit": 20000, "time_limit": 5.0, "outputs": self.outputs}
         if self.way == "fit":
-            options |= {"loss": self.loss, "executor": self.executor}
+            options |= {"loss": self.loss, "executor": self.executor, "host": self.host}
             fitted = remat.torch.fit(model, fresh(self.inputs), self.budget, **options)
             self.limit = lambda: least_promise(fitted, self.is_steady())
             return fitted
@@ -131,12 +132,12 @@ def warnings_of_strides() -> Iterator[list[str]]:
         log.handlers, log.propagate = before
 
 
-def check(number: int, executor: str = "auto") -> Outcome:
+def check(number: int, executor: str = "auto", host: str | None = None) -> Outcome:
     """What comes of a random module; a budget for which no plan is found is nothing wrong, but of 100 %.
-    executor: that `fit` is told to take; with "eager" no module goes another way.
+    executor: that `fit` is told to take; with "eager" no module goes another way. host: as in `Case`.
     """
     torch._dynamo.reset()
-    case = Case(number, executor)
+    case = Case(number, executor, host)
     model = case.model
     eager = copy.deepcopy(model)
     pristine = copy.deepcopy(eager)
