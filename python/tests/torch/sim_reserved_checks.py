@@ -110,9 +110,9 @@ def test_what_runs_out_of_memory_trains_within_what_the_device_has(memory: Cachi
     model.zero_grad()
     gc.collect()
     memory.release()
-    fitted = remat.torch.fit(
-        model, inputs, "auto", margin=0, budget_on="reserved", accumulate=False, work_limit=10_000_000
-    )
+    # Plans for measured costs are others on a busy machine, and there is little room.
+    options = {"margin": 0, "budget_on": "reserved", "accumulate": False, "costs": "roofline"}
+    fitted = remat.torch.fit(model, inputs, "auto", work_limit=10_000_000, **options)
     trained(fitted, inputs, steps=5)
     (report,) = fitted.remat.parts
     assert memory.reserved <= report.budget <= memory.capacity
