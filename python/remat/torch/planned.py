@@ -46,7 +46,7 @@ def planned(*models: torch.nn.Module, budget: int | str, **options: Unpack[FitOp
     Raises:
         InfeasibleError, NoPlanError: where the context is left, if the step has no plan within the budget.
         UsageError: no model, or an option that needs a traced step.
-        UnsupportedModelError: parameters on an accelerator, or sharded.
+        UnsupportedModelError: parameters on several accelerators, or sharded.
     """
     if not models or not all(isinstance(model, torch.nn.Module) for model in models):
         raise remat.UsageError("planned: the models come first, at least one, the budget by its name")
@@ -59,6 +59,4 @@ def planned(*models: torch.nn.Module, budget: int | str, **options: Unpack[FitOp
         check_model(model)
         if Sharding.of(model) is not None:
             raise UnsupportedModelError("planned: parameters that FSDP2 shards are not known to it")
-        if any(p.device.type != "cpu" for p in model.parameters()):
-            raise UnsupportedModelError("planned: only models on the CPU so far; fit takes others")
     return PlannedSteps(models, asked)

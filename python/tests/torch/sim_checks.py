@@ -197,6 +197,32 @@ def test_steps_without_a_trace_are_those_of_eager_mode_within_the_budget(budget:
     assert part.recomputed_steps > 0 or budget == "100%"
 
 
+@pytest.mark.usefixtures("seen_by_python")
+def test_loops_that_call_several_models_are_planned_within_the_budget() -> None:
+    (first, batch), (second, _) = gpt(), gpt()
+    models = nn.ModuleList([first, second])
+    eager = copy.deepcopy(models)
+    step = remat.torch.planned(first, second, budget="75%", work_limit=20_000, time_limit=None)
+
+    def run(pair: nn.ModuleList) -> None:
+        (pair[0](*batch) * pair[1](*batch)).backward()
+
+    for _ in range(4):
+        models.zero_grad()
+        eager.zero_grad()
+        torch.manual_seed(1)
+        run(eager)
+        torch.manual_seed(1)
+        with step:
+            run(models)
+        pairs = zip(models.parameters(), eager.parameters(), strict=True)
+        assert all(p.grad is not None and p.grad.cpu().equal(q.grad.cpu()) for p, q in pairs)
+    (part,) = step.remat.parts
+    assert part.recomputed_steps > 0
+    assert part.measured_peak == pytest.approx(part.predicted_peak, rel=0.002)
+    assert part.measured_peak <= part.budget
+
+
 def test_what_a_trace_would_replace_by_others_is_refused() -> None:
     class Recurrent(nn.Module):
         def __init__(self) -> None:

@@ -4,19 +4,20 @@ runs, compared with what a plan would make again, or follows plans.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import torch
 
 from ..base.allocator import trace_allocations
+from ..base.devices import runtime_of
 from ..base.origins import OUTSIDE
 from ..base.storages import same_bits, tensor_storages
+from .durations import clock_of, take_off_calls
 from .fetching import SavedAt
 from .keeping import Kept
 from .ledger import Ledger
-from .marks import Mark, find_levels, new_mark, set_memory
+from .marks import levels_on
 from .modules import Modules, named_storages
 from .planning import EagerPlan
 from .recorded import Around, Record, count_hidden
@@ -65,19 +66,16 @@ class Entry:
 class Recording(Entry):
     """Runs as it is, with the memory of eager mode."""
 
-    def __init__(self, models: Sequence[torch.nn.Module], state_bytes: int) -> None:
+    def __init__(self, models: Sequence[torch.nn.Module], device: torch.device) -> None:
         super().__init__()
         modules = Modules(*models)
-        self._state_bytes = state_bytes
-        self._resident = named_storages(models, torch.device("cpu"))
-        self._marks: list[Mark] = []
-        self._recorder = Recorder(modules, mark=self._mark)
-        self._watched, self._tracing = modules.watched(), trace_allocations()
+        self._device = device
+        self._resident = named_storages(models, device)
+        self._levels = levels_on(device)
+        self._recorder = Recorder(modules, clock=clock_of(device), mark=self._levels.mark)
+        self._watched = modules.watched()
         self._watched.__enter__()
-        self._trace = self._tracing.__enter__()
-
-    def _mark(self, op: int | None, away: int) -> None:
-        self._marks.append(new_mark(op, away))
+        self._levels.__enter__()
 
     def forward(self, func: Any, types: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
         self.tokens.append(token_of(func, args))
@@ -97,25 +95,28 @@ class Recording(Entry):
         return self._recorder.unpack(held)
 
     def end(self) -> None:
-        self._tracing.__exit__(None, None, None)
+        self._levels.__exit__()
         self._watched.__exit__(None, None, None)
 
     def record(self) -> tuple[Record, Around, set[int]]:
         """Once it has ended; and the ops whose results something saves for a later step."""
-        recorder, known = self._recorder, self._resident
-        find_levels(self._trace, self._marks)
-        set_memory(recorder, self._marks)
-        beside = sum(size for address, size in recorder.external.items() if address not in known)
+        recorder, known, runtime = self._recorder, self._resident, runtime_of(self._device)
+        self._levels.tell(recorder)
+        take_off_calls(recorder.ops, self._device)
+        beside = runtime.taken_by_libraries() + sum(
+            size for address, size in recorder.external.items() if address not in known
+        )
         names = {v: known[a][0] for v, a in recorder.addresses.items() if a in known}
         record = Record(
             recorder.ops,
             recorder.values,
-            self._state_bytes,
+            runtime.generator_state().nbytes,
             beside,
             (),
             (),
             names,
             0,
+            runs_ahead=self._device.type != "cpu",
             asked_for=recorder.asked_for,
         )
         count_hidden(record)
@@ -131,16 +132,17 @@ class Following(Entry):
     """Follows plans. peak: what it needed, where that is measured."""
 
     def __init__(
-        self, plans: Sequence[tuple[list[Token], EagerPlan]], models: Sequence[torch.nn.Module] = ()
+        self,
+        plans: Sequence[tuple[list[Token], EagerPlan]],
+        device: torch.device,
+        models: Sequence[torch.nn.Module] = (),
     ) -> None:
         """models: whose memory is there all the time, where the step is to be measured."""
         super().__init__()
         self._plans, self._at = plans, 0
         self.ledger = Ledger([plan for _, plan in plans])
         self.peak = 0
-        self._known = tensor_storages(list(models), "cpu")
-        self._tracing = trace_allocations() if models else None
-        self._trace = self._tracing.__enter__() if self._tracing is not None else None
+        self._measured = _peak_beside(models, device) if models else None
 
     @property
     def plan(self) -> EagerPlan | None:
@@ -177,10 +179,8 @@ class Following(Entry):
         return self.ledger.unpack(held)
 
     def end(self) -> None:
-        if self._tracing is not None and self._trace is not None:
-            self._tracing.__exit__(None, None, None)
-            self.peak = sum(self._known.values()) + self._trace.rise(self._known)[0]
-            self._tracing = None
+        if self._measured is not None:
+            self.peak, self._measured = self._measured(), None
 
 
 class Comparing(Following):
@@ -189,15 +189,11 @@ class Comparing(Following):
     differing: numbers of ops whose second run makes other bits. durations: of ops, in ns.
     """
 
-    def __init__(
-        self,
-        plans: Sequence[tuple[list[Token], EagerPlan]],
-        clock: Callable[[], int] = time.perf_counter_ns,
-    ) -> None:
-        super().__init__(plans)
+    def __init__(self, plans: Sequence[tuple[list[Token], EagerPlan]], device: torch.device) -> None:
+        super().__init__(plans, device)
         self.differing: set[int] = set()
         self.durations: list[int] = []
-        self._clock = clock
+        self._clock = clock_of(device)
 
     def forward(self, func: Any, types: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
         start = self._clock()
@@ -229,3 +225,24 @@ class Comparing(Following):
 def _within(held: Any) -> Any:
     """What a ledger made of a tensor that autograd saves."""
     return held.held if isinstance(held, SavedAt) else held
+
+
+def _peak_beside(models: Sequence[torch.nn.Module], device: torch.device) -> Callable[[], int]:
+    """Begins to measure. What it returns ends that, and says what was in memory at most, in bytes: of the
+    models and of what came meanwhile.
+    """
+    known = tensor_storages(list(models), device.type)
+    own = sum(known.values())
+    if device.type == "cpu":
+        tracing = trace_allocations()
+        trace = tracing.__enter__()
+
+        def traced() -> int:
+            tracing.__exit__(None, None, None)
+            return own + trace.rise(known)[0]
+
+        return traced
+    runtime = runtime_of(device)
+    start = runtime.allocated()
+    runtime.reset_highest()
+    return lambda: own + runtime.highest() - start

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Protocol
 
 import torch
 
-from ..base.allocator import AllocatorTrace
+from ..base.allocator import AllocatorTrace, trace_allocations
+from ..base.devices import DeviceRuntime, runtime_of
 from ..base.private import without_dispatch_modes
 from .recorder import Recorder
 
@@ -34,14 +36,14 @@ class Mark:
         self.top = max(self.top, level)
 
 
-def new_mark(op: int | None, away: int) -> Mark:
+def _new_mark(op: int | None, away: int) -> Mark:
     """Among the CPU allocator's events."""
     with without_dispatch_modes():
         block = torch.empty(MARK_BYTES, dtype=torch.uint8, device="cpu")
     return Mark(op, away, block.data_ptr())
 
 
-def find_levels(trace: AllocatorTrace, marks: Sequence[Mark]) -> None:
+def _find_levels(trace: AllocatorTrace, marks: Sequence[Mark]) -> None:
     """Bytes in memory at each mark, and the most until the next one."""
     level = 0
     alive: dict[int, int] = {}
@@ -62,7 +64,7 @@ def find_levels(trace: AllocatorTrace, marks: Sequence[Mark]) -> None:
             level -= alive.pop(address, 0)
 
 
-def set_memory(recorder: Recorder, marks: Sequence[Mark]) -> None:
+def _set_memory(recorder: Recorder, marks: Sequence[Mark]) -> None:
     """What each op took beside its results, and the most that was there meanwhile, as if all that autograd
     waits for had been.
     """
@@ -77,3 +79,67 @@ def set_memory(recorder: Recorder, marks: Sequence[Mark]) -> None:
         tops[mark.op] = max(tops.get(mark.op, 0), mark.top + mark.away)
     for number, workspace in workspaces.items():
         recorder.ops[number].add_cost(workspace, tops[number])
+
+
+class Levels(Protocol):
+    """Memory of a step that is recorded. In its context marks are set among what the allocator does."""
+
+    def __enter__(self) -> Levels: ...
+
+    def __exit__(self, *_: object) -> None: ...
+
+    def mark(self, op: int | None, away: int) -> None:
+        """What follows is this op's; as for `Mark`."""
+
+    def tell(self, recorder: Recorder) -> None:
+        """The ops of the step, what they took."""
+
+
+class _Traced:
+    """By the allocator's own events, on the CPU."""
+
+    def __init__(self) -> None:
+        self._marks: list[Mark] = []
+        self._tracing = trace_allocations()
+
+    def __enter__(self) -> _Traced:
+        self._trace = self._tracing.__enter__()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._tracing.__exit__(None, None, None)
+
+    def mark(self, op: int | None, away: int) -> None:
+        self._marks.append(_new_mark(op, away))
+
+    def tell(self, recorder: Recorder) -> None:
+        _find_levels(self._trace, self._marks)
+        _set_memory(recorder, self._marks)
+
+
+class _Counted:
+    """By the allocator's counters, whose highest mark is set back at each of ours."""
+
+    def __init__(self, runtime: DeviceRuntime) -> None:
+        self._runtime = runtime
+        self._marks: list[Mark] = []
+
+    def __enter__(self) -> _Counted:
+        self._start = self._runtime.allocated()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.mark(None, 0)
+
+    def mark(self, op: int | None, away: int) -> None:
+        if self._marks:
+            self._marks[-1].add_level(self._runtime.highest() - self._start)
+        self._runtime.reset_highest()
+        self._marks.append(Mark(op, away, 0, self._runtime.allocated() - self._start))
+
+    def tell(self, recorder: Recorder) -> None:
+        _set_memory(recorder, self._marks)
+
+
+def levels_on(device: torch.device) -> Levels:
+    return _Traced() if device.type == "cpu" else _Counted(runtime_of(device))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -13,7 +12,7 @@ from typing import Any
 import torch
 from torch.autograd.graph import saved_tensors_hooks
 
-from ..base.allocator import is_traced, trace_allocations
+from ..base.allocator import is_traced
 from ..base.devices import runtime_of
 from ..base.generators import generators_kept
 from ..base.held import tensors_held
@@ -21,16 +20,13 @@ from ..base.in_use import in_use_on
 from ..base.modes import casting, casts_apart
 from ..base.private import storage_id, without_accumulate_hooks
 from ..base.storages import dense_parts, digest, tensor_storages
+from .durations import clock_of, take_off_calls
 from .ledger import Ledger
-from .marks import Mark, find_levels, new_mark, set_memory
+from .marks import levels_on
 from .modules import Modules, modules_in, named_storages
 from .online import Evictor
 from .recorded import Record
-from .recorder import Ran, Recorder
-
-# How many small ops are timed, and the least time of an op on an accelerator, in ns.
-_SMALL_OPS = 50
-_LEAST = 2_000
+from .recorder import Recorder
 
 
 @dataclass(frozen=True)
@@ -86,14 +82,19 @@ class TrainingStep:
         """traced: with what ops take in memory, which takes longer; durations otherwise. evictor: keeps the
         step within a budget. before_write: called with what an op is about to write to.
         """
+        clock = clock_of(self.device)
         make_recorder = partial(Recorder, self._modules(), evictor=evictor, before_write=before_write)
         if traced:
-            record = self._traced if self.device.type == "cpu" else self._counted
-            recorder = record(make_recorder)
+            levels = levels_on(self.device)
+            # On the CPU the other record has the durations.
+            recorder = make_recorder(mark=levels.mark, clock=clock)
+            with levels:
+                self._recorded(recorder)
+            levels.tell(recorder)
         else:
-            recorder = make_recorder(clock=_clock(self.device))
+            recorder = make_recorder(clock=clock)
             self._recorded(recorder)
-        _take_off_calls(recorder.ops, self.device)
+        take_off_calls(recorder.ops, self.device)
         found = Record(
             recorder.ops,
             recorder.values,
@@ -120,38 +121,6 @@ class TrainingStep:
         """Of values that were there before."""
         known = self._named()
         return {value: known[address][0] for value, address in addresses.items() if address in known}
-
-    def _traced(self, make: Callable[..., Recorder]) -> Recorder:
-        """With the allocator's own events."""
-        marks: list[Mark] = []
-
-        def mark(op: int | None, away: int) -> None:
-            marks.append(new_mark(op, away))
-
-        recorder = make(mark=mark)
-        with trace_allocations() as trace:
-            self._recorded(recorder)
-        find_levels(trace, marks)
-        set_memory(recorder, marks)
-        return recorder
-
-    def _counted(self, make: Callable[..., Recorder]) -> Recorder:
-        """With the allocator's counters, whose highest mark is set back at each of ours."""
-        runtime = runtime_of(self.device)
-        start = runtime.allocated()
-        marks: list[Mark] = []
-
-        def mark(op: int | None, away: int) -> None:
-            if marks:
-                marks[-1].add_level(runtime.highest() - start)
-            runtime.reset_highest()
-            marks.append(Mark(op, away, 0, runtime.allocated() - start))
-
-        recorder = make(mark=mark, clock=_clock(self.device))
-        self._recorded(recorder)
-        mark(None, 0)
-        set_memory(recorder, marks)
-        return recorder
 
     def _recorded(self, recorder: Recorder) -> None:
         with (
@@ -249,33 +218,3 @@ class NotSavedError(Exception):
 
 def has_dense_gradient(parameter: torch.Tensor) -> bool:
     return parameter.grad is not None and parameter.grad.layout is torch.strided
-
-
-def _take_off_calls(ops: Sequence[Ran], device: torch.device) -> None:
-    """What a small op takes is taken off: on an accelerator the time of an op has that of calling it and of
-    waiting for it, which a step has not, as the host runs ahead there.
-    """
-    if device.type == "cpu":
-        return
-    clock, small = _clock(device), torch.zeros(1, device=device)
-    times = []
-    for _ in range(_SMALL_OPS):
-        start = clock()
-        small.add_(1)
-        times.append(clock() - start)
-    call = min(times)
-    for op in ops:
-        op.timed_again(max(_LEAST, op.duration - call))
-
-
-def _clock(device: torch.device) -> Callable[[], int]:
-    """Of one thread the time that it had, so that other work of the machine does not count."""
-    if device.type == "cpu":
-        return time.thread_time_ns if torch.get_num_threads() == 1 else time.perf_counter_ns
-    runtime = runtime_of(device)
-
-    def clock() -> int:
-        runtime.synchronize()
-        return time.perf_counter_ns()
-
-    return clock

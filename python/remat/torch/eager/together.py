@@ -19,12 +19,12 @@ from torch.autograd.graph import saved_tensors_hooks
 
 import remat
 
-from ..base.devices import runtime_of
 from ..base.private import OpsMode, graph_task, without_dispatch_modes
 from ..base.units import exact_bytes
 from ..plan.model_report import ModelReport
 from ..plan.options import Options
 from ..run.copies import HostPool
+from ..session.pipeline import device_of
 from .entries import Comparing, Entry, Following, Recording, Token
 from .once import chosen_once, named_ops, runs_once
 from .planning import EagerPlan, Missed, least_plan, plan_record
@@ -117,6 +117,7 @@ class PlannedSteps:
     def __init__(self, models: Sequence[torch.nn.Module], options: Options) -> None:
         self.remat = ModelReport()
         self._models, self._options = list(models), options
+        self._device = device_of([p for model in models for p in model.parameters()])
         self._places: dict[Hashable, _Place] = {}
         self._said: set[str] = set()
         self._stack = ExitStack()
@@ -165,12 +166,12 @@ class PlannedSteps:
         place = self._places.setdefault(key, _Place())
         if place.unknown and len(place.sequences) < MOST_SEQUENCES:
             self._say("recorded", "planned: the first steps run as in eager mode, with its memory")
-            return place, Recording(self._models, self._state_bytes())
+            return place, Recording(self._models, self._device)
         looks = place.look()
         if looks and not all(each.compared for each in place.sequences) and place.plans(False):
-            return place, Comparing(place.plans(False))
+            return place, Comparing(place.plans(False), self._device)
         plans = place.plans(True)
-        return place, Following(plans, self._models if looks else ()) if plans else Entry()
+        return place, Following(plans, self._device, self._models if looks else ()) if plans else Entry()
 
     def take(self, place: _Place, entry: Entry) -> None:
         """A step has ended."""
@@ -240,13 +241,10 @@ class PlannedSteps:
     def _adds(self) -> bool:
         return any(p.grad is not None for model in self._models for p in model.parameters())
 
-    def _state_bytes(self) -> int:
-        return runtime_of(torch.device("cpu")).generator_state().nbytes
-
     def _options_with_reserve(self) -> Options:
         if self._settled is None:
-            reserve = reserved(self._options, torch.device("cpu"))
-            options, self._pool = with_host(self._options, torch.device("cpu"))
+            reserve = reserved(self._options, self._device)
+            options, self._pool = with_host(self._options, self._device)
             self._settled = replace(options, reserve=reserve)
         return self._settled
 

@@ -1,0 +1,45 @@
+"""How long ops take in a step that is looked at."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+
+import torch
+
+from ..base.devices import runtime_of
+from .recorder import Ran
+
+# How many small ops are timed, and the least time of an op on an accelerator, in ns.
+_SMALL_OPS = 50
+_LEAST = 2_000
+
+
+def take_off_calls(ops: Sequence[Ran], device: torch.device) -> None:
+    """What a small op takes is taken off: on an accelerator the time of an op has that of calling it and of
+    waiting for it, which a step has not, as the host runs ahead there.
+    """
+    if device.type == "cpu":
+        return
+    clock, small = clock_of(device), torch.zeros(1, device=device)
+    times = []
+    for _ in range(_SMALL_OPS):
+        start = clock()
+        small.add_(1)
+        times.append(clock() - start)
+    call = min(times)
+    for op in ops:
+        op.timed_again(max(_LEAST, op.duration - call))
+
+
+def clock_of(device: torch.device) -> Callable[[], int]:
+    """Of one thread the time that it had, so that other work of the machine does not count."""
+    if device.type == "cpu":
+        return time.thread_time_ns if torch.get_num_threads() == 1 else time.perf_counter_ns
+    runtime = runtime_of(device)
+
+    def clock() -> int:
+        runtime.synchronize()
+        return time.perf_counter_ns()
+
+    return clock
