@@ -11,19 +11,23 @@ import torch
 
 from ..base.private import without_dispatch_modes
 from ..run.copies import Copies
-from .away import Route
+from .away import NEVER, Route
 from .book import Book, number_of
 from .kinds import Kind, argument, results_in, tensors_in
 from .results import Result, Run, turn
 
 
 class Copying:
-    """Of a plan. device: where the step runs. leaving: by op of the forward, what is copied out after it."""
+    """Of a plan. device: where the step runs. leaving: by op of the forward, what is copied out after it;
+    waits: what has to have left before it. asked: copies back begin where autograd asks for what was saved
+    when so many ops had run.
+    """
 
     def __init__(self, copies: Copies, routes: Sequence[Route], device: torch.device) -> None:
         self.copies, self.device = copies, device
         self.leaving: Mapping[int, Sequence[Route]] = _by((route.op, route) for route in routes)
         self.waits: Mapping[int, Sequence[Route]] = _by((route.wait, route) for route in routes)
+        self.asked = {route.asked for route in routes} - {NEVER}
 
     def seen(self) -> frozenset[int]:
         """Ops that have to be seen."""
@@ -63,11 +67,14 @@ class Away:
         if storage is not None:
             self._plan.copies.wait(number)(self._call, None)
 
-    def after(self, op: int, func: Any, kind: Kind, args: Any, kwargs: Any, result: Any, book: Book) -> None:
-        """It ran: begin to copy out what it made, where that is what was recorded."""
+    def after(
+        self, op: int, func: Any, kind: Kind, args: Any, kwargs: Any, result: Any, book: Book
+    ) -> list[torch.Tensor]:
+        """It ran: begin to copy out what it made, where that is what was recorded. Returns what leaves."""
+        left: list[torch.Tensor] = []
         routes = self._plan.leaving.get(op)
         if routes is None:
-            return
+            return left
         made = _made(kind, args, kwargs, result)
         for route in routes:
             if len(made) != route.results:
@@ -78,6 +85,8 @@ class Away:
                 and tensor.untyped_storage().nbytes() <= route.bytes
             ):
                 self._let_leave(route, tensor, Fetch(self, route, func, kind), book)
+                left.append(tensor)
+        return left
 
     def _let_leave(self, route: Route, tensor: torch.Tensor, fetch: Fetch, book: Book) -> None:
         result = fetch.add_result(0)

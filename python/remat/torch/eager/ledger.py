@@ -98,7 +98,7 @@ class Ledger(OpsMode):
         if plan.copying is not None:
             self._now_away = Away(plan.copying)
             self._away.append(self._now_away)
-            self._passing.keep(False, False)
+            self._passing.mark(plan.copying.asked)
 
     def call_at_backward(self, look: Callable[[], object]) -> None:
         """Once, when autograd asks for the first tensor."""
@@ -135,7 +135,8 @@ class Ledger(OpsMode):
             self._book.note_results(run, results, args, kwargs, before)
             self._passing.note_results(results)
         if away is not None:
-            away.after(position, func, kind, args, kwargs, result, self._book)
+            left = away.after(position, func, kind, args, kwargs, result, self._book)
+            self._passing.note_results(left)
         if (
             self._smaller
             and self.left_at is None

@@ -65,9 +65,12 @@ class Filter {
   // This storage is that of a result of an op that may run again.
   void note_result(std::uintptr_t storage) { results_.insert(storage); }
 
+  // What autograd saves when so many ops have run goes to Python.
+  void mark(const std::vector<std::size_t>& positions) { marked_.insert(positions.begin(), positions.end()); }
+
   // Is it to be kept here, as it is?
   bool keeps(const at::Tensor& tensor) const {
-    return keeps_saved_ && tensor.has_storage() && !tensor.is_inference() &&
+    return keeps_saved_ && tensor.has_storage() && !tensor.is_inference() && !marked_.contains(position_) &&
            !results_.contains(reinterpret_cast<std::uintptr_t>(tensor.storage().unsafeGetStorageImpl()));
   }
 
@@ -98,6 +101,7 @@ class Filter {
   Filter* outer_ = nullptr;
   bool keeps_saved_ = true, keeps_asked_for_ = true;
   std::unordered_set<std::uintptr_t> results_;
+  std::unordered_set<std::size_t> marked_;
 };
 
 // A tensor that autograd saved, and its count of writes then.
@@ -254,6 +258,7 @@ PYBIND11_MODULE(_passing, module) {
       .def("take", &Filter::take)
       .def("keep", &Filter::keep)
       .def("note_result", &Filter::note_result)
+      .def("mark", &Filter::mark)
       .def_property_readonly("position", &Filter::position);
   pybind11::class_<Saved>(module, "Saved")
       .def_property_readonly(

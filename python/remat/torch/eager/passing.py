@@ -169,8 +169,13 @@ class Passing:
         if self._filter is not None:
             self._filter.keep(saved, asked_for)
 
+    def mark(self, positions: Collection[int]) -> None:
+        """What autograd saves when so many ops have run is not only kept."""
+        if self._filter is not None:
+            self._filter.mark(list(positions))
+
     def note_results(self, tensors: Sequence[torch.Tensor]) -> None:
-        """Of an op that may run again: these are not only kept."""
+        """Of an op that may run again, or that leave: these are not only kept."""
         if self._filter is not None:
             for tensor in tensors:
                 self._filter.note_result(storage_id(tensor))

@@ -288,7 +288,7 @@ def _report(carried: _Carried, result: remat.PlanResult | None, options: Options
     found = None if result is None else result.plan
     same = found is not None and list(found.steps) == steps and found.copies == plan.copies
     least = 0 if result is None else result.duration_lower_bound - step.charges()
-    duration = (plan.duration or 0) + step.charge(step.again(steps))
+    duration = (plan.duration or 0) + step.charge(step.again(steps), len(carried.routes))
     return PlanReport(
         name="step_0",
         graph=graph,

@@ -28,6 +28,8 @@ ONE_RUN = 300_000, 100_000
 # Of each op of a forward in which anything is to run again, in ns.
 ONE_FOLLOWED = 10_000, 3_000
 _LET_GO = "remat.let_go"
+# Of all that may go to a host: a copy of less is not worth what Python takes for it.
+_WORTH = 0.001
 
 
 @dataclass(frozen=True)
@@ -158,10 +160,12 @@ class StepGraph:
         """
         return remat.Graph.from_dict(self._to_dict(charged=True)) if self._timed else self.graph
 
-    def charge(self, again: Collection[int]) -> int:
-        """ns that a step takes longer where these ops of the record run again, besides their kernels."""
-        record = self.record
-        return record.one_run * len(again) + (record.one_followed * len(record.functions) if again else 0)
+    def charge(self, again: Collection[int], copied: int = 0) -> int:
+        """ns that a step takes longer where these ops of the record run again, and so many values are copied
+        to a host and back, besides kernels and copies.
+        """
+        record, runs = self.record, len(again) + copied
+        return record.one_run * runs + (record.one_followed * len(record.functions) if runs else 0)
 
     def charges(self) -> int:
         """ns by which the graph for the planner takes longer."""
@@ -272,8 +276,8 @@ class StepGraph:
     def _leaving(self) -> frozenset[int]:
         """Values of the record that may go to a host: autograd alone holds them when the forward ends."""
         forward = len(self.record.functions)
-        return frozenset(
-            value.number
+        found = [
+            value
             for value in self.record.values
             if value.made_by is not None
             and value.made_by < forward
@@ -287,7 +291,9 @@ class StepGraph:
             and not any(forward <= at < self.first_backward for at in value.reads)
             and value.unpacked
             and min(value.unpacked) >= self.first_backward
-        )
+        ]
+        least = _WORTH * sum(value.bytes for value in found)
+        return frozenset(value.number for value in found if value.bytes >= least)
 
     def _is_held(self, value: Value) -> bool:
         """Does Python have it in the backward, whatever autograd saves?"""

@@ -145,8 +145,10 @@ class PlanReport:
     @property
     def gap(self) -> float:
         """How far the step is above `duration_lower_bound` at most, as a fraction of that."""
-        bound = self.duration_lower_bound
-        return ((self.plan.duration or 0) - bound) / bound if bound else 0.0
+        bound, duration = self.duration_lower_bound, self.plan.duration or 0
+        if self.is_eager:  # with what Python takes
+            duration = max(bound, round((1 + self.overhead) * self.graph.base_duration))
+        return (duration - bound) / bound if bound else 0.0
 
     def save(self, path: str | os.PathLike[str], **options: Any) -> None:
         """Write :func:`remat.report` of the graph and its plan: a page for the browser, unless `format` says
