@@ -172,16 +172,29 @@ def test_what_differs_with_smaller_tensors_is_an_error_and_runs_once(monkeypatch
     assert all(map(torch.equal, train(model, fit, sizes), train(plain, plain, sizes)))
 
 
-def test_what_ran_again_for_others_is_weighed(recorded: list[Any], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(shapes, "_RECORDING", 0)
+@pytest.mark.parametrize("host", [None, "2GB/s"])
+def test_smaller_calls_get_plans_of_their_own_from_what_they_made(
+    recorded: list[Any], monkeypatch: pytest.MonkeyPatch, host: str | None
+) -> None:
+    monkeypatch.setattr(shapes, "_LOST", 0)
     model = Blocks()
     plain = copy.deepcopy(model)
-    fit = fitted(model, budget_of(model, LONG, 0.75))
-    found = train(model, fit, [48])
+    budget = budget_of(model, LONG, 0.75)
+    fit = fitted(model, budget, host=host)
+    first = len(fit.remat.parts)
+    sizes = [56, 56, 32, 48, 32, 64, 16, 56, 32]
+    found = train(model, fit, sizes)
     assert recorded == [(64, WIDTH)]
-    found += train(model, fit, [48, 48])
-    assert recorded == [(64, WIDTH), (48, WIDTH)]
-    assert all(map(torch.equal, found, train(plain, plain, [48, 48, 48])))
+    # Whatever is no larger than what got a plan borrows from that.
+    added = fit.remat.parts[first:]
+    assert added
+    assert all(part.overhead < fit.remat.parts[0].overhead for part in added)
+    assert all(part.predicted_peak <= budget for part in added)
+    assert all(map(torch.equal, found, train(plain, plain, sizes)))
+    for size in (56, 48, 32, 16):
+        model.zero_grad(set_to_none=True)
+        x = rows(size)
+        assert remat.torch.measure_peak(lambda x=x: fit(x).backward(), resident=[model, x]) <= budget
 
 
 def test_which_shapes_cover_which() -> None:

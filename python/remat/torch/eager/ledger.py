@@ -49,7 +49,8 @@ class Ledger(OpsMode):
     """Of one step.
 
     plan: the one that is followed. left_at: the number of the op that is in none of the plans; what comes
-    from there on is evicted online, or kept where nobody says how.
+    from there on is evicted online, or kept where nobody says how. made: bytes of new memory that each op
+    made, where that is looked at.
     """
 
     def __init__(
@@ -77,6 +78,7 @@ class Ledger(OpsMode):
         self._passing = Passing(self, None if smaller else self.plan.passing)
         self.left_at: int | None = None
         self.makes_more = False
+        self.made: list[int] = []
         self._at_backward: Callable[[], object] | None = None
         self._before_second: Callable[[int], object] | None = None
         self._verify, self._told = verify, told
@@ -137,13 +139,11 @@ class Ledger(OpsMode):
         if away is not None:
             left = away.after(position, func, kind, args, kwargs, result, self._book)
             self._passing.note_results(left)
-        if (
-            self._smaller
-            and self.left_at is None
-            and bytes_made(args, kwargs, result) > self.plan.made[position]
-        ):
-            self.makes_more = True
-            self._leave_at(position + 1)
+        if self._smaller and self.left_at is None:
+            self.made.append(bytes_made(args, kwargs, result))
+            if self.made[position] > self.plan.made[position]:
+                self.makes_more = True
+                self._leave_at(position + 1)
         return result
 
     def _turn_to_another(self, position: int, func: Any) -> None:

@@ -263,13 +263,13 @@ def _eager_plan(carried: _Carried, report: PlanReport, pool: HostPool | None) ->
 def _planned(graph: remat.Graph, target: int, options: Options) -> remat.PlanResult:
     effort = options.effort()
     if options.time_limit is None and options.work_limit is None:
-        effort["time_limit"] = _seconds_for(graph.num_ops)
+        effort["time_limit"] = seconds_for(graph.num_ops)
     if options.host is not None:
         return remat.plan(graph, target, host=options.settled_host, **effort)
     return remat.plan(graph, target, door="inductor", **effort)
 
 
-def _seconds_for(ops: int) -> float:
+def seconds_for(ops: int) -> float:
     """Of a search. Plans after ten times as long were the same."""
     return min(10.0, 0.25 + min(ops, 1000) / 4000 + max(0, ops - 1000) / 20000)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -92,6 +92,19 @@ class Recorded:
         """By how many bytes, as the allocator says, a forward with this plan does."""
         beyond = self.beyond.get(kind.adds, self.beyond.get(not kind.adds))
         return None if beyond is None else plan.after_forward() + beyond
+
+    def smaller(self, plan: EagerPlan, made: Sequence[int]) -> Recorded:
+        """For steps whose ops make so many bytes in the forward. plan: that one of them followed, in which
+        second runs were compared.
+        """
+        return Recorded(
+            self.record.smaller(made),
+            once=set(self.once),
+            compared=set(plan.away),
+            around=dict(self.around),
+            above=dict(self.above),
+            whole=True,
+        )
 
     def keep(self, kind: Kind, plan: EagerPlan) -> None:
         self.plans[kind] = plan

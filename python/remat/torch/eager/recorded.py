@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
@@ -77,6 +77,19 @@ class Record:
         if other.functions == self.functions and len(other.ops) == len(self.ops):
             for op, again in zip(self.ops, other.ops, strict=True):
                 op.timed_again(again.duration)
+
+    def smaller(self, made: Sequence[int]) -> Record:
+        """Of a step of the same ops in whose forward each makes so many bytes of new memory. What loss and
+        backward take is not known, but no more than here.
+        """
+        values = [replace(value) for value in self.values]
+        for op, size in zip(self.ops, made, strict=False):
+            whole = sum(self.values[number].bytes for number in op.made)
+            for number in op.made:
+                values[number].bytes = -(-self.values[number].bytes * size // max(1, whole))
+            for old, new in op.wrote:
+                values[new].bytes = min(values[new].bytes, values[old].bytes)
+        return replace(self, values=values, ops=[replace(op) for op in self.ops])
 
     def dropped(self, outputs: Collection[int]) -> frozenset[int]:
         """Values of these outputs that no other output shows."""

@@ -37,7 +37,7 @@ from .ledger import Ledger
 from .meter import meter_of
 from .once import runs_once
 from .online import Evictor
-from .planning import EagerPlan
+from .planning import EagerPlan, seconds_for
 from .prepare import Kind, Loss, Preparation, Recorded
 from .proving import prove
 from .shapes import Borrowed, Key, Shape, Shapes
@@ -186,7 +186,8 @@ class EagerSession:
         if in_use is not None and known is not None:
             self._compare_growth(shape, [known], in_use() - before, followed=True)
         if borrowed is not None and known is not None:
-            borrowed.note_step(known)
+            borrowed.note_step(known, ledger.made)
+            self._derive(key, adds, borrowed, known)
         if looks and borrowed is not None:
             self._look_at_smaller_outputs(shape, ledger, outputs)
         elif looks:
@@ -232,6 +233,21 @@ class EagerSession:
             self._shapes.set_apart(key)
             return None, []
         return borrowed, plans
+
+    def _derive(self, key: Key, adds: bool, borrowed: Borrowed, plan: EagerPlan) -> None:
+        """A plan for calls that followed a larger one's, from what their ops made, where that pays."""
+        larger = borrowed.shape
+        if len(larger.recorded) > 1 or borrowed.tried or not plan.away:
+            return
+        if not larger.worth_planning(seconds_for(plan.report.graph.num_ops)):
+            return
+        recorded = larger.recorded[0].smaller(plan, borrowed.try_to_plan())
+        kind = Kind(self._nearest(adds), larger.dropped or frozenset())
+        found = self._preparation.planned_again(recorded, kind)
+        if found is not None and found.report.overhead < plan.report.overhead:
+            recorded.keep(kind, found)
+            if self._shapes.derive(key, recorded) is not None:
+                self.report.add(found.report)
 
     def _shape_of(self, key: Key, call: Call, adds: bool) -> Shape:
         """With a plan at least."""

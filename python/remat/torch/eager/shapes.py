@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -15,8 +15,8 @@ from .prepare import Recorded
 
 # What the allocator may give more or less for the same call, in bytes: Python's own, and for each op.
 _UNSEEN, _UNSEEN_BY_OP = 1 << 20, 1 << 12
-# What recording a step and planning for it takes, in steps.
-_RECORDING = 25
+# Of what planning takes: so much is lost before a plan is made for smaller calls, of which more will come.
+_LOST = 0.25
 
 
 class Key(NamedTuple):
@@ -55,7 +55,8 @@ class Shape:
 
     recorded: the sequences of ops, those that came last first. pending: the arguments of a call that had
     other ops. dropped: places of outputs that nobody ever held in a backward. None: not known. followed: is
-    each op of its calls looked at, even if none runs again?
+    each op of its calls looked at, even if none runs again? lost: seconds that smaller calls recomputed by
+    its plans, since one of them got a plan. derived: its record is that of a larger call, with other bytes.
     """
 
     recorded: list[Recorded] = field(default_factory=list)
@@ -63,6 +64,8 @@ class Shape:
     dropped: frozenset[int] | None = None
     dropped_bytes: int = 0
     followed: bool = False
+    lost: float = 0.0
+    derived: bool = False
 
     def follow_calls(self) -> None:
         self.followed = True
@@ -70,6 +73,17 @@ class Shape:
     def record_next(self, call: Call) -> None:
         """Calls as this one had other ops."""
         self.pending = call
+
+    def lose(self, seconds: float) -> None:
+        """A smaller call recomputed so long by its plan."""
+        self.lost += seconds
+
+    def worth_planning(self, seconds: float) -> bool:
+        """Was enough lost, where planning takes so many? Then it is counted anew."""
+        if self.lost < _LOST * seconds:
+            return False
+        self.lost = 0.0
+        return True
 
     def take_pending(self) -> Call | None:
         pending, self.pending = self.pending, None
@@ -101,16 +115,26 @@ class Borrowed:
     """A combination of shapes whose calls follow the plans of a larger one. A step of the same ops whose
     results are no larger needs no more memory.
 
-    shown: a call had those ops, and no larger results. lost: time that ran again, in steps.
+    shown: a call had those ops, and no larger results. made: bytes of new memory that each op made then.
+    tried: was a plan of its own looked for?
     """
 
     shape: Shape
     shown: bool = False
-    lost: float = 0.0
+    made: list[int] = field(default_factory=list)
+    tried: bool = False
 
-    def note_step(self, plan: EagerPlan) -> None:
+    def try_to_plan(self) -> list[int]:
+        """What its ops made, for a plan of its own. Nothing the next time."""
+        made, self.tried = [] if self.tried else self.made, True
+        return made
+
+    def note_step(self, plan: EagerPlan, made: Sequence[int]) -> None:
+        """A call followed this plan. made: bytes of new memory that its ops made, if that was looked at."""
+        self.made = self.made if self.shown else list(made)
         self.shown = True
-        self.lost += plan.report.overhead
+        share = sum(self.made) / max(1, sum(plan.made))
+        self.shape.lose(share * plan.report.overhead * plan.report.graph.base_duration / 1e9)
 
 
 class Shapes:
@@ -132,7 +156,16 @@ class Shapes:
         return shape is not None and bool(shape.recorded or shape.pending)
 
     def has_room(self) -> bool:
-        return len(self._own) < self._most
+        return sum(not shape.derived for shape in self._own.values()) < self._most
+
+    def derive(self, key: Key, recorded: Recorded) -> Shape | None:
+        """Calls that followed the plans of larger ones have a record now. None: there are too many such."""
+        if sum(shape.derived for shape in self._own.values()) >= self._most:
+            return None
+        larger = self._borrowed.pop(key).shape
+        shape = Shape([recorded], None, larger.dropped, larger.dropped_bytes, derived=True)
+        self._own[key] = shape
+        return shape
 
     def borrowed(self, key: Key) -> Borrowed | None:
         """None: it has a record of its own, is to have one, or none is larger."""
@@ -143,11 +176,7 @@ class Shapes:
             if not larger:
                 return None
             self._borrowed[key] = Borrowed(self._own[min(larger, key=Key.numel)])
-        found = self._borrowed[key]
-        if found.lost > _RECORDING and self.has_room():
-            self.set_apart(key)
-            return None
-        return found
+        return self._borrowed[key]
 
     def set_apart(self, key: Key) -> None:
         """It does not follow the plans of others."""
