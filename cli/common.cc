@@ -96,19 +96,9 @@ std::optional<double> EffortOptions::seconds() const {
   return work_limit ? std::nullopt : std::optional(kDefaultSeconds);
 }
 
-void EffortOptions::apply(Limits& limits) const {
-  if (work_limit) limits.set_work(*work_limit);
-  if (gap_limit > 0) limits.set_gap(gap_limit);
-  if (const auto most = seconds()) limits.set_time(*most);
-}
+void EffortOptions::apply(Limits& limits) const { settled().apply(limits); }
 
-PlanRequest EffortOptions::request(const Problem& problem, std::string_view planner) const {
-  PlanRequest request = make_request(problem, planner, plan);
-  request.time_limit = seconds();
-  request.work_limit = work_limit;
-  request.gap_limit = gap_limit;
-  return request;
-}
+Effort EffortOptions::settled() const { return {plan, seconds(), work_limit, gap_limit}; }
 
 Plan valid_plan(const Graph& graph, const PlanRecord& record, const std::string& path) {
   if (const auto violation = validate(graph, record.steps, OrderMode::kFree, std::nullopt, record.copies)) {
@@ -148,6 +138,30 @@ void declare_order(CLI::App& command, std::string& order) {
 
 OrderMode parse_order(const std::string& order) {
   return order == "free" ? OrderMode::kFree : OrderMode::kFixed;
+}
+
+std::string spelled_for_shell(std::string_view option, std::string_view value) {
+  std::string flag = "--" + (option == "alignment" ? "align" : std::string(option));
+  std::ranges::replace(flag, '_', '-');
+  return value.empty() ? flag : flag + " " + std::string(value);
+}
+
+void declare_options(CLI::App& command, Request& request) {
+  for (const OptionInfo& option : request_options()) {
+    const auto set = [&request, name = option.name](const std::string& text) {
+      try {
+        set_option(request, name, text, spelled_for_shell);
+      } catch (const UsageError& error) {
+        throw CLI::ValidationError(error.what());
+      }
+    };
+    CLI::Option* flag = command.add_option_function<std::string>(
+        spelled_for_shell(option.name, ""), set,
+        option.description + " (default: " + option.default_value + ")");
+    if (option.type == OptionType::kChoice) flag->check(CLI::IsMember(option.choices));
+    const bool is_number = option.type == OptionType::kInteger || option.type == OptionType::kNumber;
+    flag->type_name(option.choices.empty() ? (is_number ? "N" : "TEXT") : listed(option.choices, "|"));
+  }
 }
 
 namespace {

@@ -22,6 +22,7 @@
 #include "remat/io.h"
 #include "remat/limits.h"
 #include "remat/planner.h"
+#include "remat/request.h"
 
 namespace remat::cli {
 
@@ -112,8 +113,8 @@ struct EffortOptions {
   /// 10 s unless a time or a work limit is given: a work limit alone is meant to be repeatable.
   std::optional<double> seconds() const;
   void apply(Limits& limits) const;
-  /// For the file of a plan.
-  PlanRequest request(const Problem& problem, std::string_view planner) const;
+  /// As a request has it.
+  Effort settled() const;
 };
 
 /// The steps of a plan's file. Throws InputError where they break a rule of the model.
@@ -144,6 +145,11 @@ void require_known_word(CLI::App& command, std::function<int()>& action, const s
 /// Adds `--order fixed|free`.
 void declare_order(CLI::App& command, std::string& order);
 OrderMode parse_order(const std::string& order);
+
+/// "--budget-on arena".
+std::string spelled_for_shell(std::string_view option, std::string_view value);
+/// Adds a flag for each of `request_options`, which sets it in the request.
+void declare_options(CLI::App& command, Request& request);
 
 /// The first Ctrl-C (or SIGTERM) sets the flag, the second one kills.
 const std::atomic<bool>& catch_interrupts();

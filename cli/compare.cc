@@ -161,8 +161,9 @@ int CompareCommand::run() {
     found |= has_plan(*row.result);
     proved_infeasible |= row.result->status == Status::kInfeasible;
     if (!out_dir.empty() && row.result->plan) {
-      PlanRecord record = make_record(problem, *row.result, effort.plan.seed);
-      if (is_ours) record.request = effort.request(problem, row.planner);
+      const Request request{.problem = problem, .planner = row.planner, .effort = effort.settled()};
+      const PlanRecord record =
+          is_ours ? make_record(request, *row.result) : make_record(problem, *row.result, effort.plan.seed);
       save_plan(record, plan_file(out_dir, row.planner, has_plan(*row.result)));
     }
   };

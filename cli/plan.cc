@@ -12,44 +12,38 @@
 #include "nearby.h"
 #include "people.h"
 #include "progress.h"
-#include "remat/arena.h"
 #include "remat/bounds.h"
 #include "remat/error.h"
 #include "remat/keep_all.h"
 #include "remat/layout_io.h"
-#include "remat/reserved.h"
 
 namespace remat::cli {
 namespace {
 
 struct PlanCommand {
-  std::string graph, budget, planner = "auto", order = "fixed", objective = "time", budget_on = "peak", out,
-                             layout_out;
-  std::int64_t alignment = kCacheLine;
-  bool json = false, verbose = false;
+  std::string graph, budget, out, layout_out;
+  bool json = false, verbose = false, asks_allocator = false;
+  Request request;
   EffortOptions effort;
   HostOptions host;
-  AllocatorOption allocator;
-  DoorOption door;
 
   int run();
 
  private:
-  bool on_arena() const { return budget_on == "arena"; }
-  bool on_reserved() const { return budget_on == "reserved"; }
-  void check_usage();
-  PlanResult make(const Problem& problem, Limits& limits);
-  void look_at_arena(const Problem& problem, const PlanResult& result);
-  void look_at_allocator(const Problem& problem, const PlanResult& result);
-  Report report(const Problem& problem, const PlanResult& result, Bytes keep_all_peak) const;
-  void save(const Problem& problem, const PlanResult& result, Report& report) const;
-  int explain_failure(const Problem& problem, const PlanResult& result, Report& report, Limits& limits,
-                      std::string& message) const;
-  void draw(const Problem& problem, const PlanResult& result, Bytes keep_all_peak) const;
+  void check_usage() const;
+  void look_at_arena();
+  void look_at_allocator();
+  Report report() const;
+  void save(Report& report) const;
+  int explain_failure(Report& report, Limits& limits, std::string& message) const;
+  void draw() const;
 
-  std::optional<ArenaPlan> arena_;  ///< of the plan; with a budget on the peak only where it is quickly had
-  std::optional<AllocatorConfig> config_;  ///< where one was asked for
-  std::optional<AllocatorPeaks> peaks_;    ///< of the plan under it, or of the closest one
+  const PlanResult& result() const { return answer_.result; }
+
+  /// Packed with a budget on the peak only where that is quickly done; peaks where the allocator was asked
+  /// for.
+  Answer answer_;
+  Bytes keep_all_peak_;
 };
 
 template <class T>
@@ -57,150 +51,131 @@ Report or_null(bool known, const T& value) {
   return known ? Report(value) : Report(nullptr);
 }
 
-Report PlanCommand::report(const Problem& problem, const PlanResult& result, Bytes keep_all_peak) const {
+Report PlanCommand::report() const {
+  const Problem& problem = request.problem;
   const Graph& g = *problem.graph;
-  const bool found = has_plan(result);
+  const PlanResult& found = result();
+  const bool fits = has_plan(found);
   Report report;
-  report["status"] = to_string(result.status);
-  report["stopped_by"] = to_string(result.stopped_by);
-  report["planner"] = result.planner;
-  report["order"] = to_string(result.order);
+  report["status"] = to_string(found.status);
+  report["stopped_by"] = to_string(found.stopped_by);
+  report["planner"] = found.planner;
+  report["order"] = to_string(found.order);
   report["objective"] = to_string(problem.objective);
   report["budget"] = or_null(!budget.empty(), problem.budget.count());
-  report["budget_on"] = budget_on;
-  report["peak"] = or_null(found, result.cost.peak.count());
-  report["arena"] = or_null(found && arena_, arena_ ? arena_->arena().count() : 0);
-  if (config_) add_peaks(report, *config_, found ? &*peaks_ : nullptr);
-  report["keep_all_peak"] = keep_all_peak.count();
-  report["duration"] = or_null(found, result.cost.duration.count());
+  report["budget_on"] = to_string(request.budget_on);
+  report["peak"] = or_null(fits, found.cost.peak.count());
+  report["arena"] = or_null(fits && answer_.packed, answer_.packed ? answer_.packed->arena().count() : 0);
+  if (asks_allocator) add_peaks(report, request.allocator, fits ? &*answer_.peaks : nullptr);
+  report["keep_all_peak"] = keep_all_peak_.count();
+  report["duration"] = or_null(fits, found.cost.duration.count());
   report["base_duration"] = g.base_duration.count();
-  report["overhead"] = or_null(found, overhead(g, result.cost.duration));
-  report["recomputed_ops"] = found ? Report(recomputed_ops(g, *result.plan)) : Report(nullptr);
-  if (problem.host && found) add_traffic(report, result.cost, true);
-  report["peak_lower_bound"] = result.peak_bound.peak.count();
-  report["peak_bound_argument"] = result.peak_bound.argument;
-  report["duration_lower_bound"] = result.duration_bound.duration.count();
-  report["duration_bound_argument"] = result.duration_bound.argument;
-  report["gap"] = or_null(found, gap(result));
+  report["overhead"] = or_null(fits, overhead(g, found.cost.duration));
+  report["recomputed_ops"] = fits ? Report(recomputed_ops(g, *found.plan)) : Report(nullptr);
+  if (problem.host && fits) add_traffic(report, found.cost, true);
+  report["peak_lower_bound"] = found.peak_bound.peak.count();
+  report["peak_bound_argument"] = found.peak_bound.argument;
+  report["duration_lower_bound"] = found.duration_bound.duration.count();
+  report["duration_bound_argument"] = found.duration_bound.argument;
+  report["gap"] = or_null(fits, gap(found));
   report["gap_limit"] = effort.gap_limit;
-  if (door.is_given()) door.add_to(report, problem);
-  report["seconds"] = result.seconds;
+  if (answer_.door) add_door(report, request, answer_);
+  report["seconds"] = found.seconds;
   report["seed"] = effort.plan.seed;
   return report;
 }
 
-void PlanCommand::check_usage() {
-  const bool by_peak = objective == "peak";
-  if (budget.empty() && !by_peak)
+void PlanCommand::check_usage() const {
+  if (budget.empty() && request.problem.objective != Objective::kPeak) {
     throw UsageError("--budget is required (only --objective peak goes without)");
-  const bool on_peak = !on_arena() && !on_reserved();
-  if (!on_peak && host.is_given()) {
-    throw UsageError("--budget-on " + budget_on + " and --host do not go together");
   }
-  if (!on_peak && by_peak) throw UsageError("--budget-on " + budget_on + " goes with --objective time only");
-  config_ = allocator.read();
-  if (on_reserved() && !config_) config_.emplace();
-  if (door.is_given() && (!on_peak || host.is_given() || by_peak || order != "fixed")) {
-    throw UsageError("--door " + door.name +
-                     " goes with --order fixed, --objective time, --budget-on peak and no --host only");
-  }
-  find_planner(planner);
+  Request asked = request;
+  if (host.is_given()) asked.problem.host.emplace();  // it is read with the graph
+  check_request(asked, spelled_for_shell);
   prepare_outputs({{"-o", out}, {"--layout", layout_out}});
 }
 
-PlanResult PlanCommand::make(const Problem& problem, Limits& limits) {
-  if (on_reserved()) {
-    ReservedPlan found =
-        of_file(graph, [&] { return make_reserved_plan(problem, planner, effort.plan, *config_, limits); });
-    if (found.result.plan) peaks_ = found.peaks;
-    return found.result;
-  }
-  if (door.is_given())
-    return of_file(graph, [&] { return door.make(problem, planner, effort.plan, limits); });
-  if (!on_arena()) return make_plan(problem, planner, effort.plan, limits);
-  arena_ = make_arena_plan(problem, planner, effort.plan, alignment, limits);
-  return arena_->result;
-}
-
 /// Lays out a plan that was made for its peak, for some milliseconds; for a file, whatever it takes.
-void PlanCommand::look_at_arena(const Problem& problem, const PlanResult& result) {
+void PlanCommand::look_at_arena() {
   constexpr std::size_t kMostSteps = 20'000;
-  if (arena_ || !has_plan(result) || (layout_out.empty() && result.plan->steps.size() > kMostSteps)) return;
-  arena_.emplace();
-  arena_->buffers = plan_buffers(*problem.graph, *result.plan, alignment);
-  arena_->layout = of_file(graph, [&] { return glance_layout(arena_->buffers.problem); });
+  if (answer_.packed || !has_plan(result())) return;
+  if (layout_out.empty() && result().plan->steps.size() > kMostSteps) return;
+  PackedPlan& packed = answer_.packed.emplace();
+  packed.buffers = plan_buffers(*request.problem.graph, *result().plan, request.alignment);
+  packed.layout = of_file(graph, [&] { return glance_layout(packed.buffers.problem); });
 }
 
-void PlanCommand::look_at_allocator(const Problem& problem, const PlanResult& result) {
-  if (!config_ || peaks_ || !has_plan(result)) return;
-  peaks_ = of_file(graph, [&] { return simulate_allocator(*problem.graph, *result.plan, *config_); });
+void PlanCommand::look_at_allocator() {
+  if (!asks_allocator || answer_.peaks || !has_plan(result())) return;
+  answer_.peaks = of_file(
+      graph, [&] { return simulate_allocator(*request.problem.graph, *result().plan, request.allocator); });
 }
 
-void PlanCommand::save(const Problem& problem, const PlanResult& result, Report& report) const {
+void PlanCommand::save(Report& report) const {
   if (!out.empty()) {
-    PlanRecord record = make_record(problem, result, effort.plan.seed);
-    // Budgets on other amounts and doors are not in a request: no file says how to make those again.
-    if (!on_arena() && !on_reserved() && !door.is_given()) record.request = effort.request(problem, planner);
-    write_output(out, format_plan(record), FileKind::kPlan);
+    write_output(out, format_plan(make_record(request, result())), FileKind::kPlan);
     report["plan_file"] = out;
   }
   if (!layout_out.empty()) {
+    const PackedPlan& packed = *answer_.packed;
     const LayoutRecord record =
-        make_layout_record(*problem.graph, *result.plan, arena_->buffers, arena_->layout);
+        make_layout_record(*request.problem.graph, *result().plan, packed.buffers, packed.layout);
     write_output(layout_out, format_layout(record), FileKind::kLayout);
     report["layout_file"] = layout_out;
   }
 }
 
 /// Why there is no plan, as keys and as a message; the exit code that says so.
-int PlanCommand::explain_failure(const Problem& problem, const PlanResult& result, Report& report,
-                                 Limits& limits, std::string& message) const {
+int PlanCommand::explain_failure(Report& report, Limits& limits, std::string& message) const {
+  const Problem& problem = request.problem;
+  const PlanResult& found = result();
   const std::string asked = describe_budget(budget, problem.budget);
-  if (door.is_given()) {
-    message = door.failure(asked, report);
-    return result.status == Status::kInfeasible ? kInfeasible : kNothingFound;
+  if (answer_.door) {
+    message = door_failure(request, answer_, asked, report);
+    return found.status == Status::kInfeasible ? kInfeasible : kNothingFound;
   }
-  if (result.status == Status::kInfeasible) {
+  if (found.status == Status::kInfeasible) {
     message =
-        "proved infeasible: no plan of " + std::string(to_string(result.order)) + " order fits into " + asked;
-    if (result.peak_bound.peak > problem.budget) {
-      message += ", the bound '" + result.peak_bound.argument + "' is " + exact_bytes(result.peak_bound.peak);
+        "proved infeasible: no plan of " + std::string(to_string(found.order)) + " order fits into " + asked;
+    if (found.peak_bound.peak > problem.budget) {
+      message += ", the bound '" + found.peak_bound.argument + "' is " + exact_bytes(found.peak_bound.peak);
     }
-    const auto smallest = on_arena() || on_reserved()
-                              ? std::nullopt
-                              : smallest_known_budget(problem, result, effort.plan, limits);
+    const auto smallest = answer_.smallest_known ? answer_.smallest_known
+                                                 : smallest_known_budget(problem, found, effort.plan, limits);
     report["smallest_known_budget"] = smallest ? Report(smallest->count()) : Report(nullptr);
     if (smallest) message += "; the smallest budget known to work is " + exact_bytes(*smallest);
     return kInfeasible;
   }
   message = (budget.empty() ? "no plan" : "no plan within " + asked) + " found, nothing proved";
-  report["best_peak"] = result.plan ? Report(result.cost.peak.count()) : Report(nullptr);
-  if (result.plan) message += "; the best peak found is " + exact_bytes(result.cost.peak);
-  if (on_arena() && result.plan) {
-    report["best_arena"] = arena_->arena().count();
-    message += ", the best arena " + exact_bytes(arena_->arena());
+  report["best_peak"] = found.plan ? Report(found.cost.peak.count()) : Report(nullptr);
+  if (found.plan) message += "; the best peak found is " + exact_bytes(found.cost.peak);
+  if (request.budget_on == Measure::kArena && found.plan) {
+    report["best_arena"] = answer_.packed->arena().count();
+    message += ", the best arena " + exact_bytes(answer_.packed->arena());
   }
-  if (on_reserved() && result.plan) {
-    report["best_reserved"] = peaks_->reserved.count();
-    message += ", the least that is reserved " + exact_bytes(peaks_->reserved);
+  if (request.budget_on == Measure::kReserved && found.plan) {
+    report["best_reserved"] = answer_.peaks->reserved.count();
+    message += ", the least that is reserved " + exact_bytes(answer_.peaks->reserved);
   }
   return kNothingFound;
 }
 
 /// At a terminal: memory by step, and what other budgets would cost beside it, or below where it is narrow.
-void PlanCommand::draw(const Problem& problem, const PlanResult& result, Bytes keep_all_peak) const {
+void PlanCommand::draw() const {
+  const Problem& problem = request.problem;
   constexpr std::size_t kGap = 3;
   const auto columns = static_cast<std::size_t>(terminal_columns());
   const auto chart = [&](std::size_t room) {
-    return memory_chart(*problem.graph, *result.plan, keep_all_peak, static_cast<int>(room), wants_colours());
+    return memory_chart(*problem.graph, *result().plan, keep_all_peak_, static_cast<int>(room),
+                        wants_colours());
   };
   if (chart(columns).empty()) return;
   std::cout << "\nmemory by step, up to the keep-all peak:\n" << std::flush;
   std::vector<std::string> nearby;
-  const bool has_curve =
-      !door.is_given() && budget_on == "peak" && !problem.host && problem.objective == Objective::kTime;
+  const bool has_curve = !answer_.door && request.budget_on == Measure::kPeak && !problem.host &&
+                         problem.objective == Objective::kTime;
   if (!budget.empty() && has_curve) {
-    nearby = nearby_budgets(problem, result, keep_all_peak, effort.plan, catch_interrupts());
+    nearby = nearby_budgets(problem, result(), keep_all_peak_, effort.plan, catch_interrupts());
   }
   std::size_t wide = 0;
   for (const std::string& line : nearby) wide = std::max(wide, width_of(line));
@@ -221,41 +196,39 @@ int PlanCommand::run() {
   const LoadedGraph loaded = load_and_warn(graph);
   if (!out.empty()) refuse_to_replace_input(out, FileKind::kPlan);
   if (!layout_out.empty()) refuse_to_replace_input(layout_out, FileKind::kLayout);
-  const Bytes keep_all_peak = remat::keep_all_peak(loaded.graph);
-  Problem problem;
+  keep_all_peak_ = keep_all_peak(loaded.graph);
+  Problem& problem = request.problem;
   problem.graph = &loaded.graph;
-  problem.order = parse_order(order);
   problem.host = host.read(loaded.graph, graph);
-  problem.objective = objective == "peak" ? Objective::kPeak : Objective::kTime;
-  if (!budget.empty()) problem.budget = parse_budget(budget, keep_all_peak, floor_bound(loaded.graph).peak);
+  if (!budget.empty()) problem.budget = parse_budget(budget, keep_all_peak_, floor_bound(loaded.graph).peak);
 
+  request.effort = effort.settled();
   effort.apply(limits);
   limits.set_stop(&catch_interrupts());
-  PlanResult result;
   {
-    ProgressLine progress(&loaded.graph, keep_all_peak);
+    ProgressLine progress(&loaded.graph, keep_all_peak_);
     progress.attach(limits);
-    result = make(problem, limits);
-    look_at_arena(problem, result);
-    look_at_allocator(problem, result);
+    answer_ = of_file(graph, [&] { return answer(request, limits); });
+    look_at_arena();
+    look_at_allocator();
   }
-  Report said = report(problem, result, keep_all_peak);
+  Report said = report();
   std::string message;
   int code = kOk;
-  if (has_plan(result)) {
-    save(problem, result, said);
+  if (has_plan(result())) {
+    save(said);
   } else {
-    code = explain_failure(problem, result, said, limits, message);
+    code = explain_failure(said, limits, message);
     for (const std::string* file : {&out, &layout_out}) {
       if (!file->empty()) message += "; " + output_name(*file) + " is not written";
     }
   }
   if (json || verbose) {
-    for (const auto& [name, count] : result.counters) said["counter." + name] = count;
+    for (const auto& [name, count] : result().counters) said["counter." + name] = count;
   }
   print(said, json, {.time_unit = std::string(loaded.graph.time_unit)});
   const bool is_for_people = !json && !is_standard_output_taken() && ::isatty(STDOUT_FILENO) == 1;
-  if (has_plan(result) && is_for_people) draw(problem, result, keep_all_peak);
+  if (has_plan(result()) && is_for_people) draw();
   if (code != kOk) std::cerr << "remat: " << one_line(message) << "\n";
   return code;
 }
@@ -269,22 +242,9 @@ void add_plan(CLI::App& app, Action& action) {
   sub->add_option("-b,--budget", command->budget,
                   "memory: 6442450944, 6GiB, 800MB, 75% (of the keep-all peak)")
       ->type_name("B");
-  sub->add_option("--planner", command->planner, "see 'remat planners' (default: auto)")->type_name("NAME");
-  declare_order(*sub, command->order);
-  sub->add_option("--objective", command->objective,
-                  "time: least time within the budget; peak: smallest peak, then least time (default: time)")
-      ->check(CLI::IsMember({"time", "peak"}))
-      ->type_name("time|peak");
-  sub->add_option(
-         "--budget-on", command->budget_on,
-         "peak: live bytes are within the budget; arena: what they need with a fixed offset for each "
-         "buffer is; reserved: what the allocator takes from the device is (default: peak)")
-      ->check(CLI::IsMember({"peak", "arena", "reserved"}))
-      ->type_name("peak|arena|reserved");
-  command->allocator.declare(*sub);
-  add_whole(*sub, "--align", command->alignment, std::int64_t{1}, kMaxCount - 1,
-            "offsets in the arena are multiples of it (default: 64)");
-  command->door.declare(*sub);
+  sub->add_option("--planner", command->request.planner, "see 'remat planners' (default: auto)")
+      ->type_name("NAME");
+  declare_options(*sub, command->request);
   command->effort.declare(*sub);
   command->host.declare(*sub);
   add_output(*sub, "-o,--output", command->out, "write the plan here, if it is within the budget")
@@ -292,7 +252,11 @@ void add_plan(CLI::App& app, Action& action) {
   add_output(*sub, "--layout", command->layout_out, "write the layout of the plan here")->type_name("LAYOUT");
   sub->add_flag("--json", command->json, "print one JSON object");
   sub->add_flag("--verbose", command->verbose, "print what the planner counted too");
-  sub->callback([command, &action] { action = [command] { return command->run(); }; });
+  sub->callback([command, sub, &action] {
+    const bool is_given = sub->count(spelled_for_shell("allocator", "")) > 0;
+    command->asks_allocator = is_given || command->request.budget_on == Measure::kReserved;
+    action = [command] { return command->run(); };
+  });
 }
 
 }  // namespace remat::cli

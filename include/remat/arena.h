@@ -26,7 +26,7 @@ struct ArenaPlan {
 
 /// Plans with sizes rounded up to the alignment, since these are what an arena holds, and lays the plan out.
 /// Where it needs more than the budget, plans again for fewer live bytes, then for more as long as it fits.
-/// Only for objective time. Throws UsageError as `make_plan` and `make_layout` do.
+/// Only for objective time and without a host. Throws UsageError as `make_plan` and `make_layout` do.
 ArenaPlan make_arena_plan(const Problem& problem, std::string_view planner, const PlanOptions& options,
                           std::int64_t alignment, Limits& limits);
 

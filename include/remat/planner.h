@@ -125,6 +125,9 @@ struct OptionInfo {
   std::string unit;                                               ///< empty for a pure number
   std::string description;                                        ///< one line
 };
+/// How users write an option with a value, or an option alone where the value is empty.
+using Spelling = std::function<std::string(std::string_view option, std::string_view value)>;
+
 /// The values that an option takes: "[0, 1]", "on, off" or the choices; empty for any text.
 std::string values_of(const OptionInfo& option);
 

@@ -26,6 +26,7 @@
 #include "remat/quantity.h"
 #include "remat/random.h"
 #include "remat/report.h"
+#include "remat/request.h"
 #include "remat/reserved.h"
 #include "remat/selection.h"
 #include "remat/store.h"

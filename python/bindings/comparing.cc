@@ -7,28 +7,29 @@ namespace remat::python {
 namespace {
 
 /// What the planner makes of it, whatever this process knows of the graph.
-nb::object plan_alone(const Question& question, const std::string& planner, const Effort& effort,
-                      nb::handle progress) {
-  nb::object object = plan_with(question, effort, progress, [&](const Problem& problem, Limits& limits) {
-    return make_plan(problem, planner, effort.options, limits);
-  });
-  note_request(object, planner);
-  return object;
+BoundResult plan_alone(const Question& question, const std::string& planner, const Effort& effort,
+                       nb::handle progress) {
+  BoundResult outcome =
+      plan_with(with_effort(question, planner, effort), progress,
+                [](const Request& request, Limits& limits) { return answer(request, limits).result; });
+  note_request(outcome);
+  return outcome;
 }
 
 /// A plan of another program. Throws PlanFault where it is not valid.
-nb::object judge(const Question& question, const std::string& name, const BoundPlan& plan,
-                 const Effort& effort) {
-  const Problem& asked = question.problem;
+BoundResult judge(const Question& question, const std::string& name, const BoundPlan& plan,
+                  const Effort& effort) {
+  const Problem& asked = question.request.problem;
   const Plan given = checked_plan(*asked.graph, plan.record, asked.order);
-  return plan_with(question, effort, nb::none(), [&](const Problem& problem, Limits& limits) {
+  const auto judged = [&](const Request& request, Limits& limits) {
     const auto run = [&given](const Problem&, Limits&) {
       PlanResult result;
       result.plan = given;
       return result;
     };
-    return make_plan_with(problem, name, run, limits);
-  });
+    return make_plan_with(request.problem, name, run, limits);
+  };
+  return plan_with(with_effort(question, question.request.planner, effort), nb::none(), judged);
 }
 
 /// The ends of a range as Python numbers, or None.
@@ -103,7 +104,7 @@ void bind_comparing(nb::module_& m) {
   m.def(
       "unsupported",
       [](const Question& question, const std::string& planner) {
-        return find_planner(planner).supports(question.problem);
+        return find_planner(planner).supports(question.request.problem);
       },
       nb::arg("question"), nb::arg("planner"), "Why a planner does not support a problem, or None.");
 }

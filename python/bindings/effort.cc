@@ -5,12 +5,6 @@
 namespace remat::python {
 namespace {
 
-/// Options reach planners as text, as on the command line.
-std::string option_text(nb::handle value) {
-  if (PyBool_Check(value.ptr())) return value.is(nb::handle(Py_True)) ? "on" : "off";
-  return nb::cast<std::string>(nb::str(value));
-}
-
 std::int64_t integer(nb::handle object, const std::string& what) {
   return with_fault<UsageError>([&] { return to_integer(object, what); });
 }
@@ -43,10 +37,12 @@ std::optional<double> read_time_limit(nb::handle time_limit) {
   return seconds;
 }
 
+/// Throws UsageError for negative limits, seeds and counts of threads.
 Effort read_effort(nb::handle time_limit, nb::handle work_limit, const std::optional<std::string>& gap,
                    nb::handle seed, nb::handle threads, nb::dict options) {
-  Effort effort{read_options(seed, threads, options), read_time_limit(time_limit), std::nullopt,
-                std::nullopt};
+  Effort effort;
+  effort.options = read_options(seed, threads, options);
+  effort.time_limit = read_time_limit(time_limit);
   if (gap) effort.gap = parse_gap(*gap);
   if (work_limit.is_none()) return effort;
   effort.work_limit = integer(work_limit, "work_limit");
@@ -57,18 +53,9 @@ Effort read_effort(nb::handle time_limit, nb::handle work_limit, const std::opti
 
 }  // namespace
 
-void Effort::apply(Limits& limits) const {
-  if (time_limit) limits.set_time(*time_limit);
-  if (work_limit) limits.set_work(*work_limit);
-  if (gap && *gap > 0) limits.set_gap(*gap);
-}
-
-PlanRequest Effort::request(const Problem& problem, std::string_view planner) const {
-  PlanRequest request = make_request(problem, planner, options);
-  request.time_limit = time_limit;
-  request.work_limit = work_limit;
-  request.gap_limit = gap.value_or(0);
-  return request;
+std::string option_text(nb::handle value) {
+  if (PyBool_Check(value.ptr())) return value.is(nb::handle(Py_True)) ? "on" : "off";
+  return nb::cast<std::string>(nb::str(value));
 }
 
 PlanStore& plan_store() {

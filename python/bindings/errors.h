@@ -2,6 +2,7 @@
 #pragma once
 
 #include <string>
+#include <typeinfo>
 #include <utility>
 
 #include "remat/error.h"
@@ -33,14 +34,13 @@ struct NoPlanFault : std::runtime_error {
   Bytes floor, smallest_known;
 };
 
-/// Calls `fn` and turns the core's InputError (but not its UsageError) into `Fault`.
+/// Calls `fn` and turns the core's InputError, but no error that is more than that, into `Fault`.
 template <class Fault, class Fn>
 decltype(auto) with_fault(Fn&& fn) {
   try {
     return std::forward<Fn>(fn)();
-  } catch (const UsageError&) {
-    throw;
   } catch (const InputError& error) {
+    if (typeid(error) != typeid(InputError)) throw;
     throw Fault(error.what());
   }
 }

@@ -142,16 +142,15 @@ hiremate::Settings settings_with(const PlanOptions& options, nb::tuple parts) {
   return settings;
 }
 
-nb::object plan(const Question& question, const Effort& effort, nb::handle progress, nb::tuple parts) {
+BoundResult plan(const Question& question, const Effort& effort, nb::handle progress, nb::tuple parts) {
   const hiremate::Settings settings = settings_with(effort.options, parts);
-  return plan_with(question, effort, progress, [&settings](const Problem& problem, Limits& limits) {
-    return make_plan_with(
-        problem, "hiremate",
-        [&settings](const Problem& bounded, Limits& inner) {
-          return hiremate::plan(bounded, settings, inner);
-        },
-        limits);
-  });
+  const auto run = [&settings](const Problem& bounded, Limits& inner) {
+    return hiremate::plan(bounded, settings, inner);
+  };
+  return plan_with(with_effort(question, "hiremate", effort), progress,
+                   [&run](const Request& request, Limits& limits) {
+                     return make_plan_with(request.problem, "hiremate", run, limits);
+                   });
 }
 
 nb::object nested_lists(const Partition& partition, hiremate::GroupId group) {

@@ -59,24 +59,6 @@ std::optional<PlanRecord> unpacked_record(nb::handle text) {
   return with_fault<PlanFault>([&] { return parse_plan(nb::cast<std::string>(text), "pickled plan"); });
 }
 
-nb::tuple packed_question(const Question& q) {
-  return nb::make_tuple(q.graph_object, count_of(q.budget), q.asked_budget, number_of(q.problem.order),
-                        number_of(q.problem.objective), q.problem.host);
-}
-
-Question unpacked_question(nb::tuple t) {
-  Question q;
-  q.graph_object = nb::object(t[0]);
-  q.problem.graph = &nb::cast<const Graph&>(q.graph_object);
-  if (const auto bytes = nb::cast<std::optional<std::int64_t>>(t[1])) q.budget = Bytes(*bytes);
-  q.problem.budget = q.budget.value_or(kNoBudget);
-  q.asked_budget = nb::cast<std::string>(t[2]);
-  q.problem.order = static_cast<OrderMode>(nb::cast<int>(t[3]));
-  q.problem.objective = static_cast<Objective>(nb::cast<int>(t[4]));
-  q.problem.host = nb::cast<std::optional<Host>>(t[5]);
-  return q;
-}
-
 nb::tuple packed_effort(const Effort& e) {
   std::vector<std::pair<std::string, std::string>> set(e.options.set.begin(), e.options.set.end());
   return nb::make_tuple(e.options.seed, e.options.threads, set, e.time_limit, e.work_limit, e.gap);
@@ -91,8 +73,34 @@ Effort unpacked_effort(nb::tuple t) {
   }
   e.time_limit = nb::cast<std::optional<double>>(t[3]);
   e.work_limit = nb::cast<std::optional<std::int64_t>>(t[4]);
-  e.gap = nb::cast<std::optional<double>>(t[5]);
+  e.gap = nb::cast<double>(t[5]);
   return e;
+}
+
+nb::tuple packed_question(const Question& q) {
+  std::vector<std::pair<std::string, std::string>> options;
+  for (const OptionInfo& option : request_options()) {
+    options.emplace_back(option.name, option_of(q.request, option.name));
+  }
+  return nb::make_tuple(q.graph_object, count_of(q.budget), q.asked_budget, options, q.request.problem.host,
+                        q.request.planner, packed_effort(q.request.effort));
+}
+
+Question unpacked_question(nb::tuple t) {
+  Question q;
+  q.graph_object = nb::object(t[0]);
+  if (const auto bytes = nb::cast<std::optional<std::int64_t>>(t[1])) q.budget = Bytes(*bytes);
+  q.asked_budget = nb::cast<std::string>(t[2]);
+  for (const auto& [name, text] : nb::cast<std::vector<std::pair<std::string, std::string>>>(t[3])) {
+    set_option(q.request, name, text);
+  }
+  q.request.planner = nb::cast<std::string>(t[5]);
+  q.request.effort = unpacked_effort(nb::cast<nb::tuple>(t[6]));
+  Problem& problem = q.request.problem;
+  problem.graph = &nb::cast<const Graph&>(q.graph_object);
+  problem.budget = q.budget.value_or(kNoBudget);
+  problem.host = nb::cast<std::optional<Host>>(t[4]);
+  return q;
 }
 
 nb::object packed_door(const std::optional<DoorPlan>& door) {
@@ -143,27 +151,25 @@ nb::object text_of(const std::optional<Record>& record, std::string (*format)(co
 }  // namespace
 
 nb::tuple packed(const BoundResult& r) {
-  return nb::make_tuple(packed_question(r.question), packed_effort(r.effort), packed_outcome(r.result),
-                        text_of(r.record, format_plan), r.keep_all_peak.count(), r.floor.count(),
-                        count_of(r.smallest_known), text_of(r.layout, format_layout), packed_peaks(r.peaks),
-                        packed_door(r.door), r.full);
+  return nb::make_tuple(packed_question(r.question), packed_outcome(r.result), text_of(r.record, format_plan),
+                        r.keep_all_peak.count(), r.floor.count(), count_of(r.smallest_known),
+                        text_of(r.layout, format_layout), packed_peaks(r.peaks), packed_door(r.door), r.full);
 }
 
 BoundResult unpacked(nb::tuple t) {
   BoundResult r;
   r.question = unpacked_question(nb::cast<nb::tuple>(t[0]));
-  r.effort = unpacked_effort(nb::cast<nb::tuple>(t[1]));
-  r.record = unpacked_record(nb::object(t[3]));
-  r.result = unpacked_outcome(nb::cast<nb::tuple>(t[2]), r.record);
-  r.keep_all_peak = Bytes(nb::cast<std::int64_t>(t[4]));
-  r.floor = Bytes(nb::cast<std::int64_t>(t[5]));
-  if (const auto known = nb::cast<std::optional<std::int64_t>>(t[6])) r.smallest_known = Bytes(*known);
-  if (const auto text = nb::cast<std::optional<std::string>>(t[7])) {
+  r.record = unpacked_record(nb::object(t[2]));
+  r.result = unpacked_outcome(nb::cast<nb::tuple>(t[1]), r.record);
+  r.keep_all_peak = Bytes(nb::cast<std::int64_t>(t[3]));
+  r.floor = Bytes(nb::cast<std::int64_t>(t[4]));
+  if (const auto known = nb::cast<std::optional<std::int64_t>>(t[5])) r.smallest_known = Bytes(*known);
+  if (const auto text = nb::cast<std::optional<std::string>>(t[6])) {
     r.layout = with_fault<PlanFault>([&] { return parse_layout(*text, "pickled layout"); });
   }
-  r.peaks = unpacked_peaks(nb::object(t[8]));
-  r.door = unpacked_door(nb::object(t[9]));
-  r.full = nb::object(t[10]);
+  r.peaks = unpacked_peaks(nb::object(t[7]));
+  r.door = unpacked_door(nb::object(t[8]));
+  r.full = nb::object(t[9]);
   return r;
 }
 

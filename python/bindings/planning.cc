@@ -5,137 +5,77 @@
 #include "effort.h"
 #include "errors.h"
 #include "planner_thread.h"
-#include "remat/arena.h"
 #include "remat/bounds.h"
 #include "remat/layout_io.h"
 #include "remat/report.h"
-#include "remat/reserved.h"
 
 namespace remat::python {
 namespace {
 
-Objective parse_objective(const std::string& text) {
-  for (Objective objective : {Objective::kTime, Objective::kPeak}) {
-    if (text == to_string(objective)) return objective;
-  }
-  throw UsageError("objective must be 'time' or 'peak', not '" + text + "'");
-}
-
-Question asked(nb::handle_t<Graph> graph_object, nb::handle budget, const std::string& order,
-               const std::string& objective, nb::handle host) {
+Question asked(nb::handle_t<Graph> graph_object, nb::handle budget, nb::handle host, nb::dict options) {
   const Graph& graph = nb::cast<const Graph&>(graph_object);
   Question question;
   question.graph_object = nb::borrow(graph_object);
   question.budget = parse_budget_object(budget, keep_all_peak(graph), floor_bound(graph).peak);
   if (nb::isinstance<nb::str>(budget)) question.asked_budget = nb::cast<std::string>(budget);
-  question.problem.graph = &graph;
-  question.problem.budget = question.budget.value_or(kNoBudget);
-  question.problem.order = parse_order(order);
-  question.problem.objective = parse_objective(objective);
-  question.problem.host = host_of(host, graph);
+  for (auto [name, value] : options) {
+    set_option(question.request, nb::cast<std::string>(name), option_text(value));
+  }
+  Problem& problem = question.request.problem;
+  problem.graph = &graph;
+  problem.budget = question.budget.value_or(kNoBudget);
+  problem.host = host_of(host, graph);
   return question;
 }
 
 /// Planners that improve on what they are given start from what this process knows of the graph, so that
-/// more memory is never slower. A work limit asks for the same plan whatever came before.
-nb::object plan(const Question& question, const std::string& planner, const Effort& effort,
-                nb::handle progress) {
-  // Plans with copies are for one host, and the store knows none.
-  const bool has_host = question.problem.host.has_value();
-  const bool from_store = !has_host && !effort.work_limit && find_planner(planner).improves_starts;
-  nb::object object = plan_with(question, effort, progress, [&](const Problem& problem, Limits& limits) {
-    return from_store ? make_plan_from(plan_store(), problem, planner, effort.options, limits)
-                      : make_plan(problem, planner, effort.options, limits);
-  });
-  note_request(object, planner);
-  return object;
-}
-
-/// A budget on the arena: nothing is known of smaller ones but the best arena found.
-nb::object plan_on_arena(const Question& question, const std::string& planner, std::int64_t alignment,
-                         const Effort& effort, nb::handle progress) {
-  ArenaPlan found;
-  nb::object object = plan_with(question, effort, progress, [&](const Problem& problem, Limits& limits) {
-    found = make_arena_plan(problem, planner, effort.options, alignment, limits);
-    return found.result;
-  });
-  auto& outcome = nb::cast<BoundResult&>(object);
-  const Graph& graph = *question.problem.graph;
-  if (outcome.result.plan) {
-    outcome.smallest_known = found.arena();
-    outcome.layout = make_layout_record(graph, *outcome.result.plan, found.buffers, found.layout);
-  } else {
-    const PlanBuffers all = plan_buffers(graph, keep_all_plan(graph), alignment);
-    outcome.smallest_known = all.resident + glance_layout(all.problem).arena;
+/// more memory is never slower.
+BoundResult plan(const Question& asked, const std::string& planner, const Effort& effort,
+                 nb::handle progress) {
+  Answer found;
+  BoundResult outcome =
+      plan_with(with_effort(asked, planner, effort), progress, [&](const Request& request, Limits& limits) {
+        found = with_fault<GraphFault>([&] { return answer(request, limits, &plan_store()); });
+        return found.result;
+      });
+  note_request(outcome);
+  const Request& request = outcome.question.request;
+  if (found.full) {
+    BoundResult full = outcome;
+    full.result = std::move(*found.full);
+    full.record.reset();
+    if (full.result.plan)
+      full.record = make_record(request.problem, full.result, request.effort.options.seed);
+    outcome.full = nb::cast(std::move(full));
   }
-  return object;
-}
-
-/// A budget on what the allocator reserves: nothing is known of smaller ones but the least that was found.
-nb::object plan_on_reserved(const Question& question, const std::string& planner,
-                            const std::string& allocator, const Effort& effort, nb::handle progress) {
-  const AllocatorConfig config = parse_allocator(allocator);
-  ReservedPlan found;
-  nb::object object = plan_with(question, effort, progress, [&](const Problem& problem, Limits& limits) {
-    found = make_reserved_plan(problem, planner, effort.options, config, limits);
-    return found.result;
-  });
-  auto& outcome = nb::cast<BoundResult&>(object);
-  const Graph& graph = *question.problem.graph;
-  if (outcome.result.plan) {
-    outcome.peaks = found.peaks;
-    outcome.smallest_known = found.peaks.reserved;
-  } else {
-    outcome.smallest_known = simulate_allocator(graph, keep_all_plan(graph), config).reserved;
+  if (found.packed) {
+    outcome.layout = make_layout_record(*request.problem.graph, *outcome.result.plan, found.packed->buffers,
+                                        found.packed->layout);
   }
-  return object;
-}
-
-/// Half of the limits for the door, what is left of them for the full plan.
-nb::object plan_of_door(const Question& question, const std::string& door, const std::string& planner,
-                        const Effort& effort, nb::handle progress) {
-  constexpr double kShare = 0.5;
-  const Door kind = parse_door(door);
-  DoorPlan found;
-  PlanResult full;
-  nb::object object = plan_with(question, effort, progress, [&](const Problem& problem, Limits& limits) {
-    {
-      Limits share(limits, kShare);
-      found = with_fault<GraphFault>([&] { return make_door_plan(problem, kind, effort.options, share); });
-    }
-    Problem rest = problem;
-    if (has_plan(found.result)) rest.starts = std::span(&*found.result.plan, 1);
-    full = make_plan(rest, planner, effort.options, limits);
-    return found.result;
-  });
-  auto& outcome = nb::cast<BoundResult&>(object);
-  BoundResult beside = outcome;
-  beside.result = std::move(full);
-  beside.record.reset();
-  if (beside.result.plan) beside.record = make_record(question.problem, beside.result, effort.options.seed);
-  outcome.full = nb::cast(std::move(beside));
-  outcome.smallest_known = found.least_peak;
-  outcome.door = std::move(found);
-  return object;
+  outcome.peaks = found.peaks;
+  outcome.smallest_known = found.smallest_known;
+  outcome.door = std::move(found.door);
+  return outcome;
 }
 
 std::optional<std::int64_t> arena_of_plan(const BoundResult& r) {
   if (!r.within()) return std::nullopt;
   if (r.layout) return count_of(r.layout->arena);
   constexpr std::int64_t kCacheLine = 64;
-  const PlanBuffers buffers = plan_buffers(*r.question.problem.graph, *r.result.plan, kCacheLine);
+  const PlanBuffers buffers = plan_buffers(*r.question.request.problem.graph, *r.result.plan, kCacheLine);
   return (buffers.resident + glance_layout(buffers.problem).arena).count();
 }
 
 std::int64_t smallest_known_budget_of(BoundResult& r) {
   if (!r.smallest_known) {
     PlannerThread thread;
-    r.effort.apply(thread.limits());
+    const Effort& effort = r.question.request.effort;
+    effort.apply(thread.limits());
     std::optional<Bytes> found;
     thread.run(
         [&] {
-          found = smallest_known_budget(r.question.problem, r.result, r.effort.options, thread.limits(),
-                                        r.effort.work_limit ? nullptr : &plan_store());
+          found = smallest_known_budget(r.question.request.problem, r.result, effort.options, thread.limits(),
+                                        effort.work_limit ? nullptr : &plan_store());
         },
         nb::none());
     r.smallest_known = std::min(found.value_or(r.keep_all_peak), r.keep_all_peak);
@@ -319,7 +259,7 @@ void bind_facts(nb::class_<BoundResult>& result) {
           "_repr_html_",
           [](const BoundResult& r) -> std::optional<std::string> {
             if (!r.record) return std::nullopt;
-            return notebook_html(*r.question.problem.graph, *r.record);
+            return notebook_html(*r.question.request.problem.graph, *r.record);
           },
           "For notebooks: what the plan costs, and memory by step.")
       .def("__repr__",
@@ -336,39 +276,45 @@ void bind_facts(nb::class_<BoundResult>& result) {
 
 }  // namespace
 
-void note_request(nb::handle result, const std::string& planner) {
-  auto& outcome = nb::cast<BoundResult&>(result);
-  if (!outcome.record || is_in_python(planner)) return;
-  outcome.record->request = outcome.effort.request(outcome.question.problem, planner);
+Question with_effort(const Question& question, const std::string& planner, const Effort& effort) {
+  Question whole = question;
+  whole.request.planner = planner;
+  whole.request.effort = effort;
+  return whole;
 }
 
-nb::object plan_with(const Question& question, const Effort& effort, nb::handle progress,
-                     const std::function<PlanResult(const Problem&, Limits&)>& run) {
-  const Graph& graph = *question.problem.graph;
+void note_request(BoundResult& outcome) {
+  const Request& request = outcome.question.request;
+  if (outcome.record && !is_in_python(request.planner)) outcome.record = make_record(request, outcome.result);
+}
+
+BoundResult plan_with(const Question& question, nb::handle progress,
+                      const std::function<PlanResult(const Request&, Limits&)>& run) {
+  const Request& request = question.request;
+  const Graph& graph = *request.problem.graph;
   BoundResult outcome;
   outcome.question = question;
-  outcome.effort = effort;
   outcome.keep_all_peak = keep_all_peak(graph);
   outcome.floor = floor_bound(graph).peak;
   PlannerThread thread;
-  effort.apply(thread.limits());
-  thread.run([&] { outcome.result = run(question.problem, thread.limits()); }, progress);
-  if (outcome.result.plan)
-    outcome.record = make_record(question.problem, outcome.result, effort.options.seed);
-  return nb::cast(std::move(outcome));
+  request.effort.apply(thread.limits());
+  thread.run([&] { outcome.result = run(request, thread.limits()); }, progress);
+  if (outcome.result.plan) {
+    outcome.record = make_record(request.problem, outcome.result, request.effort.options.seed);
+  }
+  return outcome;
 }
 
 void bind_planning(nb::module_& m) {
   nb::class_<Question>(m, "Question", "What is asked of a planner; see remat.plan.")
       .def(
           "__init__",
-          [](Question* self, nb::handle_t<Graph> graph, nb::handle budget, const std::string& order,
-             const std::string& objective,
-             nb::handle host) { new (self) Question(asked(graph, budget, order, objective, host)); },
-          nb::arg("graph"), nb::arg("budget").none(), nb::arg("order"), nb::arg("objective"),
-          nb::arg("host").none(),
-          nb::sig("def __init__(self, graph: Graph, budget: int | str | None, order: str, objective: str, "
-                  "host: Host | float | str | None) -> None"));
+          [](Question* self, nb::handle_t<Graph> graph, nb::handle budget, nb::handle host,
+             nb::dict options) { new (self) Question(asked(graph, budget, host, options)); },
+          nb::arg("graph"), nb::arg("budget").none(), nb::arg("host").none(), nb::arg("options"),
+          nb::sig(
+              "def __init__(self, graph: Graph, budget: int | str | None, host: Host | float | str | None, "
+              "options: dict[str, typing.Any]) -> None"));
   nb::class_<BoundResult> result(
       m, "PlanResult", "Two separate answers: is there a plan within the budget, and what is proved?");
   bind_outcome(result);
@@ -380,25 +326,21 @@ void bind_planning(nb::module_& m) {
                 ") -> PlanResult"),
         "See remat.plan.");
   m.def(
-      "plan_on_arena", plan_on_arena, nb::arg("question"), nb::arg("planner"), nb::arg("alignment"),
-      nb::arg("effort"), nb::arg("progress").none(),
-      nb::sig("def plan_on_arena(question: Question, planner: str, alignment: int, effort: Effort, progress: "
-              "collections.abc.Callable[[str, float, int | None, int | None, bool], object] | None"
-              ") -> PlanResult"),
-      "See remat.plan.");
-  m.def("plan_of_door", plan_of_door, nb::arg("question"), nb::arg("door"), nb::arg("planner"),
-        nb::arg("effort"), nb::arg("progress").none(),
-        nb::sig("def plan_of_door(question: Question, door: str, planner: str, effort: Effort, progress: "
-                "collections.abc.Callable[[str, float, int | None, int | None, bool], object] | None"
-                ") -> PlanResult"),
-        "See remat.plan.");
+      "check_request",
+      [](nb::dict options, bool has_host) {
+        Request request;
+        for (auto [name, value] : options)
+          set_option(request, nb::cast<std::string>(name), option_text(value));
+        if (has_host) request.problem.host.emplace();
+        check_request(request);
+      },
+      nb::arg("options"), nb::arg("has_host"),
+      nb::sig("def check_request(options: dict[str, typing.Any], has_host: bool) -> None"),
+      "Raises UsageError where options do not go together.");
   m.def(
-      "plan_on_reserved", plan_on_reserved, nb::arg("question"), nb::arg("planner"), nb::arg("allocator"),
-      nb::arg("effort"), nb::arg("progress").none(),
-      nb::sig("def plan_on_reserved(question: Question, planner: str, allocator: str, effort: Effort, "
-              "progress: collections.abc.Callable[[str, float, int | None, int | None, bool], object] | None"
-              ") -> PlanResult"),
-      "See remat.plan.");
+      "request_options",
+      [] { return std::vector<OptionInfo>(request_options().begin(), request_options().end()); },
+      "The options of a request by name: keywords of remat.plan.");
 }
 
 }  // namespace remat::python

@@ -6,25 +6,23 @@
 #include "bindings.h"
 #include "effort.h"
 #include "errors.h"
-#include "remat/allocator.h"
-#include "remat/door.h"
 #include "remat/layout_io.h"
+#include "remat/request.h"
 #include "remat/sweep.h"
 
 namespace remat::python {
 
-/// `_core.Question`: what is asked.
+/// `_core.Question`: what is asked, without planner and effort.
 struct Question {
-  nb::object graph_object;  ///< keeps `problem.graph`
-  Problem problem;
-  std::optional<Bytes> budget;  ///< none: `problem.budget` is kNoBudget
+  nb::object graph_object;  ///< keeps the graph of the request
+  Request request;
+  std::optional<Bytes> budget;  ///< none: that of the request is kNoBudget
   std::string asked_budget;     ///< as a text, if it was one
 };
 
 /// `remat.PlanResult`.
 struct BoundResult {
-  Question question;
-  Effort effort;
+  Question question;  ///< with planner and effort
   PlanResult result;
   std::optional<PlanRecord> record;  ///< of `result.plan`, also where that is over the budget
   Bytes keep_all_peak;
@@ -56,12 +54,14 @@ struct BoundSweep {
 };
 
 /// A remat.PlanResult of what `run` finds, on a thread of its own, without the GIL.
-nb::object plan_with(const Question& question, const Effort& effort, nb::handle progress,
-                     const std::function<PlanResult(const Problem&, Limits&)>& run);
+BoundResult plan_with(const Question& question, nb::handle progress,
+                      const std::function<PlanResult(const Request&, Limits&)>& run);
 
-/// Notes in the plan of a PlanResult what was asked of a planner by name, so that its file says how to make
-/// it again: not where the planner is a function of this process.
-void note_request(nb::handle result, const std::string& planner);
+/// Notes in the plan what was asked of a planner by name, so that its file says how to make it again: not
+/// where the planner is a function of this process.
+void note_request(BoundResult& outcome);
+/// The question with all that planning needs.
+Question with_effort(const Question& question, const std::string& planner, const Effort& effort);
 /// Whether the planner was registered from Python.
 bool is_in_python(const std::string& planner);
 

@@ -12,8 +12,9 @@ namespace {
 
 BoundSweep sweep(const Question& question, int points, const std::string& planner, const Effort& effort,
                  nb::handle progress, const std::vector<std::int64_t>& around) {
-  const Graph& graph = *question.problem.graph;
-  SweepOptions options{planner, question.problem.order, points, effort.options, question.problem.host};
+  const Problem& asked = question.request.problem;
+  const Graph& graph = *asked.graph;
+  SweepOptions options{planner, asked.order, points, effort.options, asked.host};
   for (const std::int64_t budget : around) options.around.emplace_back(budget);
   find_planner(planner);
   BoundSweep outcome{planner, options.order, graph.base_duration, {}, {}};

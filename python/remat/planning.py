@@ -35,6 +35,8 @@ class Effort(TypedDict, total=False):
 #: What keywords are where they are not given.
 EFFORT_DEFAULTS = {"order": "fixed", "time_limit": 10.0, "gap": GAP, "seed": 0, "threads": 1}
 
+_REQUESTED = frozenset(option.name for option in _core.request_options())
+
 Asked = tuple[_core.Question, _core.Effort, "Progress | None"]
 
 
@@ -43,14 +45,15 @@ def asked(
     graph: Graph,
     budget: int | str | None,
     effort: Effort,
-    objective: str = "time",
     host: Host | float | str | None = None,
+    **options: object,
 ) -> Asked:
-    """What the core is asked, with defaults for what is not given. Raises TypeError for a keyword that does
-    not exist."""
+    """What the core is asked, with defaults for what is not given; options: by name, of the core's
+    `request_options`. Raises TypeError for a keyword that does not exist, UsageError for the value of an
+    option."""
     limits, progress = limits_of(call, effort)
-    question = _core.Question(graph, budget, effort.get("order", "fixed"), objective, host)
-    return question, limits, progress
+    options |= {name: value for name, value in effort.items() if name in _REQUESTED}
+    return _core.Question(graph, budget, host, options), limits, progress
 
 
 def limits_of(call: str, effort: Effort) -> tuple[_core.Effort, Progress | None]:
@@ -143,21 +146,19 @@ def plan(
         InfeasibleError: only with `check`: proved that no plan fits.
         NoPlanError: only with `check`: nothing found within the limits.
     """
-    question, limits, progress = asked("plan", graph, budget, effort, objective, host)
-    if budget_on in ("arena", "reserved") and host is not None:
-        raise UsageError(f"budget_on={budget_on!r} and a host do not go together")
-    if door != "remat":
-        if budget_on != "peak":
-            raise UsageError(f"door={door!r} and budget_on={budget_on!r} do not go together")
-        result = _core.plan_of_door(question, door, planner, limits, progress)
-    elif budget_on == "reserved":
-        result = _core.plan_on_reserved(question, planner, allocator, limits, progress)
-    elif budget_on == "arena":
-        result = _core.plan_on_arena(question, planner, alignment, limits, progress)
-    elif budget_on == "peak":
-        result = _core.plan(question, planner, limits, progress)
-    else:
-        raise UsageError(f"budget_on must be 'peak', 'arena' or 'reserved', not {budget_on!r}")
+    question, limits, progress = asked(
+        "plan",
+        graph,
+        budget,
+        effort,
+        host,
+        objective=objective,
+        budget_on=budget_on,
+        alignment=alignment,
+        allocator=allocator,
+        door=door,
+    )
+    result = _core.plan(question, planner, limits, progress)
     if check:
         result.raise_if_no_plan()
     return result

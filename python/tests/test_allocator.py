@@ -224,9 +224,9 @@ def test_a_budget_below_all_blocks_is_proved_impossible() -> None:
 
 def test_what_goes_with_a_budget_on_reserved_bytes() -> None:
     graph = chain_of([100] * 4)
-    with pytest.raises(remat.UsageError, match="budget_on='reserved' and a host do not go together"):
+    with pytest.raises(remat.UsageError, match="budget_on='reserved' and host= do not go together"):
         remat.plan(graph, 1000, budget_on="reserved", host="1GB/s")
-    with pytest.raises(remat.UsageError, match="goes with objective time only"):
+    with pytest.raises(remat.UsageError, match="budget_on='reserved' goes with objective='time' only"):
         remat.plan(graph, 1000, budget_on="reserved", objective="peak")
     with pytest.raises(remat.UsageError, match="allocator 'x' is not cuda"):
         remat.plan(graph, 1000, budget_on="reserved", allocator="x")

@@ -5,12 +5,14 @@ from __future__ import annotations
 import inspect
 import json
 import pickle
+import re
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 import remat
+from remat import _core
 
 COMMAND = Path(remat.__file__).parent / "bin" / "remat"
 
@@ -280,6 +282,16 @@ def test_warnings_name_the_line_that_asked(tmp_path: Path) -> None:
     with pytest.warns(UserWarning, match="unknown keys") as caught:
         remat.Graph.from_dict({**remat.generate("chain").to_dict(), "extra": 1})
     assert caught[0].filename == __file__
+
+
+def test_plan_has_a_keyword_for_each_option_of_a_request() -> None:
+    keywords = inspect.signature(remat.plan).parameters
+    for option in _core.request_options():
+        keyword = keywords[option.name]
+        assert str(keyword.default) == option.default
+        if option.choices:
+            literals = re.findall(r"""['"](\w+)['"]""", str(keyword.annotation))
+            assert sorted(literals) == sorted(option.choices)
 
 
 def test_functions_pickle_and_say_their_signature_once() -> None:

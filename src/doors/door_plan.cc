@@ -1,6 +1,10 @@
 // A plan of a door: a quick search, then an integer program whose answers are simulated.
+#include "doors/door_plan.h"
+
 #include <algorithm>
 #include <cmath>
+#include <functional>
+#include <optional>
 #include <utility>
 
 #include "base/numbers.h"
@@ -86,6 +90,20 @@ Proved solve(const Shape& shape, Bytes budget, const PlanOptions& options, Searc
   return proved;
 }
 
+/// Asks for our budget first, then for others, halving between the largest that kept ours and the smallest
+/// that did not. `look` says whether its plan keeps our budget; nothing ends it.
+void halve_budgets(const Problem& problem, int most, Limits& limits,
+                   const std::function<std::optional<bool>(Bytes)>& look) {
+  Bytes fits = problem.graph->resident, over = keep_all_peak(*problem.graph);
+  Bytes budget = problem.budget;
+  for (int i = 0; i < most && fits < over && !limits.reached(); ++i) {
+    const auto keeps = look(budget);
+    if (!keeps) return;
+    (*keeps ? fits : over) = budget;
+    budget = fits + Bytes((over - fits).count() / 2);
+  }
+}
+
 /// What runs again layer by layer is a choice of partitioners too, and one that minimum cuts do not see: the
 /// input of a layer gains no time where all before it runs again anyway. The same set has another peak there,
 /// so budgets around ours are asked for.
@@ -93,20 +111,17 @@ void look_at_checkpoints(const Problem& problem, Search& search, Limits& limits)
   constexpr int kMostBudgets = 12;
   const auto shape = shape_if_any(*problem.graph, Door::kCheckpoint);
   if (!shape) return;
-  Bytes fits = problem.graph->resident, over = keep_all_peak(*problem.graph);
-  Bytes budget = problem.budget;
-  for (int i = 0; i < kMostBudgets && fits < over && !limits.reached(); ++i) {
+  halve_budgets(problem, kMostBudgets, limits, [&](Bytes budget) -> std::optional<bool> {
     Search checkpoints(*shape, budget, limits);
     checkpoints.start();
     checkpoints.improve();
     const auto& found = checkpoints.best() ? checkpoints.best() : checkpoints.lowest();
-    if (!found) return;
+    if (!found) return std::nullopt;
     const auto cost = search.look(found->again);
     const bool keeps = cost && cost->peak <= problem.budget;
-    if (!checkpoints.best() && !keeps) return;
-    (keeps ? fits : over) = budget;
-    budget = fits + Bytes((over - fits).count() / 2);
-  }
+    if (!checkpoints.best() && !keeps) return std::nullopt;
+    return keeps;
+  });
 }
 
 /// What a plan without the limits of a door runs again, in another order and perhaps more than once there.
@@ -131,19 +146,19 @@ std::optional<bool> look_at_plan(const Problem& problem, Bytes budget, const Pla
 /// the budget, so where halving finds nothing budgets are tried all along.
 void look_at_plans(const Problem& problem, const PlanOptions& options, Search& search, Limits& limits) {
   constexpr int kMostBudgets = 10, kShares = 16;
-  Bytes fits = problem.graph->resident, over = keep_all_peak(*problem.graph);
-  Bytes budget = problem.budget;
-  for (int i = 0; i < kMostBudgets && fits < over && !limits.reached(); ++i) {
+  bool keeps_ours = false;
+  const auto look = [&](Bytes budget) {
     Limits share(limits, 1.0 / kMostBudgets);
-    const auto keeps = look_at_plan(problem, budget, options, search, share);
-    if (!keeps) break;
-    if (*keeps && i == 0) return;
-    (*keeps ? fits : over) = budget;
-    budget = fits + Bytes((over - fits).count() / 2);
-  }
+    return look_at_plan(problem, budget, options, search, share);
+  };
+  halve_budgets(problem, kMostBudgets, limits, [&](Bytes budget) -> std::optional<bool> {
+    const auto keeps = look(budget);
+    keeps_ours = keeps == true && budget == problem.budget;
+    return keeps_ours ? std::nullopt : keeps;
+  });
+  if (keeps_ours) return;
   for (int i = kShares - 1; i > kShares / 2 && !search.best() && !limits.reached(); --i) {
-    Limits share(limits, 1.0 / kMostBudgets);
-    if (!look_at_plan(problem, Bytes(problem.budget.count() / kShares * i), options, search, share)) return;
+    if (!look(Bytes(problem.budget.count() / kShares * i))) return;
   }
 }
 
@@ -177,15 +192,6 @@ PlanResult run(const Shape& shape, const Problem& problem, const PlanOptions& op
   return result;
 }
 
-void check(const Problem& problem, Door door) {
-  const auto refuse = [&](const std::string& what) {
-    throw UsageError("the door '" + std::string(to_string(door)) + "' goes with " + what);
-  };
-  if (problem.order != OrderMode::kFixed) refuse("order 'fixed' only");
-  if (problem.objective != Objective::kTime) refuse("objective 'time' only");
-  if (problem.host) refuse("no host");
-}
-
 /// What runs again in a plan, and what its first half leaves.
 void describe(const Shape& shape, const Plan& plan, DoorPlan& answer) {
   const Graph& graph = *shape.graph;
@@ -208,31 +214,24 @@ void describe(const Shape& shape, const Plan& plan, DoorPlan& answer) {
 }
 
 }  // namespace
-}  // namespace doors
 
-DoorPlan make_door_plan(const Problem& asked, Door door, const PlanOptions& options, Limits& limits) {
+DoorPlan best_plan(const Problem& asked, Door door, const PlanOptions& options, Limits& limits) {
   DoorPlan answer;
   answer.door = door;
-  if (door == Door::kRemat) {
-    answer.result = make_plan(asked, "auto", options, limits);
-    return answer;
-  }
-  doors::check(asked, door);
   Problem problem = asked;
   problem.starts = {};
-  const doors::Shape shape = doors::shape_of(*problem.graph, door);
+  const Shape shape = shape_of(*problem.graph, door);
   answer.regions = shape.regions;
-  doors::Search search(shape, problem.budget, limits);
+  Search search(shape, problem.budget, limits);
   answer.result = make_plan_with(
       problem, to_string(door),
-      [&](const Problem& bounded, Limits& inner) {
-        return doors::run(shape, bounded, options, inner, search);
-      },
+      [&](const Problem& bounded, Limits& inner) { return run(shape, bounded, options, inner, search); },
       limits);
   if (!search.lowest()) search.start();  // infeasible for any plan
   answer.least_peak = search.lowest() ? search.lowest()->cost.peak : keep_all_peak(*problem.graph);
-  if (answer.result.plan) doors::describe(shape, *answer.result.plan, answer);
+  if (answer.result.plan) describe(shape, *answer.result.plan, answer);
   return answer;
 }
 
+}  // namespace doors
 }  // namespace remat

@@ -9,8 +9,8 @@
 #include "layout/ejection.h"
 #include "layout/neighbours.h"
 #include "planning/footprint.h"
-#include "remat/arena.h"
-#include "remat/error.h"
+#include "planning/measured.h"
+#include "remat/keep_all.h"
 
 namespace remat {
 namespace {
@@ -103,36 +103,41 @@ class Places {
 
 }  // namespace
 
-ArenaPlan make_arena_plan(const Problem& problem, std::string_view planner, const PlanOptions& options,
-                          std::int64_t alignment, Limits& limits) {
-  if (problem.objective != Objective::kTime) {
-    throw UsageError("a budget on the arena goes with objective time only");
-  }
-  if (alignment < 1 || alignment >= kMaxCount) {
-    throw UsageError("alignment " + std::to_string(alignment) + " is outside [1, 2^62)");
-  }
+Answer answer_on_arena(const Request& request, Limits& limits) {
+  const Problem& problem = request.problem;
+  const Graph& graph = *problem.graph;
+  const std::int64_t alignment = request.alignment;
+  const std::uint64_t seed = request.effort.options.seed;
+  Places places(graph, alignment, problem.budget, seed);
+  Footprint footprint;
   // Graph inputs are not laid out.
-  Graph rounded =
-      rounded_up(*problem.graph, false, "the alignment " + std::to_string(alignment),
-                 [&](Bytes size) { return (Wide{size.count()} + alignment - 1) / alignment * alignment; });
-  Places places(*problem.graph, alignment, problem.budget, options.seed);
-  const auto laid_out = [&](const PlanResult& result, Limits& inner) {
-    ArenaPlan plan{result, plan_buffers(*problem.graph, *result.plan, alignment), {}, 0};
-    plan.buffers.problem.capacity = problem.budget - plan.buffers.resident;
-    LayoutOptions layout;
-    layout.seed = options.seed;
-    layout.closest = true;
-    layout.start = places.start(result, plan.buffers);
-    plan.layout = make_layout(plan.buffers.problem, layout, inner);
-    places.learn(*result.plan, plan.buffers, plan.layout.offsets.raw());
-    return plan;
-  };
-  const auto footprint = [&](const Plan& plan, const Simulation& cost, Limits& inner) {
+  footprint.rounded = rounded_up(graph, false, "the alignment " + std::to_string(alignment), [&](Bytes size) {
+    return (Wide{size.count()} + alignment - 1) / alignment * alignment;
+  });
+  footprint.quick = [&](const Plan& plan, const Simulation& cost, Limits& inner) {
     return places.footprint(plan, cost, inner);
   };
-  FootprintSearch<ArenaPlan> search(problem, planner, options, std::move(rounded), laid_out, limits);
-  search.set_footprint(footprint);
-  return search.run();
+  footprint.measure = [&](Answer& answer, Limits& inner) {
+    const PlanResult& result = answer.result;
+    PackedPlan& packed = answer.packed.emplace();
+    packed.buffers = plan_buffers(graph, *result.plan, alignment);
+    packed.buffers.problem.capacity = problem.budget - packed.buffers.resident;
+    LayoutOptions layout;
+    layout.seed = seed;
+    layout.closest = true;
+    layout.start = places.start(result, packed.buffers);
+    packed.layout = make_layout(packed.buffers.problem, layout, inner);
+    places.learn(*result.plan, packed.buffers, packed.layout.offsets.raw());
+    answer.takes = packed.arena();
+  };
+  Answer answer = plan_within(request, std::move(footprint), limits);
+  if (answer.packed) {
+    answer.smallest_known = answer.takes;
+  } else {
+    const PlanBuffers all = plan_buffers(graph, keep_all_plan(graph), alignment);
+    answer.smallest_known = all.resident + glance_layout(all.problem).arena;
+  }
+  return answer;
 }
 
 LayoutResult glance_layout(const LayoutProblem& problem) {

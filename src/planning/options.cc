@@ -17,16 +17,9 @@ bool parse_whole(const std::string& text, T& into) {
   return error == std::errc() && at == end;
 }
 
-std::string spell(double number) {
+std::string spelled(double number) {
   char buffer[32];
   return {buffer, std::to_chars(buffer, buffer + sizeof buffer, number).ptr};
-}
-
-std::string spell(const OptionValue& value) {
-  if (const auto* integer = std::get_if<std::int64_t>(&value)) return std::to_string(*integer);
-  if (const auto* number = std::get_if<double>(&value)) return spell(*number);
-  if (const auto* flag = std::get_if<bool>(&value)) return *flag ? "on" : "off";
-  return std::get<std::string>(value);
 }
 
 /// "an integer in [0, 9]".
@@ -52,19 +45,29 @@ const Range& range_of(const OptionInfo& option) {
   throw std::logic_error("option " + option.name + " has no range of its type");
 }
 
-std::string given_as(std::string_view planner, const OptionInfo& option, const std::string& text) {
-  return "planner " + std::string(planner) + ": option " + option.name + "=" + text;
-}
-
-void check_text(std::string_view planner, const OptionInfo& option, const std::string& text) {
+void check_text(const Spelling& spelling, const OptionInfo& option, const std::string& text) {
   try {
     option.check(text);
   } catch (const UsageError& error) {
-    throw UsageError(given_as(planner, option, text) + ": " + error.what());
+    throw UsageError(spelling(option.name, text) + ": " + error.what());
   }
 }
 
+std::vector<std::string> names_of(std::span<const OptionInfo> options) {
+  std::vector<std::string> names;
+  for (const OptionInfo& each : options) names.push_back(each.name);
+  std::ranges::sort(names);
+  return names;
+}
+
 }  // namespace
+
+std::string spell(const OptionValue& value) {
+  if (const auto* integer = std::get_if<std::int64_t>(&value)) return std::to_string(*integer);
+  if (const auto* number = std::get_if<double>(&value)) return spelled(*number);
+  if (const auto* flag = std::get_if<bool>(&value)) return *flag ? "on" : "off";
+  return std::get<std::string>(value);
+}
 
 std::string_view to_string(OptionType type) {
   switch (type) {
@@ -87,7 +90,7 @@ std::string values_of(const OptionInfo& option) {
     return "[" + std::to_string(range->low) + ", " + std::to_string(range->high) + "]";
   }
   if (const auto* range = std::get_if<NumberRange>(&option.range)) {
-    return "[" + spell(range->low) + ", " + spell(range->high) + "]";
+    return "[" + spelled(range->low) + ", " + spelled(range->high) + "]";
   }
   if (option.type == OptionType::kFlag) return "on, off";
   return listed(option.choices);
@@ -107,9 +110,14 @@ OptionInfo option_row(std::string_view name, const OptionValue& value, std::stri
 }
 
 OptionValue parse_option(std::string_view planner, const OptionInfo& option, const std::string& text) {
-  const auto refuse = [&] {
-    throw UsageError(given_as(planner, option, text) + " is not " + expected(option));
+  const auto spelling = [&](std::string_view name, std::string_view value) {
+    return "planner " + std::string(planner) + ": option " + std::string(name) + "=" + std::string(value);
   };
+  return parse_option(spelling, option, text);
+}
+
+OptionValue parse_option(const Spelling& spelling, const OptionInfo& option, const std::string& text) {
+  const auto refuse = [&] { throw UsageError(spelling(option.name, text) + " is not " + expected(option)); };
   switch (option.type) {
     case OptionType::kInteger: {
       const auto& [low, high] = range_of<IntegerRange>(option);
@@ -132,7 +140,7 @@ OptionValue parse_option(std::string_view planner, const OptionInfo& option, con
       if (std::ranges::find(option.choices, text) == option.choices.end()) refuse();
       break;
     case OptionType::kText:
-      if (option.check) check_text(planner, option, text);
+      if (option.check) check_text(spelling, option, text);
       break;
   }
   return text;
@@ -145,14 +153,18 @@ void check_options(std::string_view planner, std::span<const OptionInfo> options
       parse_option(planner, *option, text);
       continue;
     }
-    std::vector<std::string> known;
-    for (const OptionInfo& each : options) known.push_back(each.name);
-    std::ranges::sort(known);
+    const std::vector<std::string> known = names_of(options);
     const std::string hint = did_you_mean(name, known);
     throw UsageError("planner " + std::string(planner) + " has no option '" + name + "'" +
                      (hint.empty() ? ";" : hint) +
                      (known.empty() ? " it has none" : " it has: " + listed(known)));
   }
+}
+
+std::size_t index_of_option(std::span<const OptionInfo> options, std::string_view name) {
+  const auto found = std::ranges::find(options, name, &OptionInfo::name);
+  if (found == options.end()) throw UsageError(unknown_word("option", std::string(name), names_of(options)));
+  return static_cast<std::size_t>(found - options.begin());
 }
 
 void check_options(const PlannerInfo& planner, const PlanOptions& given) {

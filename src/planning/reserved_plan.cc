@@ -1,8 +1,8 @@
 // Plan and allocator together.
 #include "allocator/rules.h"
 #include "planning/footprint.h"
-#include "remat/error.h"
-#include "remat/reserved.h"
+#include "planning/measured.h"
+#include "remat/keep_all.h"
 
 namespace remat {
 namespace {
@@ -35,21 +35,24 @@ PeakBound pools_bound(const Graph& rounded, OrderMode order, const AllocatorConf
 
 }  // namespace
 
-ReservedPlan make_reserved_plan(const Problem& problem, std::string_view planner, const PlanOptions& options,
-                                const AllocatorConfig& allocator, Limits& limits) {
-  if (problem.objective != Objective::kTime) {
-    throw UsageError("a budget on reserved bytes goes with objective time only");
-  }
-  if (problem.host) throw UsageError("a budget on reserved bytes and a host do not go together");
-  Graph rounded = rounded_up(*problem.graph, true, "blocks",
-                             [&](Bytes size) { return Wide{rounded_request(allocator, size).count()}; });
-  const auto run = [&](const PlanResult& result, Limits&) {
-    return ReservedPlan{result, simulate_allocator(*problem.graph, *result.plan, allocator), 0};
+Answer answer_on_reserved(const Request& request, Limits& limits) {
+  const Problem& problem = request.problem;
+  const AllocatorConfig& allocator = request.allocator;
+  Footprint footprint;
+  footprint.rounded = rounded_up(*problem.graph, true, "blocks",
+                                 [&](Bytes size) { return Wide{rounded_request(allocator, size).count()}; });
+  if (!allocator.exact) footprint.bound = pools_bound(footprint.rounded, problem.order, allocator);
+  footprint.measure = [&](Answer& answer, Limits&) {
+    answer.peaks = simulate_allocator(*problem.graph, *answer.result.plan, allocator);
+    // What is reserved once nothing new is; without end where that never happens.
+    answer.takes = answer.peaks->is_steady ? answer.peaks->reserved : kNoBudget;
   };
-  const PeakBound bound = allocator.exact ? PeakBound() : pools_bound(rounded, problem.order, allocator);
-  FootprintSearch<ReservedPlan> search(problem, planner, options, std::move(rounded), run, limits);
-  search.set_bound(bound);
-  return search.run();
+  Answer answer = plan_within(request, std::move(footprint), limits);
+  const AllocatorPeaks& known =
+      answer.peaks ? *answer.peaks
+                   : simulate_allocator(*problem.graph, keep_all_plan(*problem.graph), allocator);
+  answer.smallest_known = known.reserved;
+  return answer;
 }
 
 }  // namespace remat

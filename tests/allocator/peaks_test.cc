@@ -182,11 +182,11 @@ TEST(ReservedPlan, RefusesWhatItCannotDo) {
   Problem problem{&graph, Bytes(10)};
   problem.objective = Objective::kPeak;
   EXPECT_EQ(testing::usage_error([&] { make_reserved_plan(problem, "auto", {}, {}, limits); }),
-            "a budget on reserved bytes goes with objective time only");
+            "budget_on='reserved' goes with objective='time' only");
   problem.objective = Objective::kTime;
   problem.host.emplace();
   EXPECT_EQ(testing::usage_error([&] { make_reserved_plan(problem, "auto", {}, {}, limits); }),
-            "a budget on reserved bytes and a host do not go together");
+            "budget_on='reserved' and host= do not go together");
 }
 
 }  // namespace

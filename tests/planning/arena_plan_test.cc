@@ -99,7 +99,7 @@ TEST(ArenaPlan, RefusesWhatItCannotDo) {
             "alignment 0 is outside [1, 2^62)");
   problem.objective = Objective::kPeak;
   EXPECT_EQ(testing::usage_error([&] { make_arena_plan(problem, "auto", {}, 1, limits); }),
-            "a budget on the arena goes with objective time only");
+            "budget_on='arena' goes with objective='time' only");
 }
 
 }  // namespace

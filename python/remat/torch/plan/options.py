@@ -11,7 +11,7 @@ from typing import Any, Literal, TypedDict
 import torch
 
 import remat
-from remat._core import parse_gap
+from remat._core import check_request, parse_gap
 from remat.planning import Effort
 
 from ..base.optimizers import is_of_pytorch
@@ -266,8 +266,7 @@ class Options:
     def _check_budget_on(self) -> None:
         if self.budget_on not in ("peak", "reserved"):
             raise remat.UsageError(f'remat: budget_on must be "peak" or "reserved", not {self.budget_on!r}')
-        if self.budget_on == "reserved" and self.host is not None:
-            raise remat.UsageError('remat: budget_on="reserved" and host= do not go together')
+        check_request({"budget_on": self.budget_on}, self.host is not None)
         if self.budget_on == "reserved" and not self.in_order:
             raise remat.UsageError(
                 'remat: budget_on="reserved" needs executor="boxed", which keeps to the plan'

@@ -178,7 +178,6 @@ class Problem:
 
     def describe(self) -> dict[str, Any]:
         """All that a plan depends on, as a JSON value."""
-        effort = ("planner", "order", "time_limit", "work_limit", "gap", "seed", "threads")
         return {
             "remat": remat.__version__,
             "graphs": [digest(without_names(part.graph)) for part in self.parts],
@@ -189,7 +188,7 @@ class Problem:
             "budget": self.budget,
             "reserve": self.reserve,
             **({} if self.on_reserved is None else {"budget_on": self.on_reserved}),
-            **{name: getattr(self.options, name) for name in effort},
+            **{name: getattr(self.options, name) for name in ("planner", *self.options.effort())},
             **({} if self.placeable is None else {"arena": self.placeable.describe()}),
             **({} if self.host is None else {"host": repr(self.host)}),
         }

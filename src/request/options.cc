@@ -1,0 +1,53 @@
+// The options of a request as one table, which command line, Python and documentation read.
+#include "planning/options.h"
+
+#include "remat/error.h"
+#include "remat/request.h"
+
+namespace remat {
+namespace {
+
+OrderMode& order(Request& request) { return request.problem.order; }
+Objective& objective(Request& request) { return request.problem.objective; }
+
+const OptionTable<Request>& table() {
+  static const OptionTable<Request> kTable =
+      OptionTable<Request>()
+          .choice("order", order, {OrderMode::kFixed, OrderMode::kFree},
+                  "fixed: first runs follow the graph's order; free: any valid order")
+          .choice("objective", objective, {Objective::kTime, Objective::kPeak},
+                  "time: least time within the budget; peak: smallest peak, then least time")
+          .choice(
+              "budget_on", &Request::budget_on, {Measure::kPeak, Measure::kArena, Measure::kReserved},
+              "peak: live bytes are within the budget; arena: what they need with a fixed offset for each "
+              "buffer is; reserved: what the allocator takes from the device is")
+          .integer("alignment", &Request::alignment, 1, kMaxCount - 1, "bytes",
+                   "offsets in the arena are multiples of it")
+          .parsed(
+              "allocator", &Request::allocator, [](const std::string& text) { return parse_allocator(text); },
+              [](const AllocatorConfig& config) { return to_string(config); },
+              "what PyTorch's caching allocator takes: cuda, cuda-expandable, exact; "
+              "cuda:max_split_size_mb:200 and the like")
+          .choice("door", &Request::door, {Door::kRemat, Door::kInductor, Door::kCheckpoint},
+                  "who runs it: remat: any plan; inductor: PyTorch's partitioner, which takes a set of saved "
+                  "results; checkpoint: torch.utils.checkpoint around each numbered module");
+  return kTable;
+}
+
+}  // namespace
+
+std::string spelled_for_python(std::string_view option, std::string_view value) {
+  const bool is_number = value.find_first_not_of("+-.0123456789e") == std::string_view::npos;
+  const std::string quote = is_number ? "" : "'";
+  return std::string(option) + "=" + quote + std::string(value) + quote;
+}
+
+std::span<const OptionInfo> request_options() { return table().list(); }
+
+void set_option(Request& request, std::string_view name, const std::string& value, const Spelling& spelling) {
+  table().set(request, name, value, spelling);
+}
+
+std::string option_of(const Request& request, std::string_view name) { return table().get(request, name); }
+
+}  // namespace remat
