@@ -289,6 +289,11 @@ class StepGraph:
     def _leaving(self) -> frozenset[int]:
         """Values of the record that may go to a host: autograd alone holds them when the forward ends."""
         forward = len(self.record.functions)
+        # Where autograd saved a part of the memory before another part was written, that stays.
+        partly: set[int] = set()
+        for old, new in (pair for op in self.record.ops for pair in op.wrote):
+            if old in partly or self.record.values[old].given_up:
+                partly.add(new)
         found = [
             value
             for value in self.record.values
@@ -304,6 +309,7 @@ class StepGraph:
             and not any(forward <= at < self.first_backward for at in value.reads)
             and value.unpacked
             and min(value.unpacked) >= self.first_backward
+            and value.number not in partly
         ]
         least = _WORTH * sum(value.bytes for value in found)
         return frozenset(value.number for value in found if value.bytes >= least)
