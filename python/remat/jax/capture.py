@@ -23,6 +23,9 @@ FUSED = frozenset(
     "shift_left shift_right_arithmetic shift_right_logical sign sin sinh slice sqrt square squeeze "
     "stop_gradient sub tan tanh transpose xor".split()
 )
+VIEWS = frozenset("broadcast_in_dim copy expand_dims reshape squeeze transpose".split())
+#: Their operands are in memory: what is fused ends before them.
+LIBRARY = frozenset(["dot_general", "conv_general_dilated"])
 FLOPS, BANDWIDTH = 50e9, 10e9  # per second, of a few cores
 
 
@@ -206,7 +209,17 @@ class Joint:
         for op in live[::-1]:
             place(op)
 
+    def operands(self) -> set[Any]:
+        """Values that dots and convolutions read, through views too."""
+        found: set[Any] = set()
+        for eqn, ins, outs in reversed([*self.forward, *self.backward]):
+            kind = eqn.primitive.name
+            if kind in LIBRARY or (kind in VIEWS and outs[0] in found):
+                found.update(self.read(ins))
+        return found
+
     def build(self) -> None:
+        operands = self.operands()
         readers: dict[Any, int] = {}
         for _, ins, _ in [*self.forward, *self.backward]:
             for v in set(self.read(ins)):
@@ -227,6 +240,7 @@ class Joint:
                 flops = flops_of(eqn, outs) + sum(work.get(v, 0.0) for v in set(self.read(ins)))
                 behind = sum(bytes_of(v) for v in reads if v not in given)
                 dear = len(reads) > 4 or (readers.get(outs[0], 0) > 1 and behind > 2 * bytes_of(outs[0]))
+                dear = dear or (outs[0] in operands and eqn.primitive.name not in VIEWS)
                 if eqn.primitive.name in FUSED and outs[0] not in kept and not dear:
                     leaves[outs[0]], work[outs[0]] = reads, flops
                     continue
