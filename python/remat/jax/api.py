@@ -76,7 +76,9 @@ class Regions:
         policy = jax.checkpoint_policies.save_only_these_names(*(f"{PREFIX}{n}" for n in sorted(self.saved)))
         for begin, end in zip(self.cuts, self.cuts[1:], strict=False):
             ops = primal.ops[begin:end]
-            reads = dict.fromkeys(v for _, ins, _ in ops for v in ins if not isinstance(v, Literal) and v in env)
+            reads = dict.fromkeys(
+                v for _, ins, _ in ops for v in ins if not isinstance(v, Literal) and v in env
+            )
             outs = [v for _, _, made in ops for v in made if self.last.get(v, -1) >= end]
 
             def region(
@@ -179,7 +181,7 @@ def budget_in_bytes(budget: int | str, plain: int) -> int:
             share = float(budget.strip()[:-1]) / 100
         except ValueError:
             share = 0.0
-        if not 0 < share:
+        if not share > 0:
             raise BudgetError(f"a budget must be a positive amount of bytes, not {budget!r}")
         return int(plain * share)
     return remat.parse_bytes(budget) if isinstance(budget, str) else int(budget)

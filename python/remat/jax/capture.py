@@ -17,13 +17,77 @@ from remat.errors import UsageError
 PREFIX = "remat."
 #: XLA fuses these into whatever reads them: they take no memory of their own.
 FUSED = frozenset(
-    "abs add add_any and acos asin atan atan2 broadcast_in_dim cbrt ceil clamp convert_element_type copy "
-    "copy_p cos cosh div eq erf erf_inv exp exp2 expand_dims expm1 floor ge gt integer_pow iota is_finite "
-    "le log log1p logistic lt max min mul name ne neg not or pow pvary rem reshape round rsqrt select_n "
-    "shift_left shift_right_arithmetic shift_right_logical sign sin sinh slice sqrt square squeeze "
-    "stop_gradient sub tan tanh transpose xor".split()
+    [
+        "abs",
+        "add",
+        "add_any",
+        "and",
+        "acos",
+        "asin",
+        "atan",
+        "atan2",
+        "broadcast_in_dim",
+        "cbrt",
+        "ceil",
+        "clamp",
+        "convert_element_type",
+        "copy",
+        "copy_p",
+        "cos",
+        "cosh",
+        "div",
+        "eq",
+        "erf",
+        "erf_inv",
+        "exp",
+        "exp2",
+        "expand_dims",
+        "expm1",
+        "floor",
+        "ge",
+        "gt",
+        "integer_pow",
+        "iota",
+        "is_finite",
+        "le",
+        "log",
+        "log1p",
+        "logistic",
+        "lt",
+        "max",
+        "min",
+        "mul",
+        "name",
+        "ne",
+        "neg",
+        "not",
+        "or",
+        "pow",
+        "pvary",
+        "rem",
+        "reshape",
+        "round",
+        "rsqrt",
+        "select_n",
+        "shift_left",
+        "shift_right_arithmetic",
+        "shift_right_logical",
+        "sign",
+        "sin",
+        "sinh",
+        "slice",
+        "sqrt",
+        "square",
+        "squeeze",
+        "stop_gradient",
+        "sub",
+        "tan",
+        "tanh",
+        "transpose",
+        "xor",
+    ]
 )
-VIEWS = frozenset("broadcast_in_dim copy expand_dims reshape squeeze transpose".split())
+VIEWS = frozenset(["broadcast_in_dim", "copy", "expand_dims", "reshape", "squeeze", "transpose"])
 #: Their operands are in memory: what is fused ends before them.
 LIBRARY = frozenset(["dot_general", "conv_general_dilated"])
 FLOPS, BANDWIDTH = 50e9, 10e9  # per second, of a few cores
@@ -256,5 +320,9 @@ class Joint:
                     "phase": phase,
                 })  # fmt: skip
         self.graph = Graph(
-            values, nodes, list(range(len(self.inputs))), sorted({index[v] for v in kept if v in index}), "jax"
+            values,
+            nodes,
+            list(range(len(self.inputs))),
+            sorted({index[v] for v in kept if v in index}),
+            "jax",
         )

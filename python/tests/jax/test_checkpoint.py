@@ -9,7 +9,6 @@ import pytest
 jax = pytest.importorskip("jax", reason="jax is not installed")
 import jax.numpy as jnp  # noqa: E402
 import numpy as np  # noqa: E402
-
 import remat  # noqa: E402
 import remat.jax as rj  # noqa: E402
 
