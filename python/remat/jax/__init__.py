@@ -9,7 +9,13 @@ except ImportError as error:
 
 from remat.jax.api import (
     COMPILER_OPTIONS as COMPILER_OPTIONS,
+    BlockPolicy as BlockPolicy,
     Checkpointed as Checkpointed,
     Report as Report,
+    SavedName as SavedName,
+    capture as capture,
     checkpoint as checkpoint,
+    policy as policy,
+    sweep as sweep,
 )
+from remat.jax.regions import apply as apply

@@ -64,7 +64,7 @@ def test_auxiliary_results_come_back() -> None:
 
 def test_a_budget_that_nothing_keeps_is_an_error_with_the_least_that_was_reached() -> None:
     fn = rj.checkpoint(mlp, "1%", time_limit=1)
-    with pytest.raises(remat.NoPlanError, match="the least was"):
+    with pytest.raises(remat.NoPlanError, match="arguments and outputs alone"):
         fn(*arguments())
 
 
@@ -73,5 +73,5 @@ def test_effects_are_refused() -> None:
         jax.debug.print("{x}", x=x[0, 0])
         return mlp(weights, x)
 
-    with pytest.raises(remat.UsageError, match="has effects"):
+    with pytest.raises(remat.UsageError, match="debug_.*test_checkpoint.py.*cannot run it a second time"):
         rj.checkpoint(prints, "90%")(*arguments())
