@@ -33,7 +33,7 @@ class Report:
     plain: int
     """Of the step as it is written, without checkpoints."""
     predicted: int
-    """Of the plan, by the model."""
+    """Of the plan before it was compiled: by the model, and what the compile before it was off by, if any."""
     compiled: int
     """Of the step that runs."""
     temporary: int
@@ -299,7 +299,7 @@ def aim(
             f"no step fits into {size} bytes: its arguments and outputs alone take {plain.held}",
             floor=plain.held, smallest_known=plain.all,
         )  # fmt: skip
-    target, least, bound, tried = size, plain.all, plain.held, []
+    target, least, bound, tried, off = size, plain.all, plain.held, [], 0
     for compiles in range(1, COMPILES + 1):
         candidate, proved = program.best(target)
         bound = max(bound, proved if target == size else 0)
@@ -318,10 +318,11 @@ def aim(
             result = candidate.result
             gap = None if candidate.policy["scans"] else result.gap
             report = Report(
-                size, plain.all, candidate.peak, got.all, got.temporary, "names", candidate.overhead, gap,
+                size, plain.all, candidate.peak + off, got.all, got.temporary, "names", candidate.overhead, gap,
                 len(candidate.policy["regions"]), compiles, result,
             )  # fmt: skip
             return candidate.policy, report
+        off = got.all - candidate.peak
         # What the model lacks is the same bytes again, or the same share.
         target = min(target, candidate.peak - (got.all - size), candidate.peak * size // got.all)
     raise NoPlanError(

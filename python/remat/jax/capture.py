@@ -45,7 +45,9 @@ def place_of(source: Any) -> str:
     """The line of the user's code that an op comes from."""
     frames = getattr(getattr(source, "traceback", None), "frames", [])
     own = [f for f in frames if not f.file_name.startswith(("<", *LIBRARIES))]
-    return f"{own[0].file_name}:{own[0].line_num} ({own[0].function_name})" if own else "an unknown place"
+    if not own:
+        return "an unknown place"
+    return f"{own[0].file_name}:{own[0].line_num} ({own[0].function_name.rpartition('.')[2]})"
 
 
 def halves(primal: Primal, avals: Sequence[Any], diff: Sequence[int], losses: Sequence[int]) -> Any:
