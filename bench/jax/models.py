@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from itertools import pairwise
 from typing import Any
 
 import jax
@@ -119,7 +120,7 @@ def unet() -> tuple[Loss, tuple[Any, ...]]:
         return [w(3, 3, a, b), w(3, 3, b, b)]
 
     down = [pair(a, b) for a, b in zip([3, *widths[:-1]], widths, strict=True)]
-    up = [pair(a + b, a) for a, b in zip(widths[:-1], widths[1:], strict=True)]
+    up = [pair(a + b, a) for a, b in pairwise(widths)]
     params = {"down": down, "up": up, "head": w(1, 1, widths[0], 2)}
     images = w(8, 64, 64, 3)
     labels = jnp.asarray(w.random.randint(2, size=(8, 64, 64)))

@@ -26,8 +26,8 @@ COMPILES = 3
 
 @dataclass(frozen=True)
 class Report:
-    """What was planned and what XLA made of it. Sizes are in bytes: temporary size + arguments + outputs of the
-    step with its gradients, as XLA reports them."""
+    """What was planned and what XLA made of it. Sizes are in bytes: temporary size + arguments + outputs of
+    the step with its gradients, as XLA reports them."""
 
     budget: int
     plain: int
@@ -43,7 +43,7 @@ class Report:
     overhead: float
     """Time of second runs, as a share of that of the plain step, by rooflines."""
     gap: float | None
-    """How far `overhead` may be above the least for the door at the planned size, as a share of the step; None:
+    """How far the planned step may be from the fastest one with saved names, as a share, by the model; None:
     nothing is proved, as with scans, whose bodies are planned one by one."""
     regions: int
     compiles: int
@@ -52,7 +52,12 @@ class Report:
     """What the core said. None with door "none"."""
 
     def __str__(self) -> str:
-        sizes = [("plain", self.plain), ("budget", self.budget), ("compiled", self.compiled), ("predicted", self.predicted)]
+        sizes = [
+            ("plain", self.plain),
+            ("budget", self.budget),
+            ("compiled", self.compiled),
+            ("predicted", self.predicted),
+        ]
         lines = [f"{name:<10}{remat.format_bytes(size):>12}" for name, size in sizes]
         gap = "nothing proved" if self.gap is None else f"at most {self.gap:.2%} above the least"
         lines.append(f"{'overhead':<10}{self.overhead:>12.2%}  {gap}")
@@ -86,12 +91,7 @@ class Entry:
     report: Report
 
     def run(self, leaves: Sequence[Any]) -> Any:
-        if self.policy["regions"]:
-            outs = run_regions(self.runnable, self.policy, leaves)
-        else:
-            env = dict(self.primal.values) | dict(zip(self.primal.inputs, leaves, strict=True))
-            self.primal.run(self.primal.ops, env, lambda v: False)
-            outs = self.primal.out(env)
+        outs = run_regions(self.runnable, self.policy, leaves)
         return jax.tree_util.tree_unflatten(self.out_tree, outs)
 
 
@@ -113,7 +113,9 @@ class Call:
         rest = tuple(None if array else x for x, array in zip(leaves, held, strict=True))
         for i, x in enumerate(rest):
             if not isinstance(x, Hashable):
-                raise UsageError(f"argument {owners[i]} holds a {type(x).__name__}, neither an array nor hashable")
+                raise UsageError(
+                    f"argument {owners[i]} holds a {type(x).__name__}, neither an array nor hashable"
+                )
         arrays = [x for x, array in zip(leaves, held, strict=True) if array]
         return cls(arrays, [o for o, array in zip(owners, held, strict=True) if array], rest, tree)
 
@@ -175,7 +177,9 @@ class Planned:
     """Of the last call. None before the first."""
 
     def __init__(self, fn: Callable[..., Any], budget: int | str, limits: dict[str, Any]) -> None:
-        if not isinstance(budget, str) and (not isinstance(budget, int) or isinstance(budget, bool) or budget <= 0):
+        if not isinstance(budget, str) and (
+            not isinstance(budget, int) or isinstance(budget, bool) or budget <= 0
+        ):
             raise BudgetError(f"a budget must be a positive amount of bytes, not {budget!r}")
         self.fn, self.budget, self.limits = fn, budget, limits
         self.report = None
@@ -284,12 +288,7 @@ def aim(
     """
     primal = program.plain
 
-    def plain_run(*leaves: Any) -> list[Any]:
-        env = dict(primal.values) | dict(zip(primal.inputs, leaves, strict=True))
-        primal.run(primal.ops, env, lambda v: False)
-        return primal.out(env)
-
-    plain = compiled_sizes(step(plain_run), avals)
+    plain = compiled_sizes(step(lambda *leaves: primal.evaluate(leaves)), avals)
     size = budget_in_bytes(budget, plain.all)
     if plain.all <= size:
         report = Report(size, plain.all, plain.all, plain.all, plain.temporary, "none", 0.0, 0.0, 0, 0, None)
@@ -318,16 +317,16 @@ def aim(
             result = candidate.result
             gap = None if candidate.policy["scans"] else result.gap
             report = Report(
-                size, plain.all, candidate.peak + off, got.all, got.temporary, "names", candidate.overhead, gap,
-                len(candidate.policy["regions"]), compiles, result,
+                size, plain.all, candidate.peak + off, got.all, got.temporary, "names",
+                candidate.overhead, gap, len(candidate.policy["regions"]), compiles, result,
             )  # fmt: skip
             return candidate.policy, report
         off = got.all - candidate.peak
         # What the model lacks is the same bytes again, or the same share.
         target = min(target, candidate.peak - (got.all - size), candidate.peak * size // got.all)
     raise NoPlanError(
-        f"no plan that XLA compiles to {size} bytes was found: the least was {least}, and by the model no saved "
-        f"names take less than {bound}",
+        f"no plan that XLA compiles to {size} bytes was found: the least was {least}, and by the model "
+        f"no saved names take less than {bound}",
         floor=plain.held, smallest_known=least,
     )  # fmt: skip
 
@@ -336,7 +335,12 @@ class Checkpointed(Planned):
     """What `checkpoint` returns."""
 
     def __init__(
-        self, fn: Callable[..., Any], budget: int | str, argnums: tuple[int, ...], has_aux: bool, limits: dict[str, Any]
+        self,
+        fn: Callable[..., Any],
+        budget: int | str,
+        argnums: tuple[int, ...],
+        has_aux: bool,
+        limits: dict[str, Any],
     ) -> None:
         super().__init__(fn, budget, limits)
         self.argnums, self.has_aux = argnums, has_aux
@@ -400,7 +404,9 @@ class BlockPolicy(Planned):
         if not diff or not losses:
             raise UsageError("a block must have floats among its arguments and results")
         program = Program(primal, avals, diff, losses, self.limits)
-        cotangents = [jax.ShapeDtypeStruct(primal.outputs[i].aval.shape, primal.outputs[i].aval.dtype) for i in losses]
+        cotangents = [
+            jax.ShapeDtypeStruct(primal.outputs[i].aval.shape, primal.outputs[i].aval.dtype) for i in losses
+        ]
         count = len(avals)
 
         def step(run: Callable[..., list[Any]]) -> Callable[..., Any]:
@@ -451,7 +457,9 @@ def scan_of(primal: Primal) -> int:
 
 
 def limits_of(time_limit: float, work_limit: int | None) -> dict[str, Any]:
-    return {"time_limit": time_limit} if work_limit is None else {"time_limit": None, "work_limit": work_limit}
+    return (
+        {"time_limit": time_limit} if work_limit is None else {"time_limit": None, "work_limit": work_limit}
+    )
 
 
 def numbers(argnums: int | Sequence[int]) -> tuple[int, ...]:
@@ -470,8 +478,8 @@ def checkpoint(
     """`loss_fn` with checkpoints that keep its step with gradients within a budget.
 
     What is saved is named, and the function runs in regions, each under `jax.checkpoint` with a policy that
-    saves these names. Gradients are those of `loss_fn`; `jit`, `grad`, `value_and_grad`, `vmap` and `jvp` work.
-    The first call with new shapes plans and compiles, also under a trace; later ones do neither.
+    saves these names. Gradients are those of `loss_fn`; `jit`, `grad`, `value_and_grad`, `vmap` and `jvp`
+    work. The first call with new shapes plans and compiles, also under a trace; later ones do neither.
 
     Args:
         loss_fn: returns a scalar, or (scalar, aux) with `has_aux`. Its arguments are pytrees of arrays and
@@ -507,8 +515,8 @@ def policy(
     Args:
         block: any function of pytrees. With `iterations`: a body, ``(carry, x) -> (carry, y)``.
         budget: as for `checkpoint`, of the block with the gradients of all its floats, its arguments and
-            cotangents included; with `iterations` of the whole scan: what one iteration leaves for the backward
-            counts that often.
+            cotangents included; with `iterations` of the whole scan: what one iteration leaves for the
+            backward counts that often.
         iterations: the length of the scan. All iterations have one policy.
 
     The others, and errors, are those of `checkpoint`.

@@ -27,7 +27,6 @@ from remat.jax.costs import (
 )
 from remat.jax.regions import PREFIX, Op, Primal, flatten
 
-
 #: Folders whose lines are not the user's.
 LIBRARIES = tuple(str(Path(file).parent) for file in (jax.__file__, __file__))
 
@@ -137,7 +136,8 @@ class Joint:
             if any(v in needed for v in op.outs):
                 needed.update(self.read(op.ins))
                 live.append(op)
-        self.forward, self.backward = forward[::-1], []
+        self.forward: list[Op] = forward[::-1]
+        self.backward: list[Op] = []
         done: set[Op] = set()
 
         def place(op: Op) -> None:
@@ -207,7 +207,9 @@ class Joint:
                 flops = flops_of(op.kind, op.params, op.ins, op.outs)
                 flops += sum(work.get(v, 0.0) for v in set(self.read(op.ins)))
                 behind = sum(bytes_of(v) for v in reads if v not in given)
-                dear = len(reads) > 4 or (readers.get(op.outs[0], 0) > 1 and behind > 2 * bytes_of(op.outs[0]))
+                dear = len(reads) > 4 or (
+                    readers.get(op.outs[0], 0) > 1 and behind > 2 * bytes_of(op.outs[0])
+                )
                 dear = dear or (op.outs[0] in operands and op.kind not in VIEWS)
                 if is_fused(op.kind, op.params) and op.outs[0] not in kept and not dear:
                     leaves[op.outs[0]], work[op.outs[0]] = reads, flops
@@ -237,7 +239,7 @@ class Joint:
         return {self.names[v] for v in map(self.value_of.get, saved) if v in self.names}
 
     def once(self, primal: Primal, saved: Sequence[int]) -> set[int]:
-        """Ops of the plain function that save results which carry no name: those of a scan for its backward."""
+        """Ops of the plain function that save results without a name: those of scans for their backward."""
         chosen = set(map(self.value_of.get, saved))
         found = set()
         for op in self.forward:

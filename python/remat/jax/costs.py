@@ -10,11 +10,75 @@ from jax.extend.core import Literal
 
 #: XLA fuses these into whatever reads them: they take no memory of their own.
 FUSED = frozenset(
-    """abs add add_any and acos asin atan atan2 broadcast_in_dim cbrt ceil clamp convert_element_type copy
-    copy_p cos cosh div eq erf erf_inv exp exp2 expand_dims expm1 floor ge gt integer_pow iota is_finite le
-    log log1p logistic lt max min mul name ne neg not or pow pvary rem reshape round rsqrt select_n
-    shift_left shift_right_arithmetic shift_right_logical sign sin sinh slice sqrt square squeeze
-    stop_gradient sub tan tanh transpose xor""".split()
+    [
+        "abs",
+        "add",
+        "add_any",
+        "and",
+        "acos",
+        "asin",
+        "atan",
+        "atan2",
+        "broadcast_in_dim",
+        "cbrt",
+        "ceil",
+        "clamp",
+        "convert_element_type",
+        "copy",
+        "copy_p",
+        "cos",
+        "cosh",
+        "div",
+        "eq",
+        "erf",
+        "erf_inv",
+        "exp",
+        "exp2",
+        "expand_dims",
+        "expm1",
+        "floor",
+        "ge",
+        "gt",
+        "integer_pow",
+        "iota",
+        "is_finite",
+        "le",
+        "log",
+        "log1p",
+        "logistic",
+        "lt",
+        "max",
+        "min",
+        "mul",
+        "name",
+        "ne",
+        "neg",
+        "not",
+        "or",
+        "pow",
+        "pvary",
+        "rem",
+        "reshape",
+        "round",
+        "rsqrt",
+        "select_n",
+        "shift_left",
+        "shift_right_arithmetic",
+        "shift_right_logical",
+        "sign",
+        "sin",
+        "sinh",
+        "slice",
+        "sqrt",
+        "square",
+        "squeeze",
+        "stop_gradient",
+        "sub",
+        "tan",
+        "tanh",
+        "transpose",
+        "xor",
+    ]
 )
 VIEWS = frozenset(["broadcast_in_dim", "copy", "expand_dims", "reshape", "squeeze", "transpose"])
 #: Their operands are in memory: what is fused ends before them.
@@ -55,7 +119,9 @@ def is_cheap(kind: str, params: dict[str, Any]) -> bool:
 
 def is_fused(kind: str, params: dict[str, Any]) -> bool:
     if kind.startswith("custom_jvp"):
-        return all(e.primitive.name in FUSED | {"jit", "pjit"} for j in inner_jaxprs(params) for e in all_eqns(j))
+        return all(
+            e.primitive.name in FUSED | {"jit", "pjit"} for j in inner_jaxprs(params) for e in all_eqns(j)
+        )
     return kind in FUSED
 
 
@@ -69,7 +135,10 @@ def flops_of(kind: str, params: dict[str, Any], ins: Sequence[Any], outs: Sequen
         return 2 * size * math.prod(kernel) / max(1, kernel[params["dimension_numbers"].rhs_spec[0]])
     if kind.startswith("reduce") or kind.startswith("arg"):
         return float(sum(math.prod(v.aval.shape) for v in ins))
-    inner = [sum(flops_of(e.primitive.name, e.params, e.invars, e.outvars) for e in j.eqns) for j in inner_jaxprs(params)]
+    inner = [
+        sum(flops_of(e.primitive.name, e.params, e.invars, e.outvars) for e in j.eqns)
+        for j in inner_jaxprs(params)
+    ]
     if kind == "cond":
         return max(inner)
     if kind == "scan":
@@ -105,7 +174,11 @@ def peak_of(jaxpr: Any) -> int:
             kind = eqn.primitive.name
             reads = [r for v in eqn.invars for r in roots(v)]
             sub = next(inner_jaxprs(eqn.params), None)
-            if sub is not None and kind not in ("scan", "while", "cond") and len(sub.invars) == len(eqn.invars):
+            if (
+                sub is not None
+                and kind not in ("scan", "while", "cond")
+                and len(sub.invars) == len(eqn.invars)
+            ):
                 within = {v: roots(w) for v, w in zip(sub.invars, eqn.invars, strict=True)}
                 go(sub, within)
                 env.update(

@@ -46,13 +46,16 @@ class Program:
     @cached_property
     def levels(self) -> list[tuple[Primal, Joint, dict[str, Policy]]]:
         found: list[tuple[Primal, Joint, dict[str, Policy]]] = []
-        scans = [str(i) for i, op in enumerate(self.plain.ops) if op.kind == "scan" and op.params["length"] > 1]
+        scans = [
+            str(i) for i, op in enumerate(self.plain.ops) if op.kind == "scan" and op.params["length"] > 1
+        ]
         for level in LEVELS if scans else [None]:
-            policies = {}
-            for number in scans if level is not None else []:
-                policy = body_policy(self.plain.ops[int(number)].params["jaxpr"], level, self.limits)
-                if policy is not None:
-                    policies[number] = policy
+            policies: dict[str, Policy] = {}
+            if level is not None:
+                for number in scans:
+                    policy = body_policy(self.plain.ops[int(number)].params["jaxpr"], level, self.limits)
+                    if policy is not None:
+                        policies[number] = policy
             if found and (not policies or policies in [p for _, _, p in found]):
                 continue
             primal = with_scans(self.plain, policies)
@@ -83,10 +86,10 @@ class Program:
             bounds.append(joint.size(result.peak_lower_bound))
             if result.plan is None or result.saved is None or result.peak is None:
                 continue
-            if best is None or result.plan.duration < best.duration:
+            duration = result.plan.duration or 0
+            if best is None or duration < best.duration:
                 policy = policy_of(primal, joint, result.saved) | {"scans": policies}
                 once = sum(op.duration for op in self.levels[0][1].graph.ops)
-                duration = result.plan.duration
                 peak = joint.size(result.peak)
                 best = Candidate(result, peak, duration, duration / once - 1, policy)
         return best, min(bounds, default=budget)
@@ -107,9 +110,7 @@ def body_policy(body: Any, share: float, limits: Limits) -> dict[str, Any] | Non
     joint = Joint(primal, avals, diff, losses, between)
     graph = joint.graph
     given = between + sum(graph.values[v].bytes for v in graph.inputs)
-    result = remat.plan(
-        graph, given + int(share * (graph.keep_all_peak - given)), door="inductor", **limits
-    )
+    result = remat.plan(graph, given + int(share * (graph.keep_all_peak - given)), door="inductor", **limits)
     if result.plan is None or result.saved is None:
         return None
     return policy_of(primal, joint, result.saved)
@@ -122,4 +123,3 @@ def policy_of(primal: Primal, joint: Joint, saved: Sequence[int]) -> dict[str, A
 def is_float(aval: Any) -> bool:
     kind = getattr(aval.dtype, "kind", "")
     return kind in "fc" or "float" in str(aval.dtype)
-

@@ -1,10 +1,10 @@
 """Runs a function in regions, each under `jax.checkpoint`. Needs JAX only: this file beside a policy file is
 all that a training job needs to run a plan where Remat is not installed (docs/jax.md).
 
-A policy is a dict, as JSON holds it: ``format``, ``ops`` (how many there are), ``saved`` (numbers of results),
-``regions`` (each ``[end, [cheap ops to run again at its head], checkpointed]``) and ``scans`` (policies of
-the bodies of scans, by the number of the op). Ops and results are numbered in the order of the traced function,
-calls of jit written out.
+A policy is a dict, as JSON holds it: ``format``, ``ops`` (how many there are), ``saved`` (numbers of
+results), ``regions`` (each ``[end, [cheap ops to run again at its head], checkpointed]``) and ``scans``
+(policies of the bodies of scans, by the number of the op). Ops and results are numbered in the order of the
+traced function, calls of jit written out.
 """
 
 from __future__ import annotations
@@ -111,6 +111,11 @@ class Primal:
             for v, x in zip(op.outs, made, strict=True):
                 env[v] = checkpoint_name(x, f"{PREFIX}{self.number[v]}") if named(v) else x
 
+    def evaluate(self, args: Sequence[Any]) -> list[Any]:
+        env = dict(self.values) | dict(zip(self.inputs, args, strict=True))
+        self.run(self.ops, env, lambda v: False)
+        return self.out(env)
+
     def out(self, env: Mapping[Any, Any]) -> list[Any]:
         return [v.val if isinstance(v, Literal) else env[v] for v in self.outputs]
 
@@ -159,7 +164,10 @@ def _repeated_jvp(primals: Any, tangents: Any) -> Any:
 
 
 def run_regions(primal: Primal, policy: Policy, args: Sequence[Any]) -> list[Any]:
-    """The results of the function, run in the regions of a policy without scans."""
+    """The results of the function, run in the regions of a policy; without regions, as it is. Bodies of scans
+    are those of `primal`."""
+    if not policy["regions"]:
+        return primal.evaluate(args)
     saved = set(policy["saved"])
     env = dict(primal.values) | dict(zip(primal.inputs, args, strict=True))
     names = jax.checkpoint_policies.save_only_these_names(*(f"{PREFIX}{n}" for n in sorted(saved)))
@@ -239,13 +247,7 @@ def apply(fn: Callable[..., Any], policy: Policy | str | Path) -> Callable[..., 
                 f"the policy is for a function of {chosen['ops']} ops, not of {len(primal.ops)}: "
                 "another model, or another version of JAX"
             )
-        outs = run_regions(with_scans(primal, chosen["scans"]), chosen, leaves) if chosen["regions"] else primal_run(primal, leaves)
+        outs = run_regions(with_scans(primal, chosen["scans"]), chosen, leaves)
         return jax.tree_util.tree_unflatten(found[0], outs)
 
     return with_checkpoints
-
-
-def primal_run(primal: Primal, args: Sequence[Any]) -> list[Any]:
-    env = dict(primal.values) | dict(zip(primal.inputs, args, strict=True))
-    primal.run(primal.ops, env, lambda v: False)
-    return primal.out(env)

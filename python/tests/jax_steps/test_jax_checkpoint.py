@@ -120,7 +120,7 @@ def test_names_say_what_is_saved_and_where_it_is_made(six: Any) -> None:
     names = six.names
     assert names
     assert all(n.bytes == 8 * 512 * 64 for n in names if n.shape == (512, 64))
-    assert all("test_checkpoint.py" in n.source and "(mlp)" in n.source for n in names)
+    assert all("test_jax_checkpoint.py" in n.source and "(mlp)" in n.source for n in names)
 
 
 def test_a_saved_policy_is_run_without_remat(six: Any, tmp_path: Path) -> None:
@@ -181,7 +181,7 @@ def test_callbacks_are_refused_with_their_line() -> None:
         jax.debug.print("{x}", x=x[0, 0])
         return mlp(weights, x)
 
-    with pytest.raises(remat.UsageError, match=r"debug_\w+ at .*test_checkpoint.py:\d+ \(prints\)"):
+    with pytest.raises(remat.UsageError, match=r"debug_\w+ at .*test_jax_checkpoint.py:\d+ \(prints\)"):
         planned(prints)(*arguments())
 
 

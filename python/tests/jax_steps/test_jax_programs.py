@@ -9,7 +9,7 @@ import pytest
 
 jax = pytest.importorskip("jax", reason="jax is not installed")
 import numpy as np  # noqa: E402
-from grammar import program  # noqa: E402
+from programs import program  # noqa: E402
 from remat.jax import cuts, regions  # noqa: E402
 
 
