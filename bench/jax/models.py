@@ -11,6 +11,13 @@ import jax.numpy as jnp
 import numpy as np
 
 Loss = Callable[..., jax.Array]
+Model = tuple[Loss, tuple[Any, ...]]
+#: What is put around every block: nothing, or a checkpoint with a policy chosen by hand.
+Wrap = Callable[[Callable[..., Any]], Callable[..., Any]]
+
+
+def bare(block: Callable[..., Any]) -> Callable[..., Any]:
+    return block
 
 
 class Weights:
@@ -53,7 +60,7 @@ def gpt_weights(w: Weights, width: int) -> dict[str, jax.Array]:
     }  # fmt: skip
 
 
-def gpt(layers: int = 8, scan: bool = False) -> tuple[Loss, tuple[Any, ...]]:
+def gpt(wrap: Wrap = bare, layers: int = 8, scan: bool = False) -> Model:
     w, width, length, batch, heads, words = Weights(), 256, 256, 4, 4, 512
     blocks: Any = [gpt_weights(w, width) for _ in range(layers)]
     if scan:
@@ -61,13 +68,15 @@ def gpt(layers: int = 8, scan: bool = False) -> tuple[Loss, tuple[Any, ...]]:
     params = {"words": w(words, width), "places": w(length, width), "blocks": blocks, "norm": jnp.ones(width)}
     tokens = jnp.asarray(w.random.randint(words, size=(batch, length + 1)))
 
+    block = wrap(lambda p, x: gpt_block(p, x, heads))
+
     def loss(params: Any, tokens: jax.Array) -> jax.Array:
         x = params["words"][tokens[:, :-1]] + params["places"]
         if scan:
-            x, _ = jax.lax.scan(lambda x, p: (gpt_block(p, x, heads), None), x, params["blocks"])
+            x, _ = jax.lax.scan(lambda x, p: (block(p, x), None), x, params["blocks"])
         else:
             for p in params["blocks"]:
-                x = gpt_block(p, x, heads)
+                x = block(p, x)
         return cross_entropy(normed(x, params["norm"]) @ params["words"].T, tokens[:, 1:])
 
     return loss, (params, tokens)
@@ -85,7 +94,7 @@ def batch_norm(x: jax.Array, gain: jax.Array) -> jax.Array:
     return (x - mean) * jax.lax.rsqrt(variance + 1e-5) * gain
 
 
-def resnet() -> tuple[Loss, tuple[Any, ...]]:
+def resnet(wrap: Wrap = bare) -> Model:
     w = Weights()
     widths = [32, 32, 64, 64, 128, 128, 256, 256]
     blocks, before = [], 32
@@ -100,19 +109,23 @@ def resnet() -> tuple[Loss, tuple[Any, ...]]:
     images = w(32, 32, 32, 3)
     labels = jnp.asarray(w.random.randint(10, size=32))
 
+    @wrap
+    def block(p: dict[str, jax.Array], x: jax.Array) -> jax.Array:
+        stride = 2 if "skip" in p else 1
+        y = jax.nn.relu(batch_norm(conv(x, p["conv1"], stride), p["norm1"]))
+        y = batch_norm(conv(y, p["conv2"]), p["norm2"])
+        return jax.nn.relu(y + (conv(x, p["skip"], stride) if "skip" in p else x))
+
     def loss(params: Any, images: jax.Array, labels: jax.Array) -> jax.Array:
         x = jax.nn.relu(batch_norm(conv(images, params["stem"]), params["norm"]))
         for p in params["blocks"]:
-            stride = 2 if "skip" in p else 1
-            y = jax.nn.relu(batch_norm(conv(x, p["conv1"], stride), p["norm1"]))
-            y = batch_norm(conv(y, p["conv2"]), p["norm2"])
-            x = jax.nn.relu(y + (conv(x, p["skip"], stride) if "skip" in p else x))
+            x = block(p, x)
         return cross_entropy(x.mean((1, 2)) @ params["head"], labels)
 
     return loss, (params, images, labels)
 
 
-def unet() -> tuple[Loss, tuple[Any, ...]]:
+def unet(wrap: Wrap = bare) -> Model:
     w = Weights()
     widths = [16, 32, 64, 128]
 
@@ -125,6 +138,7 @@ def unet() -> tuple[Loss, tuple[Any, ...]]:
     images = w(8, 64, 64, 3)
     labels = jnp.asarray(w.random.randint(2, size=(8, 64, 64)))
 
+    @wrap
     def both(x: jax.Array, kernels: Any) -> jax.Array:
         for kernel in kernels:
             x = jax.nn.relu(conv(x, kernel))
@@ -145,7 +159,7 @@ def unet() -> tuple[Loss, tuple[Any, ...]]:
     return loss, (params, images, labels)
 
 
-def mixer(layers: int = 8) -> tuple[Loss, tuple[Any, ...]]:
+def mixer(wrap: Wrap = bare, layers: int = 8) -> Model:
     w, tokens, width, batch = Weights(), 64, 256, 16
     blocks = [
         {
@@ -158,20 +172,24 @@ def mixer(layers: int = 8) -> tuple[Loss, tuple[Any, ...]]:
     patches = w(batch, tokens, 48)
     labels = jnp.asarray(w.random.randint(10, size=batch))
 
+    @wrap
+    def block(p: dict[str, jax.Array], x: jax.Array) -> jax.Array:
+        y = normed(x, p["norm1"]).swapaxes(1, 2)
+        x = x + (jax.nn.gelu(y @ p["token_up"]) @ p["token_down"]).swapaxes(1, 2)
+        return x + jax.nn.gelu(normed(x, p["norm2"]) @ p["up"]) @ p["down"]
+
     def loss(params: Any, patches: jax.Array, labels: jax.Array) -> jax.Array:
         x = patches @ params["stem"]
         for p in params["blocks"]:
-            y = normed(x, p["norm1"]).swapaxes(1, 2)
-            x = x + (jax.nn.gelu(y @ p["token_up"]) @ p["token_down"]).swapaxes(1, 2)
-            x = x + jax.nn.gelu(normed(x, p["norm2"]) @ p["up"]) @ p["down"]
+            x = block(p, x)
         return cross_entropy(x.mean(1) @ params["head"], labels)
 
     return loss, (params, patches, labels)
 
 
-MODELS: dict[str, Callable[[], tuple[Loss, tuple[Any, ...]]]] = {
+MODELS: dict[str, Callable[..., Model]] = {
     "gpt": gpt,
-    "gpt_scan": lambda: gpt(scan=True),
+    "gpt_scan": lambda wrap=bare: gpt(wrap, scan=True),
     "resnet": resnet,
     "unet": unet,
     "mixer": mixer,
