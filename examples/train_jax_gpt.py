@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
 """Train a small GPT of flax on the CPU twice: as JAX does it, and within half of that step's memory.
 
-Same seed, same data, AdamW of optax. The text is the source code of Python's own standard library. Prints what
-XLA says of both steps, the losses, and the processor time. Ends with exit code 1 if the budget was exceeded, or
-if a loss is further from the plain one than rounding explains.
+Same seed, same data, AdamW of optax. The text is the source code of Python's own standard library. Prints
+what XLA says of both steps, the losses, and the processor time. Ends with exit code 1 if the budget was
+exceeded, or if a loss is further from the plain one than rounding explains.
 """
 
 from __future__ import annotations
@@ -84,7 +84,8 @@ def main() -> int:
         logits = model.apply(params, batch[:, :-1])
         return optax.softmax_cross_entropy_with_integer_labels(logits, batch[:, 1:]).mean()
 
-    print(f"A GPT of {sum(x.size for x in jax.tree_util.tree_leaves(params)):,} parameters, {given.steps} steps")
+    count = sum(x.size for x in jax.tree_util.tree_leaves(params))
+    print(f"A GPT of {count:,} parameters, {given.steps} steps")
     planned = remat.jax.checkpoint(loss, given.budget)
     report = planned.plan(params, data[0])
     print(report)

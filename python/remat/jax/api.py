@@ -322,8 +322,9 @@ def aim(
             )  # fmt: skip
             return candidate.policy, report
         off = got.all - candidate.peak
-        # What the model lacks is the same bytes again, or the same share.
+        # What the model lacks is the same bytes again, or the same share; a percent more for each compile.
         target = min(target, candidate.peak - (got.all - size), candidate.peak * size // got.all)
+        target -= compiles * target // 100
     raise NoPlanError(
         f"no plan that XLA compiles to {size} bytes was found: the least was {least}, and by the model "
         f"no saved names take less than {bound}",
