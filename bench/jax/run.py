@@ -3,8 +3,8 @@ policies that people choose by hand, and within the memory of each of these.
 
     python bench/jax/run.py --out FILE [--models gpt,unet] [--repeats 3] [--time-limit 1]
 
-Sizes are XLA's. Flops are those that XLA counts in the compiled step. Times are of the processor, the least of
-the repeats, so that a busy machine counts less.
+Sizes are XLA's. Flops are those that XLA counts in the compiled step. Times are of the processor, the least
+of the repeats, so that a busy machine counts less.
 """
 
 from __future__ import annotations
@@ -86,7 +86,8 @@ def compared(table: Table, model: str, repeats: int, limit: float) -> None:
 
 
 def planned(
-    table: Table, model: str, asked: tuple[str, int], plain: Step, step: tuple[Loss, Any], repeats: int, limit: float
+    table: Table, model: str, asked: tuple[str, int], plain: Step, step: tuple[Loss, Any], repeats: int,
+    limit: float,
 ) -> None:  # fmt: skip
     loss, args = step
     name, budget = asked

@@ -139,8 +139,8 @@ class Call:
 
 
 def is_array(x: Any) -> bool:
-    numbers = isinstance(x, (int, float, complex)) and not isinstance(x, bool)
-    return numbers or (hasattr(x, "dtype") and hasattr(x, "shape"))
+    """Numbers of Python are none: code may branch on them, as layers of equinox do on their rates."""
+    return hasattr(x, "dtype") and hasattr(x, "shape")
 
 
 def options() -> dict[str, Any]:
@@ -483,8 +483,9 @@ def checkpoint(
     work. The first call with new shapes plans and compiles, also under a trace; later ones do neither.
 
     Args:
-        loss_fn: returns a scalar, or (scalar, aux) with `has_aux`. Its arguments are pytrees of arrays and
-            numbers; whatever else is in them counts as part of the function and must be hashable.
+        loss_fn: returns a scalar, or (scalar, aux) with `has_aux`. Its arguments are pytrees of arrays;
+            whatever else is in them, numbers of Python too, counts as part of the function: it must be
+            hashable, and gets a plan for each value.
         budget: bytes, ``"6GiB"`` or ``"50%"`` of the plain step: XLA's temporary size + arguments + outputs
             of `value_and_grad`, for one call of the function (under `vmap`: for one example).
         argnums: the arguments that gradients are taken of, which the plan is for.

@@ -108,9 +108,9 @@ def test_auxiliary_results_and_gradients_of_the_second_argument() -> None:
 
 def test_what_is_no_array_is_part_of_the_function() -> None:
     def loss(config: Any, weights: Any, x: Any) -> Any:
-        return mlp(weights, x) * (2 if config["twice"] else 1) + config["add"](x).sum()
+        return mlp(weights, x) * (2 if config["twice"] and config["rate"] > 0 else 1) + config["add"](x).sum()
 
-    config = {"twice": True, "add": jnp.sin}
+    config = {"twice": True, "add": jnp.sin, "rate": 0.5}
     fn = planned(loss, argnums=1)
     args = arguments()
     assert same(jax.grad(fn, argnums=1)(config, *args), jax.grad(loss, argnums=1)(config, *args))
