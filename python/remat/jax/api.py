@@ -135,7 +135,10 @@ class Call:
 
     @property
     def key(self) -> Any:
-        return self.tree, self.rest, tuple((a.shape, str(a.dtype), a.weak_type) for a in self.avals)
+        """What a plan is for; True and 1 are equal to Python, and not to a trace."""
+        shapes = tuple((a.shape, str(a.dtype), a.weak_type) for a in self.avals)
+        config = jax.config.jax_enable_x64, jax.config.jax_default_matmul_precision  # type: ignore[attr-defined]
+        return self.tree, self.rest, tuple(map(type, self.rest)), shapes, config
 
 
 def is_array(x: Any) -> bool:
@@ -181,6 +184,7 @@ class Planned:
             not isinstance(budget, int) or isinstance(budget, bool) or budget <= 0
         ):
             raise BudgetError(f"a budget must be a positive amount of bytes, not {budget!r}")
+        budget_in_bytes(budget, 0)  # raises for a text that is none
         self.fn, self.budget, self.limits = fn, budget, limits
         self.report = None
         self._entry: Entry | None = None
@@ -219,10 +223,9 @@ class Planned:
 
     def entry(self, args: Sequence[Any]) -> Entry:
         call = Call.of(args)
-        key = (call.key, bool(jax.config.jax_enable_x64))  # type: ignore[attr-defined]
-        if key not in self._entries:
-            self._entries[key] = self.make(call)
-        self._entry = self._entries[key]
+        if call.key not in self._entries:
+            self._entries[call.key] = self.make(call)
+        self._entry = self._entries[call.key]
         self.report = self._entry.report
         return self._entry
 
@@ -287,7 +290,6 @@ def aim(
         avals: what the step is compiled for.
     """
     primal = program.plain
-
     plain = compiled_sizes(step(lambda *leaves: primal.evaluate(leaves)), avals)
     size = budget_in_bytes(budget, plain.all)
     if plain.all <= size:
@@ -324,7 +326,7 @@ def aim(
         off = got.all - candidate.peak
         # What the model lacks is the same bytes again, or the same share; a percent more for each compile.
         target = min(target, candidate.peak - (got.all - size), candidate.peak * size // got.all)
-        target -= compiles * target // 100
+        target = max(1, target - compiles * target // 100)
     raise NoPlanError(
         f"no plan that XLA compiles to {size} bytes was found: the least was {least}, and by the model "
         f"no saved names take less than {bound}",
