@@ -146,6 +146,8 @@ print(str(jax.make_jaxpr(jax.grad(fn))(*args)).count("prevent_cse=True") > 1)
     assert done.stdout == "True\n", done.stderr
     loaded = rj.apply(mlp, tmp_path / "policy.json")
     assert same(jax.value_and_grad(loaded)(*arguments()), jax.value_and_grad(mlp)(*arguments()))
+    weights, x = arguments()
+    assert same(jax.value_and_grad(loaded)(weights, x[:100]), jax.value_and_grad(mlp)(weights, x[:100]))
 
 
 def test_a_policy_of_another_function_and_a_file_that_is_none_are_refused(six: Any, tmp_path: Path) -> None:
