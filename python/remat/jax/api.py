@@ -13,6 +13,7 @@ import jax
 import remat
 from remat import Graph, PlanResult, SweepResult
 from remat.errors import BudgetError, InfeasibleError, NoPlanError, RematError, UsageError
+from remat.files import write_atomically
 from remat.jax.capture import Joint, place_of, refuse_effects
 from remat.jax.costs import bytes_of
 from remat.jax.plans import Program, is_float
@@ -212,7 +213,7 @@ class Planned:
         (docs/jax.md). Raises RematError where it cannot be written."""
         text = json.dumps(self.last().policy, separators=(",", ":"))
         try:
-            Path(path).write_text(text + "\n", encoding="utf-8")
+            write_atomically(Path(path), text + "\n")
         except OSError as error:
             raise RematError(f"{path}: {error.strerror}") from None
 
