@@ -53,6 +53,7 @@ def same(a: Any, b: Any) -> bool:
 @pytest.fixture(scope="module")
 def six() -> Any:
     """A plan that several tests look at."""
+    jax.config.update("jax_enable_x64", True)  # before `double` does
     fn = planned(mlp)
     fn.plan(*arguments())
     return fn
@@ -117,6 +118,7 @@ def test_what_is_no_array_is_part_of_the_function() -> None:
 
 
 def test_names_say_what_is_saved_and_where_it_is_made(six: Any) -> None:
+    six.plan(*arguments())
     names = six.names
     assert names
     assert all(n.bytes == 8 * 512 * 64 for n in names if n.shape == (512, 64))
