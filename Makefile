@@ -1,4 +1,5 @@
 # make demo    trains a GPT within a byte budget and compares it with eager PyTorch
+# make demo-jax  the same with a small GPT of flax, within half of what the plain JAX step takes
 # make test    the tests, C++ and Python
 # make test-long  the tests that take long, and when they ran last (docs/testing.md)
 # make build   the command line at build/remat, and the Python package
@@ -22,7 +23,7 @@ export PATH := $(CURDIR)/.venv/bin:$(PATH)
 NINJA := ninja $(if $(MAKE_TERMOUT),,--quiet)
 
 .DELETE_ON_ERROR:
-.PHONY: demo test test-cpp test-python test-long build check format page docs wheels bench sanitize sanitize-threads fuzz \
+.PHONY: demo demo-jax test test-cpp test-python test-long build check format page docs wheels bench sanitize sanitize-threads fuzz \
         differential coverage clean distclean
 
 build: build/build.ninja
@@ -32,6 +33,9 @@ build: build/build.ninja
 
 demo: build
 	@.venv/bin/python examples/train_gpt.py --page build/demo.html
+
+demo-jax: build
+	@.venv/bin/python examples/train_jax_gpt.py
 
 test: test-cpp test-python
 

@@ -76,7 +76,7 @@ def complete_page(app: Any, docname: str, source: list[str]) -> None:
     """
     if docname == "index":
         compared, pages, menu = from_readme()
-        names = toctree("Names", ["api/python", "api/torch", "api/cpp"])
+        names = toctree("Names", ["api/python", "api/torch", "api/jax", "api/cpp"])
         source[0] += (
             f"\n{compared}\n\n[Every row](alternatives.md).\n\n## All pages\n\n{pages}\n{menu}{names}"
         )

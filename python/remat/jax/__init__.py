@@ -1,0 +1,21 @@
+"""A budget in bytes for ``jax.checkpoint``: the core plans what to save, XLA says whether it fits."""
+
+from __future__ import annotations
+
+try:
+    import jax as _jax  # noqa: F401
+except ImportError as error:
+    raise ImportError("remat.jax needs JAX: pip install jax") from error
+
+from remat.jax.api import (
+    COMPILER_OPTIONS as COMPILER_OPTIONS,
+    BlockPolicy as BlockPolicy,
+    Checkpointed as Checkpointed,
+    Report as Report,
+    SavedName as SavedName,
+    capture as capture,
+    checkpoint as checkpoint,
+    policy as policy,
+    sweep as sweep,
+)
+from remat.jax.regions import apply as apply

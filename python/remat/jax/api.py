@@ -1,0 +1,568 @@
+"""`checkpoint` and `policy`: plan, carry out by names in regions, compile, aim again."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Hashable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import jax
+
+import remat
+from remat import Graph, PlanResult, SweepResult
+from remat.errors import BudgetError, InfeasibleError, NoPlanError, RematError, UsageError
+from remat.files import write_atomically
+from remat.jax.capture import Joint, place_of, refuse_effects
+from remat.jax.costs import bytes_of
+from remat.jax.plans import Program, is_float
+from remat.jax.regions import FORMAT, Primal, primal_of, primal_of_jaxpr, run_regions, with_scans
+
+#: XLA on the CPU drops optimization barriers, and with them every checkpoint, unless it is told not to.
+COMPILER_OPTIONS: dict[str, Any] = {"xla_disable_hlo_passes": "cse_barrier_expander"}
+#: Compiles of a planned step at most.
+COMPILES = 3
+
+
+@dataclass(frozen=True)
+class Report:
+    """What was planned and what XLA made of it. Sizes are in bytes: temporary size + arguments + outputs of
+    the step with its gradients, as XLA reports them."""
+
+    budget: int
+    plain: int
+    """Of the step as it is written, without checkpoints."""
+    predicted: int
+    """Of the plan before it was compiled: by the model, and what the compile before it was off by, if any."""
+    compiled: int
+    """Of the step that runs."""
+    temporary: int
+    """XLA's temporary size, of `compiled`."""
+    door: str
+    """"none": the step as it is written keeps the budget; "names": saved names in regions."""
+    overhead: float
+    """Time of second runs, as a share of that of the plain step, by rooflines."""
+    gap: float | None
+    """How far the planned step may be from the fastest one with saved names, as a share, by the model; None:
+    nothing is proved, as with scans, whose bodies are planned one by one."""
+    regions: int
+    compiles: int
+    """How often a planned step was compiled."""
+    plan: PlanResult | None
+    """What the core said. None with door "none"."""
+
+    def __str__(self) -> str:
+        sizes = [
+            ("plain", self.plain),
+            ("budget", self.budget),
+            ("compiled", self.compiled),
+            ("predicted", self.predicted),
+        ]
+        lines = [f"{name:<10}{remat.format_bytes(size):>12}" for name, size in sizes]
+        gap = "nothing proved" if self.gap is None else f"at most {self.gap:.2%} above the least"
+        lines.append(f"{'overhead':<10}{self.overhead:>12.2%}  {gap}")
+        lines.append(f"{'door':<10}{self.door:>12}  {self.regions} regions, compiled {self.compiles} times")
+        return "\n".join(lines)
+
+
+@dataclass(frozen=True)
+class SavedName:
+    """A result that is saved."""
+
+    name: str
+    """That `jax.checkpoint`'s policy knows it by: "remat.12"; in the body of scan 5: "5/remat.3"."""
+    op: str
+    shape: tuple[int, ...]
+    dtype: str
+    bytes: int
+    """Of one of them: of one iteration in a scan."""
+    source: str
+    """"file:line (function)" of the code that makes it."""
+
+
+@dataclass(frozen=True)
+class Entry:
+    """A plan for one set of shapes."""
+
+    primal: Primal
+    runnable: Primal
+    policy: dict[str, Any]
+    out_tree: Any
+    report: Report
+
+    def run(self, leaves: Sequence[Any]) -> Any:
+        outs = run_regions(self.runnable, self.policy, leaves)
+        return jax.tree_util.tree_unflatten(self.out_tree, outs)
+
+
+@dataclass(frozen=True)
+class Call:
+    """Arguments in pieces: arrays, and all else, which counts as part of the function."""
+
+    arrays: list[Any]
+    owners: list[int]
+    """The argument that each array is of."""
+    rest: tuple[Any, ...]
+    tree: Any
+
+    @classmethod
+    def of(cls, args: Sequence[Any]) -> Call:
+        leaves, tree = jax.tree_util.tree_flatten(tuple(args))
+        owners = [i for i, a in enumerate(args) for _ in jax.tree_util.tree_leaves(a)]
+        held = [is_array(x) for x in leaves]
+        rest = tuple(None if array else x for x, array in zip(leaves, held, strict=True))
+        for i, x in enumerate(rest):
+            if not isinstance(x, Hashable):
+                raise UsageError(
+                    f"argument {owners[i]} holds a {type(x).__name__}, neither an array nor hashable"
+                )
+        arrays = [x for x, array in zip(leaves, held, strict=True) if array]
+        return cls(arrays, [o for o, array in zip(owners, held, strict=True) if array], rest, tree)
+
+    def args(self, arrays: Sequence[Any]) -> Any:
+        """The arguments with other arrays. None is no leaf, so it stands for an array in `rest`."""
+        given = iter(arrays)
+        return jax.tree_util.tree_unflatten(self.tree, [next(given) if x is None else x for x in self.rest])
+
+    @property
+    def avals(self) -> list[Any]:
+        found = []
+        for x in self.arrays:
+            aval = x if isinstance(x, jax.ShapeDtypeStruct) else jax.typeof(x)
+            weak = bool(getattr(aval, "weak_type", False))
+            found.append(jax.ShapeDtypeStruct(aval.shape, aval.dtype, weak_type=weak))
+        return found
+
+    @property
+    def key(self) -> Any:
+        """What a plan is for; True and 1 are equal to Python, and not to a trace."""
+        shapes = tuple((a.shape, str(a.dtype), a.weak_type) for a in self.avals)
+        config = jax.config.jax_enable_x64, jax.config.jax_default_matmul_precision  # type: ignore[attr-defined]
+        return self.tree, self.rest, tuple(map(type, self.rest)), shapes, config
+
+
+def is_array(x: Any) -> bool:
+    """Numbers of Python are none: code may branch on them, as layers of equinox do on their rates."""
+    return hasattr(x, "dtype") and hasattr(x, "shape")
+
+
+def options() -> dict[str, Any]:
+    """What XLA needs so that checkpoints count, on the platform that runs."""
+    return COMPILER_OPTIONS if jax.default_backend() == "cpu" else {}
+
+
+class Sizes(NamedTuple):
+    """What XLA says of a program, in bytes."""
+
+    temporary: int
+    held: int
+    """Arguments and outputs."""
+
+    @property
+    def all(self) -> int:
+        return self.temporary + self.held
+
+
+def compiled_sizes(step: Callable[..., Any], avals: Sequence[Any]) -> Sizes:
+    with jax.disable_jit(False):
+        sizes = jax.jit(step).lower(*avals).compile(compiler_options=options()).memory_analysis()
+    held = int(sizes.argument_size_in_bytes + sizes.output_size_in_bytes)
+    return Sizes(int(sizes.temp_size_in_bytes), held)
+
+
+class Planned:
+    """A function with the arguments and results of the plain one; one plan per shapes of its arguments.
+
+    What `checkpoint` and `policy` return. Plans are made when a call, or `plan`, first sees new shapes.
+    """
+
+    report: Report | None
+    """Of the last call. None before the first."""
+
+    def __init__(self, fn: Callable[..., Any], budget: int | str, limits: dict[str, Any]) -> None:
+        if not isinstance(budget, str) and (
+            not isinstance(budget, int) or isinstance(budget, bool) or budget <= 0
+        ):
+            raise BudgetError(f"a budget must be a positive amount of bytes, not {budget!r}")
+        budget_in_bytes(budget, 0)  # raises for a text that is none
+        self.fn, self.budget, self.limits = fn, budget, limits
+        self.report = None
+        self._entry: Entry | None = None
+        self._entries: dict[Any, Entry] = {}
+
+    def __call__(self, *args: Any) -> Any:
+        return self.entry(args).run(Call.of(args).arrays)
+
+    def plan(self, *args: Any) -> Report:
+        """Plans for these arguments, arrays or `jax.ShapeDtypeStruct`, without running anything."""
+        return self.entry(args).report
+
+    @property
+    def names(self) -> list[SavedName]:
+        """What the plan of the last call saves."""
+        entry = self.last()
+        found = names_of(entry.primal, entry.policy["saved"])
+        for number, policy in entry.policy["scans"].items():
+            body = primal_of_jaxpr(entry.primal.ops[int(number)].params["jaxpr"])
+            found += names_of(body, policy["saved"], f"{number}/")
+        return found
+
+    def save(self, path: str | Path) -> None:
+        """Writes the policy of the last call as a file for `remat.jax.apply`, which needs no Remat
+        (docs/jax.md). Raises RematError where it cannot be written."""
+        text = json.dumps(self.last().policy, separators=(",", ":"))
+        try:
+            write_atomically(Path(path), text + "\n")
+        except OSError as error:
+            raise RematError(f"{path}: {error.strerror}") from None
+
+    def last(self) -> Entry:
+        if self._entry is None:
+            raise UsageError("there is no plan before the first call")
+        return self._entry
+
+    def entry(self, args: Sequence[Any]) -> Entry:
+        call = Call.of(args)
+        if call.key not in self._entries:
+            self._entries[call.key] = self.make(call)
+        self._entry = self._entries[call.key]
+        self.report = self._entry.report
+        return self._entry
+
+    def make(self, call: Call) -> Entry:
+        raise NotImplementedError
+
+
+def names_of(primal: Primal, saved: Sequence[int], where: str = "") -> list[SavedName]:
+    chosen = set(saved)
+    return [
+        SavedName(
+            f"{where}remat.{number}", primal.ops[primal.maker[v]].kind, tuple(v.aval.shape),
+            str(v.aval.dtype), bytes_of(v), place_of(primal.ops[primal.maker[v]].source),
+        )
+        for v, number in primal.number.items()
+        if number in chosen
+    ]  # fmt: skip
+
+
+def traced(fn: Callable[..., Any], call: Call) -> tuple[Primal, Any]:
+    """The function in ops, and the tree of its results. Raises UsageError for what cannot be planned."""
+    found: list[Any] = []
+
+    def flat(*arrays: Any) -> list[Any]:
+        outs, tree = jax.tree_util.tree_flatten(fn(*call.args(arrays)))
+        found[:] = [tree]
+        return outs
+
+    primal = primal_of(flat, call.avals)
+    if any(isinstance(x, jax.core.Tracer) for x in primal.values.values()):
+        raise UsageError("the function holds a traced value of the code around it: pass it as an argument")
+    refuse_effects(primal)
+    return primal, found[0]
+
+
+def budget_in_bytes(budget: int | str, plain: int) -> int:
+    if not isinstance(budget, str):
+        return budget
+    if not budget.strip().endswith("%"):
+        return remat.parse_bytes(budget)
+    try:
+        share = float(budget.strip()[:-1]) / 100
+    except ValueError:
+        share = 0.0
+    if not 0 < share < float("inf"):
+        raise BudgetError(f"a budget must be a positive amount of bytes, not {budget!r}")
+    return int(plain * share)
+
+
+def empty_policy(primal: Primal) -> dict[str, Any]:
+    return {"format": FORMAT, "ops": len(primal.ops), "saved": [], "regions": [], "scans": {}}
+
+
+def aim(
+    program: Program, budget: int | str, step: Callable[[Callable[..., list[Any]]], Callable[..., Any]],
+    avals: Sequence[Any],
+) -> tuple[dict[str, Any], Report]:  # fmt: skip
+    """A policy that XLA compiles within the budget.
+
+    Args:
+        step: from a function of arrays to the step with its gradients.
+        avals: what the step is compiled for.
+    """
+    primal = program.plain
+    plain = compiled_sizes(step(lambda *leaves: primal.evaluate(leaves)), avals)
+    size = budget_in_bytes(budget, plain.all)
+    if plain.all <= size:
+        report = Report(size, plain.all, plain.all, plain.all, plain.temporary, "none", 0.0, 0.0, 0, 0, None)
+        return empty_policy(primal), report
+    if size < plain.held:
+        raise InfeasibleError(
+            f"no step fits into {size} bytes: its arguments and outputs alone take {plain.held}",
+            floor=plain.held, smallest_known=plain.all,
+        )  # fmt: skip
+    target, least, bound, tried, off = size, plain.all, plain.held, [], 0
+    for compiles in range(1, COMPILES + 1):
+        candidate, proved = program.best(target)
+        bound = max(bound, proved if target == size else 0)
+        if candidate is None or candidate.policy in tried:
+            # Nothing more is predicted to fit. The model may be wrong, so XLA says what the smallest takes.
+            candidate = program.smallest(target)
+        if candidate is None or candidate.policy in tried:
+            break
+        tried.append(candidate.policy)
+        runnable = with_scans(primal, candidate.policy["scans"])
+        got = compiled_sizes(
+            step(lambda *leaves, r=runnable, p=candidate.policy: run_regions(r, p, leaves)), avals
+        )
+        least = min(least, got.all)
+        if got.all <= size:
+            result = candidate.result
+            gap = None if candidate.policy["scans"] else result.gap
+            report = Report(
+                size, plain.all, candidate.peak + off, got.all, got.temporary, "names",
+                candidate.overhead, gap, len(candidate.policy["regions"]), compiles, result,
+            )  # fmt: skip
+            return candidate.policy, report
+        off = got.all - candidate.peak
+        # What the model lacks is the same bytes again, or the same share; a percent more for each compile.
+        target = min(target, candidate.peak - (got.all - size), candidate.peak * size // got.all)
+        target = max(1, target - compiles * target // 100)
+    raise NoPlanError(
+        f"no plan that XLA compiles to {size} bytes was found: the least was {least}, and by the model "
+        f"no saved names take less than {bound}",
+        floor=plain.held, smallest_known=least,
+    )  # fmt: skip
+
+
+class Checkpointed(Planned):
+    """What `checkpoint` returns."""
+
+    def __init__(
+        self,
+        fn: Callable[..., Any],
+        budget: int | str,
+        argnums: tuple[int, ...],
+        has_aux: bool,
+        limits: dict[str, Any],
+    ) -> None:
+        super().__init__(fn, budget, limits)
+        self.argnums, self.has_aux = argnums, has_aux
+
+    def make(self, call: Call) -> Entry:
+        primal, tree = traced(self.fn, call)
+        diff = differentiated(call, self.argnums, len(call.tree.children()))
+        first = primal.outputs[0] if primal.outputs else None
+        if first is None or first.aval.shape != () or not is_float(first.aval):
+            raise UsageError("the function must return a scalar loss, or (loss, aux) with has_aux=True")
+        if len(primal.outputs) > 1 and not self.has_aux:
+            raise UsageError("the function returns more than a loss: has_aux=True is for (loss, aux)")
+        program = Program(primal, call.avals, diff, [0], self.limits)
+        policy, report = aim(program, self.budget, lambda run: gradient_step(run, diff), call.avals)
+        return Entry(primal, with_scans(primal, policy["scans"]), policy, tree, report)
+
+
+def gradient_step(run: Callable[..., list[Any]], diff: Sequence[int]) -> Callable[..., Any]:
+    def loss(*leaves: Any) -> Any:
+        out = run(*leaves)
+        return out[0], out[1:]
+
+    return jax.value_and_grad(loss, argnums=tuple(diff), has_aux=True)
+
+
+def differentiated(call: Call, argnums: Sequence[int], count: int) -> list[int]:
+    """Numbers of the arrays that gradients are taken of."""
+    for n in argnums:
+        if not 0 <= n < count:
+            raise UsageError(f"argnums names argument {n} of a call with {count} arguments")
+    found = [i for i, a in enumerate(call.avals) if call.owners[i] in argnums and is_float(a)]
+    if not found:
+        raise UsageError(f"argnums {tuple(argnums)}: no array of floats is among these arguments")
+    return found
+
+
+class BlockPolicy(Planned):
+    """What `policy` returns."""
+
+    def __init__(
+        self, fn: Callable[..., Any], budget: int | str, iterations: int, limits: dict[str, Any]
+    ) -> None:
+        super().__init__(fn, budget, limits)
+        if iterations < 1:
+            raise UsageError(f"iterations must be 1 or more, not {iterations}")
+        self.iterations = iterations
+
+    def make(self, call: Call) -> Entry:
+        body, tree = traced(self.fn, call)
+        if self.iterations == 1:
+            policy, report = self.aimed(body, call.avals)
+            return Entry(body, with_scans(body, policy["scans"]), policy, tree, report)
+        whole, avals = scanned(self.fn, call, self.iterations)
+        policy, report = self.aimed(whole, avals)
+        own = policy["scans"].get(str(scan_of(whole)), empty_policy(body))
+        return Entry(body, body, own, tree, report)
+
+    def aimed(self, primal: Primal, avals: list[Any]) -> tuple[dict[str, Any], Report]:
+        diff = [i for i, a in enumerate(avals) if is_float(a)]
+        losses = [i for i, v in enumerate(primal.outputs) if is_float(v.aval)]
+        if not diff or not losses:
+            raise UsageError("a block must have floats among its arguments and results")
+        program = Program(primal, avals, diff, losses, self.limits)
+        cotangents = [
+            jax.ShapeDtypeStruct(primal.outputs[i].aval.shape, primal.outputs[i].aval.dtype) for i in losses
+        ]
+        count = len(avals)
+
+        def step(run: Callable[..., list[Any]]) -> Callable[..., Any]:
+            def both(*given: Any) -> Any:
+                leaves = list(given[:count])
+
+                def of_floats(*xs: Any) -> Any:
+                    for i, x in zip(diff, xs, strict=True):
+                        leaves[i] = x
+                    out = run(*leaves)
+                    return [out[i] for i in losses], [x for i, x in enumerate(out) if i not in losses]
+
+                made, pull, rest = jax.vjp(of_floats, *[given[i] for i in diff], has_aux=True)
+                return made, rest, pull(list(given[count:]))
+
+            return both
+
+        return aim(program, self.budget, step, [*avals, *cotangents])
+
+
+def scanned(fn: Callable[..., Any], call: Call, iterations: int) -> tuple[Primal, list[Any]]:
+    """`fn(carry, x)` in a scan of so many iterations."""
+    if len(call.tree.children()) != 2:
+        raise UsageError(f"the body of a scan takes (carry, x), not {len(call.tree.children())} arguments")
+    carried = call.owners.count(0)
+    avals = [
+        a if i < carried else jax.ShapeDtypeStruct((iterations, *a.shape), a.dtype)
+        for i, a in enumerate(call.avals)
+    ]
+
+    def whole(*arrays: Any) -> list[Any]:
+        def body(carry: Any, x: Any) -> Any:
+            return fn(*call.args([*carry, *x]))
+
+        carry, x = list(arrays[:carried]), list(arrays[carried:])
+
+        def on_leaves(carry: Any, x: Any) -> Any:
+            out, made = body(carry, x)
+            return jax.tree_util.tree_leaves(out), made
+
+        return jax.tree_util.tree_leaves(jax.lax.scan(on_leaves, carry, x, length=iterations))
+
+    return primal_of(whole, avals), avals
+
+
+def scan_of(primal: Primal) -> int:
+    return next(i for i, op in enumerate(primal.ops) if op.kind == "scan")
+
+
+def limits_of(time_limit: float, work_limit: int | None) -> dict[str, Any]:
+    return (
+        {"time_limit": time_limit} if work_limit is None else {"time_limit": None, "work_limit": work_limit}
+    )
+
+
+def numbers(argnums: int | Sequence[int]) -> tuple[int, ...]:
+    return (argnums,) if isinstance(argnums, int) else tuple(argnums)
+
+
+def checkpoint(
+    loss_fn: Callable[..., Any],
+    budget: int | str,
+    *,
+    argnums: int | Sequence[int] = 0,
+    has_aux: bool = False,
+    time_limit: float = 2.0,
+    work_limit: int | None = None,
+) -> Checkpointed:
+    """`loss_fn` with checkpoints that keep its step with gradients within a budget.
+
+    What is saved is named, and the function runs in regions, each under `jax.checkpoint` with a policy that
+    saves these names. Gradients are those of `loss_fn`; `jit`, `grad`, `value_and_grad`, `vmap` and `jvp`
+    work. The first call with new shapes plans and compiles, also under a trace; later ones do neither.
+
+    Args:
+        loss_fn: returns a scalar, or (scalar, aux) with `has_aux`. Its arguments are pytrees of arrays;
+            whatever else is in them, numbers of Python too, counts as part of the function: it must be
+            hashable, and gets a plan for each value.
+        budget: bytes, ``"6GiB"`` or ``"50%"`` of the plain step: XLA's temporary size + arguments + outputs
+            of `value_and_grad`, for one call of the function (under `vmap`: for one example).
+        argnums: the arguments that gradients are taken of, which the plan is for.
+        time_limit: seconds of each search of the core, of which there is one per compile, for functions with
+            scans up to six.
+        work_limit: deterministic units of work in place of seconds: the same plan on every machine.
+
+    On the CPU the caller's jit must be given `COMPILER_OPTIONS`, or XLA drops all checkpoints.
+
+    Raises:
+        BudgetError: no positive amount of bytes.
+        NoPlanError: no plan was found that XLA compiles within the budget; `smallest_known` is the least that
+            was reached, `floor` what is proved. InfeasibleError: proved that there is none.
+        UsageError: callbacks, no scalar loss, or arguments that cannot be planned for.
+    """
+    return Checkpointed(loss_fn, budget, numbers(argnums), has_aux, limits_of(time_limit, work_limit))
+
+
+def policy(
+    block: Callable[..., Any],
+    budget: int | str,
+    *,
+    iterations: int = 1,
+    time_limit: float = 2.0,
+    work_limit: int | None = None,
+) -> BlockPolicy:
+    """The same for a block of a model, or for the body of a `jax.lax.scan`.
+
+    Args:
+        block: any function of pytrees. With `iterations`: a body, ``(carry, x) -> (carry, y)``.
+        budget: as for `checkpoint`, of the block with the gradients of all its floats, its arguments and
+            cotangents included; with `iterations` of the whole scan: what one iteration leaves for the
+            backward counts that often.
+        iterations: the length of the scan. All iterations have one policy.
+
+    The others, and errors, are those of `checkpoint`.
+    """
+    return BlockPolicy(block, budget, iterations, limits_of(time_limit, work_limit))
+
+
+def joint_of(loss_fn: Callable[..., Any], args: Sequence[Any], argnums: int | Sequence[int]) -> Joint:
+    call = Call.of(args)
+    primal, _ = traced(loss_fn, call)
+    diff = differentiated(call, numbers(argnums), len(call.tree.children()))
+    return Joint(primal, call.avals, diff)
+
+
+def capture(loss_fn: Callable[..., Any], *args: Any, argnums: int | Sequence[int] = 0) -> Graph:
+    """The step of `loss_fn` with its gradients as a graph for `remat.plan`, reports and the command line.
+
+    Args:
+        loss_fn: returns a scalar loss, or a tuple that begins with one.
+        args: arrays or `jax.ShapeDtypeStruct`; nothing runs.
+        argnums: as for `checkpoint`.
+
+    Values are what XLA stores: results of elementwise ops belong to the ops that read them. Durations are
+    nanoseconds, by a roofline of a few CPU cores.
+
+    Raises:
+        UsageError: as `checkpoint`.
+    """
+    return joint_of(loss_fn, args, argnums).graph
+
+
+def sweep(
+    loss_fn: Callable[..., Any],
+    *args: Any,
+    argnums: int | Sequence[int] = 0,
+    points: int = 20,
+    time_limit: float = 10.0,
+    work_limit: int | None = None,
+) -> SweepResult:
+    """Overhead against memory for the step of `loss_fn`: `remat.sweep` of what `capture` returns.
+
+    Nothing is compiled, so sizes are predicted, and plans are free of what checkpoints can carry out.
+    """
+    return remat.sweep(capture(loss_fn, *args, argnums=argnums), points, **limits_of(time_limit, work_limit))

@@ -1,0 +1,253 @@
+"""The two halves of a step as one graph of what XLA stores."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import jax
+from jax.extend.core import Literal
+
+from remat import Graph
+from remat.errors import UsageError
+from remat.jax.costs import (
+    BANDWIDTH,
+    CALLBACKS,
+    FLOPS,
+    LIBRARY,
+    VIEWS,
+    all_eqns,
+    bytes_of,
+    flops_of,
+    inner_jaxprs,
+    is_fused,
+    workspace_of,
+)
+from remat.jax.regions import PREFIX, Op, Primal, flatten
+
+#: Folders whose lines are not the user's.
+LIBRARIES = tuple(str(Path(file).parent) for file in (jax.__file__, __file__))
+
+
+def refuse_effects(primal: Primal) -> None:
+    """Raises UsageError for what may not run a second time."""
+    for op in primal.ops:
+        kinds = [op.kind, *(e.primitive.name for j in inner_jaxprs(op.params) for e in all_eqns(j))]
+        found = next((k for k in kinds if k in CALLBACKS), None)
+        if found:
+            raise UsageError(f"{found} at {place_of(op.source)}: remat.jax cannot run it a second time")
+
+
+def place_of(source: Any) -> str:
+    """The line of the user's code that an op comes from."""
+    frames = getattr(getattr(source, "traceback", None), "frames", [])
+    own = [f for f in frames if not f.file_name.startswith(("<", *LIBRARIES))]
+    if not own:
+        return "an unknown place"
+    return f"{own[0].file_name}:{own[0].line_num} ({own[0].function_name.rpartition('.')[2]})"
+
+
+def halves(primal: Primal, avals: Sequence[Any], diff: Sequence[int], losses: Sequence[int]) -> Any:
+    """Closed jaxprs of the forward half (losses, rest, residuals) and of the backward half."""
+
+    def plain(*diff_args: Any, rest: Sequence[Any]) -> tuple[Any, Any]:
+        args = list(rest)
+        for i, x in zip(diff, diff_args, strict=True):
+            args[i] = x
+        env = dict(primal.values) | dict(zip(primal.inputs, args, strict=True))
+        primal.run(primal.ops, env, lambda v: True)
+        out = primal.out(env)
+        return [out[i] for i in losses], [x for i, x in enumerate(out) if i not in losses]
+
+    def forward(*args: Any) -> Any:
+        made, pull, rest = jax.vjp(lambda *d: plain(*d, rest=args), *[args[i] for i in diff], has_aux=True)
+        return made, rest, pull
+
+    with jax.disable_jit(False):
+        fwd, shapes = jax.make_jaxpr(forward, return_shape=True)(*avals)
+        leaves, tree = jax.tree_util.tree_flatten(shapes[2])
+
+        def backward(cotangents: Any, residuals: Any) -> Any:
+            return jax.tree_util.tree_unflatten(tree, residuals)(cotangents)
+
+        return fwd, jax.make_jaxpr(backward)(shapes[0], leaves)
+
+
+class Joint:
+    """Both halves as a graph; what XLA fuses is read through to what it stores.
+
+    Args:
+        diff: numbers of the inputs that gradients are taken of.
+        losses: numbers of the results that are differentiated.
+        between: bytes to take between the halves, in an op of that name, so that a budget is about what is
+            saved and not about how it is used.
+    """
+
+    def __init__(
+        self,
+        primal: Primal,
+        avals: Sequence[Any],
+        diff: Sequence[int],
+        losses: Sequence[int] = (0,),
+        between: int = 0,
+    ) -> None:
+        fwd, bwd = halves(primal, avals, diff, losses)
+        ops, _, outs = flatten(fwd.jaxpr, fwd.consts)
+        back, _, self.grads = flatten(bwd.jaxpr, bwd.consts)
+        results, residuals = outs[: len(primal.outputs)], outs[len(primal.outputs) :]
+        self.results = results
+        self.same: dict[Any, Any] = dict(zip(bwd.jaxpr.invars[len(losses) :], residuals, strict=True))
+        self.names: dict[Any, int] = {}
+        for op in ops:
+            if op.kind == "name" and op.params["name"].startswith(PREFIX):
+                self.same[op.outs[0]] = op.ins[0]
+                if not isinstance(op.ins[0], Literal):
+                    self.names[self.at(op.ins[0])] = int(op.params["name"][len(PREFIX) :])
+        self.inputs = [*fwd.jaxpr.invars, *bwd.jaxpr.invars[: len(losses)]]
+        self.order(ops, back)
+        self.build(between)
+
+    def at(self, v: Any) -> Any:
+        while not isinstance(v, Literal) and v in self.same:
+            v = self.same[v]
+        return v
+
+    def read(self, ins: Sequence[Any]) -> list[Any]:
+        return [v for v in map(self.at, ins) if not isinstance(v, Literal)]
+
+    def order(self, ops: list[Op], back: list[Op]) -> None:
+        """Live ops; those that only make residuals move to the backward half."""
+        needed = set(self.read(self.results))
+        forward, moved = [], []
+        for op in reversed(ops):
+            if op.kind == "name" and op.outs[0] in self.same:
+                continue
+            if any(v in needed for v in op.outs):
+                needed.update(self.read(op.ins))
+                forward.append(op)
+            else:
+                moved.append(op)
+        made = {v: op for op in moved for v in op.outs}
+        needed = set(self.read(self.grads))
+        live = []
+        for op in reversed(back):
+            if any(v in needed for v in op.outs):
+                needed.update(self.read(op.ins))
+                live.append(op)
+        self.forward: list[Op] = forward[::-1]
+        self.backward: list[Op] = []
+        done: set[Op] = set()
+
+        def place(op: Op) -> None:
+            pending = [op]
+            while pending:
+                top = pending[-1]
+                before = [made[v] for v in self.read(top.ins) if v in made and made[v] not in done]
+                if before and top not in done:
+                    pending += before
+                    continue
+                pending.pop()
+                if top not in done:
+                    done.add(top)
+                    self.backward.append(top)
+
+        for op in live[::-1]:
+            place(op)
+        for v in self.read(self.grads):  # a gradient that the forward half makes
+            if v in made:
+                place(made[v])
+
+    def operands(self) -> set[Any]:
+        """Values that dots and convolutions read, through views too."""
+        found: set[Any] = set()
+        for op in reversed([*self.forward, *self.backward]):
+            if op.kind in LIBRARY or (op.kind in VIEWS and op.outs[0] in found):
+                found.update(self.read(op.ins))
+        return found
+
+    def build(self, between: int) -> None:
+        operands = self.operands()
+        readers: dict[Any, int] = {}
+        for op in [*self.forward, *self.backward]:
+            for v in set(self.read(op.ins)):
+                readers[v] = readers.get(v, 0) + 1
+        kept = set(self.read(self.results)) | set(self.read(self.grads))
+        given = set(self.inputs)
+        leaves: dict[Any, set[Any]] = {}
+        work: dict[Any, float] = {}
+        index: dict[Any, int] = {v: i for i, v in enumerate(self.inputs)}
+        values = [{"bytes": bytes_of(v)} for v in self.inputs]
+        nodes: list[dict[str, Any]] = []
+        self.value_of: dict[int, Any] = {}
+
+        def add(name: str, reads: list[int], outs: list[int], duration: float, **more: Any) -> None:
+            nodes.append({
+                "name": f"{name}.{len(nodes)}", "kind": name, "duration": int(1e9 * duration) + 1,
+                "inputs": reads, "outputs": outs, **more,
+            })  # fmt: skip
+
+        indices: dict[Op, int] = {}
+        for op in self.backward:
+            if op.kind == "select_and_scatter_add":
+                # XLA makes the indices of all elements when the program begins, and scatters by them.
+                shape = op.ins[1].aval.shape
+                indices[op] = len(values)
+                values.append({"bytes": 4 * len(shape) * math.prod(shape)})
+                add("iota", [], [indices[op]], 0.0, phase="forward", recompute="never")
+        for phase, ops in (("forward", self.forward), ("backward", self.backward)):
+            if phase == "backward" and between:
+                values.append({"bytes": 0})
+                add("between", [], [len(values) - 1], 0.0, phase=phase, workspace=between)
+            for op in ops:
+                reads: set[Any] = set()
+                for v in self.read(op.ins):
+                    reads |= leaves.get(v, {v} if v in index else set())
+                flops = flops_of(op.kind, op.params, op.ins, op.outs)
+                flops += sum(work.get(v, 0.0) for v in set(self.read(op.ins)))
+                behind = sum(bytes_of(v) for v in reads if v not in given)
+                dear = len(reads) > 4 or (
+                    readers.get(op.outs[0], 0) > 1 and behind > 2 * bytes_of(op.outs[0])
+                )
+                dear = dear or (op.outs[0] in operands and op.kind not in VIEWS)
+                if is_fused(op.kind, op.params) and op.outs[0] not in kept and not dear:
+                    leaves[op.outs[0]], work[op.outs[0]] = reads, flops
+                    continue
+                for v in op.outs:
+                    index[v] = len(values)
+                    self.value_of[len(values)] = v
+                    values.append({"bytes": bytes_of(v)})
+                moved = sum(map(bytes_of, [*reads, *op.outs]))
+                more = [indices[op]] if op in indices else []
+                add(
+                    op.kind, sorted([index[v] for v in reads] + more), [index[v] for v in op.outs],
+                    max(flops / FLOPS, moved / BANDWIDTH), phase=phase,
+                    workspace=workspace_of(op.kind, op.params, op.ins, op.outs),
+                )  # fmt: skip
+        # What a scan makes for the caller is in the loop's buffers first, and copied.
+        own = set(self.read([*self.results, *self.grads]))
+        scans = [op for op in (*self.forward, *self.backward) if op.kind == "scan"]
+        self.copied = sum(bytes_of(v) for op in scans for v in op.outs if v in own)
+        # XLA's size is never below this: results have buffers of their own, which hold temporaries before.
+        self.ends = sum(map(bytes_of, [*self.inputs, *self.read(self.results), *self.read(self.grads)]))
+        outputs = sorted({index[v] for v in kept if v in index})
+        self.graph = Graph(values, nodes, list(range(len(self.inputs))), outputs, "jax")
+
+    def numbers(self, saved: Sequence[int]) -> set[int]:
+        """Numbers, in the plain function, of the graph's values that can carry a name."""
+        return {self.names[v] for v in map(self.value_of.get, saved) if v in self.names}
+
+    def once(self, primal: Primal, saved: Sequence[int]) -> set[int]:
+        """Ops of the plain function that save results without a name: those of scans for their backward."""
+        chosen = set(map(self.value_of.get, saved))
+        found = set()
+        for op in self.forward:
+            named = [self.names[v] for v in op.outs if v in self.names]
+            if named and any(v in chosen and v not in self.names for v in op.outs):
+                found.add(named[0])
+        return {i for i, op in enumerate(primal.ops) if any(primal.number[v] in found for v in op.outs)}
+
+    def size(self, peak: int) -> int:
+        """What XLA reports for a plan's peak: arguments + outputs + temporary size, in bytes."""
+        return max(peak + self.copied, self.ends)

@@ -1,0 +1,121 @@
+"""Where regions may begin, for a saved set."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from jax.extend.core import Literal
+
+from remat.jax.costs import LIBRARY, VIEWS, bytes_of, is_cheap
+from remat.jax.regions import FORMAT, Op, Primal
+
+#: Values up to this many bytes may cross from one region to the next without being saved.
+SMALL = 64 * 1024
+#: The ops at a region's head may make this many times the bytes that they are for.
+HEAD = 64
+#: Backward ops of these read no operand.
+LINEAR = VIEWS | {"add", "sub", "add_any", "neg", "convert_element_type", "concatenate", "pad", "slice",
+                  "reduce_sum", "name", "copy_p", "stop_gradient", "rev"}  # fmt: skip
+
+
+class Cuts:
+    """Regions for a set of results by number.
+
+    A region begins after a saved result wherever all large values that cross, and that a later region's
+    recomputation reads, can be made again at its head by cheap ops from what is saved. Ops in `once` (scans
+    whose results for the backward half are saved, which have no names) are regions without a checkpoint.
+    """
+
+    def __init__(self, primal: Primal, saved: Iterable[int], once: Iterable[int] = ()) -> None:
+        self.primal, self.saved, self.once = primal, set(saved), set(once)
+        self.saved |= {primal.number[v] for i in self.once for v in primal.ops[i].outs}
+        self.heads: dict[Any, frozenset[int] | None] = {}
+        self.needed = self.last_needed()
+
+    def is_there(self, v: Any) -> bool:
+        """Saved, given, or so small that crossing saves it."""
+        number = self.primal.number.get(v)
+        return number is None or number in self.saved or bytes_of(v) <= SMALL
+
+    def last_needed(self) -> dict[Any, int]:
+        """The last op whose backward op or recomputation reads a value."""
+        needed: dict[Any, int] = {}
+        for i in reversed(range(len(self.primal.ops))):
+            op = self.primal.ops[i]
+            runs_again = any(not self.is_saved(v) and v in needed for v in op.outs)
+            for position, v in enumerate(op.ins):
+                if not isinstance(v, Literal) and (runs_again or reads_operand(op, position)):
+                    needed.setdefault(v, i)
+        return needed
+
+    def is_saved(self, v: Any) -> bool:
+        return self.primal.number[v] in self.saved
+
+    def head(self, v: Any) -> frozenset[int] | None:
+        """Ops that make a value again from what is there, or None where one of them is dear."""
+        if v in self.heads:
+            return self.heads[v]
+        found: set[int] | None = set()
+        pending, seen = [v], set()
+        while pending and found is not None:
+            top = pending.pop()
+            if isinstance(top, Literal) or top in seen or (self.is_there(top)):
+                continue
+            seen.add(top)
+            number = self.primal.maker[top]
+            op = self.primal.ops[number]
+            if is_cheap(op.kind, op.params):
+                found.add(number)
+                pending += op.ins
+            else:
+                found = None
+        if found and sum(bytes_of(o) for n in found for o in self.primal.ops[n].outs) > HEAD * bytes_of(v):
+            found = None
+        self.heads[v] = None if found is None else frozenset(found)
+        return self.heads[v]
+
+    def places(self) -> list[int]:
+        """Where regions end."""
+        primal = self.primal
+        cuts: list[int] = []
+        across: set[Any] = set()
+        for i, op in enumerate(primal.ops):
+            across = {v for v in across if self.needed.get(v, -1) > i}
+            across |= {v for v in op.outs if not self.is_there(v) and self.needed.get(v, -1) > i}
+            hit = any(self.is_saved(v) for v in op.outs)
+            if i + 1 == len(primal.ops):
+                break
+            if {i, i + 1} & self.once or (hit and all(self.head(v) is not None for v in across)):
+                cuts.append(i + 1)
+        return [*cuts, len(primal.ops)]
+
+    def policy(self) -> dict[str, Any]:
+        """As `remat.jax.regions` runs it, without scans."""
+        regions: list[Any] = []
+        begin = 0
+        for end in self.places():
+            again: set[int] = set()
+            for i in range(begin, end):
+                op = self.primal.ops[i]
+                for v in op.ins:
+                    if isinstance(v, Literal) or self.is_there(v) or self.primal.maker[v] >= begin:
+                        continue
+                    if self.needed.get(v, -1) >= begin:
+                        again |= self.head(v) or frozenset()
+            regions.append([end, sorted(again), begin not in self.once])
+            begin = end
+        return {
+            "format": FORMAT, "ops": len(self.primal.ops), "saved": sorted(self.saved), "regions": regions,
+            "scans": {},
+        }  # fmt: skip
+
+
+def reads_operand(op: Op, position: int) -> bool:
+    """Does the backward op of `op` read this operand?"""
+    if op.kind in LINEAR:
+        return False
+    if op.kind in ("mul", "dot_general", "div") and position < 2:
+        # The derivative by the other one reads it.
+        return op.kind in LIBRARY or not isinstance(op.ins[1 - position], Literal)
+    return True

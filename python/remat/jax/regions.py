@@ -1,0 +1,253 @@
+"""Runs a function in regions, each under `jax.checkpoint`. Needs JAX only: this file beside a policy file is
+all that a training job needs to run a plan where Remat is not installed (docs/jax.md).
+
+A policy is a dict, as JSON holds it: ``format``, ``ops`` (how many there are), ``saved`` (numbers of
+results), ``regions`` (each ``[end, [cheap ops to run again at its head], checkpointed]``) and ``scans``
+(policies of the bodies of scans, by the number of the op). Ops and results are numbered in the order of the
+traced function, calls of jit written out.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import jax
+from jax.ad_checkpoint import checkpoint_name
+from jax.extend.core import Literal
+
+FORMAT = "remat.jax.policy"
+PREFIX = "remat."
+INLINED = ("jit", "pjit", "closed_call", "core_call")
+Policy = Mapping[str, Any]
+
+
+@dataclass(eq=False)
+class Value:
+    """What an op makes. Variables of JAX do not do: a jaxpr that is called twice has the same ones twice."""
+
+    aval: Any
+
+
+@dataclass(eq=False)
+class Op:
+    """A primitive with its parameters, what it reads and what it makes."""
+
+    primitive: Any
+    params: dict[str, Any]
+    ins: list[Any]
+    outs: list[Any]
+    source: Any = None
+
+    @property
+    def kind(self) -> str:
+        return str(self.primitive.name)
+
+    def run(self, args: Sequence[Any]) -> list[Any]:
+        bound = self.primitive.get_bind_params(self.params)
+        # A pair until JAX put the functions among the parameters.
+        functions, params = bound if isinstance(bound, tuple) else ((), bound)
+        made = self.primitive.bind(*functions, *args, **params)
+        return list(made) if self.primitive.multiple_results else [made]
+
+
+def flatten(jaxpr: Any, consts: Sequence[Any]) -> tuple[list[Op], dict[Any, Any], list[Any]]:
+    """Ops with calls of jit written out, values of constants, results."""
+    values = dict(zip(jaxpr.constvars, consts, strict=True))
+    ops: list[Op] = []
+
+    def go(inner: Any, env: dict[Any, Any]) -> None:
+        def at(v: Any) -> Any:
+            return v if isinstance(v, Literal) else env.get(v, v)
+
+        for eqn in inner.eqns:
+            ins = [at(v) for v in eqn.invars]
+            if eqn.primitive.name in INLINED:
+                sub = eqn.params.get("jaxpr") or eqn.params["call_jaxpr"]
+                within = dict(zip(sub.jaxpr.invars, ins, strict=True))
+                for var, value in zip(sub.jaxpr.constvars, sub.consts, strict=True):
+                    within[var] = Value(var.aval)
+                    values[within[var]] = value
+                go(sub.jaxpr, within)
+                made = [v if isinstance(v, Literal) else within.get(v, v) for v in sub.jaxpr.outvars]
+                env.update(zip(eqn.outvars, made, strict=True))
+                continue
+            outs = [Value(v.aval) for v in eqn.outvars]
+            ops.append(Op(eqn.primitive, dict(eqn.params), ins, outs, eqn.source_info))
+            env.update(zip(eqn.outvars, outs, strict=True))
+
+    top: dict[Any, Any] = {}
+    go(jaxpr, top)
+    return ops, values, [v if isinstance(v, Literal) else top.get(v, v) for v in jaxpr.outvars]
+
+
+@dataclass(eq=False)
+class Primal:
+    """A traced function: ops in order; `number` and `maker` are the numbers of a result and of its op."""
+
+    ops: list[Op]
+    values: dict[Any, Any]
+    inputs: list[Any]
+    outputs: list[Any]
+    number: dict[Any, int] = field(default_factory=dict)
+    maker: dict[Any, int] = field(default_factory=dict)
+    last: dict[Any, int] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        for i, op in enumerate(self.ops):
+            self.last.update((v, i) for v in op.ins if not isinstance(v, Literal))
+            for v in op.outs:
+                self.maker[v] = i
+                self.number[v] = len(self.number)
+        self.last.update((v, len(self.ops)) for v in self.outputs if not isinstance(v, Literal))
+
+    def run(self, ops: Sequence[Op], env: dict[Any, Any], named: Callable[[Any], bool]) -> None:
+        """Runs ops; results that `named` picks carry the name of their number."""
+        for op in ops:
+            made = op.run([v.val if isinstance(v, Literal) else env[v] for v in op.ins])
+            for v, x in zip(op.outs, made, strict=True):
+                env[v] = checkpoint_name(x, f"{PREFIX}{self.number[v]}") if named(v) else x
+
+    def evaluate(self, args: Sequence[Any]) -> list[Any]:
+        env = dict(self.values) | dict(zip(self.inputs, args, strict=True))
+        self.run(self.ops, env, lambda v: False)
+        return self.out(env)
+
+    def out(self, env: Mapping[Any, Any]) -> list[Any]:
+        return [v.val if isinstance(v, Literal) else env[v] for v in self.outputs]
+
+
+def shape_of(v: Any) -> Any:
+    return jax.ShapeDtypeStruct(v.aval.shape, v.aval.dtype, weak_type=getattr(v.aval, "weak_type", False))
+
+
+def primal_of(flat_fn: Callable[..., Any], avals: Sequence[Any]) -> Primal:
+    with jax.disable_jit(False):
+        closed = jax.make_jaxpr(flat_fn)(*avals)
+    return primal_of_jaxpr(closed)
+
+
+def primal_of_jaxpr(closed: Any) -> Primal:
+    ops, values, outs = flatten(closed.jaxpr, closed.consts)
+    return Primal(ops, values, list(closed.jaxpr.invars), outs)
+
+
+def with_scans(primal: Primal, scans: Mapping[str, Policy]) -> Primal:
+    """The function with the bodies of its scans in regions."""
+    if not scans:
+        return primal
+    ops = list(primal.ops)
+    for number, policy in scans.items():
+        op = ops[int(number)]
+        body = op.params["jaxpr"]
+        inner = primal_of_jaxpr(body)
+        avals = [shape_of(v) for v in body.jaxpr.invars]
+        with jax.disable_jit(False):
+            planned = jax.make_jaxpr(lambda *args, p=inner, q=policy: run_regions(p, q, args))(*avals)
+        ops[int(number)] = Op(op.primitive, {**op.params, "jaxpr": planned}, op.ins, op.outs, op.source)
+    return Primal(ops, primal.values, primal.inputs, primal.outputs)
+
+
+@jax.custom_jvp
+def repeated(again: Any, first: Any) -> Any:
+    """The value made again; its derivative is that of the first one, so that sums keep their order."""
+    del first
+    return again
+
+
+@repeated.defjvp
+def _repeated_jvp(primals: Any, tangents: Any) -> Any:
+    return primals[0], tangents[1]
+
+
+def run_regions(primal: Primal, policy: Policy, args: Sequence[Any]) -> list[Any]:
+    """The results of the function, run in the regions of a policy; without regions, as it is. Bodies of scans
+    are those of `primal`."""
+    if not policy["regions"]:
+        return primal.evaluate(args)
+    saved = set(policy["saved"])
+    env = dict(primal.values) | dict(zip(primal.inputs, args, strict=True))
+    names = jax.checkpoint_policies.save_only_these_names(*(f"{PREFIX}{n}" for n in sorted(saved)))
+    regions = []
+    begin = 0
+    for end, again, checkpointed in policy["regions"]:
+        heads = [primal.ops[n] for n in again]
+        made = {v for op in heads for v in op.outs}
+        leaves = dict.fromkeys(
+            v for op in heads for v in op.ins if not isinstance(v, Literal) and v not in made
+        )
+        regions.append((begin, end, heads, made, leaves, checkpointed))
+        begin = end
+    last = dict(primal.last)
+    for begin, _, _, _, leaves, _ in regions:
+        last.update((v, max(last[v], begin)) for v in leaves)
+    for begin, end, heads, made, leaves, checkpointed in regions:
+        ops = primal.ops[begin:end]
+        reads = dict.fromkeys(v for op in ops for v in op.ins if not isinstance(v, Literal) and v in env)
+        outs = [v for op in ops for v in op.outs if last.get(v, -1) >= end]
+        # What later regions read too goes through this one: cotangents are then summed in the plain order.
+        outs += [v for v in reads if primal.last[v] >= end]
+        ghosts = [v for v in reads if v in made]
+
+        def region(
+            xs: Sequence[Any],
+            seeds: Sequence[Any],
+            ops: Any = ops,
+            reads: Any = tuple(reads),
+            outs: Any = tuple(outs),
+            heads: Any = tuple(heads),
+            leaves: Any = tuple(leaves),
+            ghosts: Any = tuple(ghosts),
+        ) -> list[Any]:
+            inner = dict(zip(reads, xs, strict=True))
+            head = dict(zip(leaves, map(jax.lax.stop_gradient, seeds), strict=True))
+            primal.run(heads, head, lambda v: False)
+            inner.update((v, repeated(head[v], inner[v])) for v in ghosts)
+            primal.run(ops, inner, lambda v: primal.number[v] in saved)
+            return [inner[v] for v in outs]
+
+        run = jax.checkpoint(region, policy=names) if checkpointed else region
+        got = run([env[v] for v in reads], [env[v] for v in leaves])
+        env.update(zip(outs, got, strict=True))
+    return primal.out(env)
+
+
+def load(path: str | Path) -> dict[str, Any]:
+    """A policy from the file that `save` wrote. Raises ValueError for any other file."""
+    try:
+        policy = json.loads(Path(path).read_text(encoding="utf-8"))
+    except ValueError as error:
+        raise ValueError(f"{path}: not JSON: {error}") from None
+    if not isinstance(policy, dict) or policy.get("format") != FORMAT:
+        raise ValueError(f'{path}: no policy: "format" is not "{FORMAT}"')
+    return policy
+
+
+def apply(fn: Callable[..., Any], policy: Policy | str | Path) -> Callable[..., Any]:
+    """`fn` with the checkpoints of a policy, given as a dict or as a file. It holds for one program: calls of
+    `fn` with other shapes are run in the same regions, and calls that trace to another number of ops raise
+    ValueError."""
+    chosen = policy if isinstance(policy, Mapping) else load(policy)
+
+    def with_checkpoints(*args: Any) -> Any:
+        leaves, tree = jax.tree_util.tree_flatten(args)
+        found: list[Any] = []
+
+        def flat(*xs: Any) -> list[Any]:
+            outs, out_tree = jax.tree_util.tree_flatten(fn(*jax.tree_util.tree_unflatten(tree, xs)))
+            found[:] = [out_tree]
+            return outs
+
+        primal = primal_of(flat, leaves)
+        if len(primal.ops) != chosen["ops"]:
+            raise ValueError(
+                f"the policy is for a function of {chosen['ops']} ops, not of {len(primal.ops)}: "
+                "another model, or another version of JAX"
+            )
+        outs = run_regions(with_scans(primal, chosen["scans"]), chosen, leaves)
+        return jax.tree_util.tree_unflatten(found[0], outs)
+
+    return with_checkpoints

@@ -1,0 +1,276 @@
+"""Checkpoints for a budget: same results, the budget kept in what XLA says, errors in one line."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+jax = pytest.importorskip("jax", reason="jax is not installed")
+import jax.numpy as jnp  # noqa: E402
+import numpy as np  # noqa: E402
+import remat  # noqa: E402
+import remat.jax as rj  # noqa: E402
+
+WORK = 300  # enough for steps of this size, the same on every machine
+
+
+@pytest.fixture(autouse=True)
+def double() -> Any:
+    jax.config.update("jax_enable_x64", True)
+    yield
+    jax.config.update("jax_enable_x64", False)
+
+
+def mlp(weights: Any, x: Any) -> Any:
+    for w in weights:
+        x = jnp.tanh(x @ w)
+    return jnp.mean(x**2)
+
+
+def arguments(layers: int = 6) -> Any:
+    r = np.random.RandomState(0)
+    return [jnp.array(r.randn(64, 64) * 0.1) for _ in range(layers)], jnp.array(r.randn(512, 64))
+
+
+def planned(fn: Any, budget: int | str = "80%", **more: Any) -> Any:
+    return rj.checkpoint(fn, budget, work_limit=WORK, **more)
+
+
+def jitted(fn: Any) -> Any:
+    return jax.jit(fn, compiler_options=rj.COMPILER_OPTIONS)
+
+
+def same(a: Any, b: Any) -> bool:
+    pairs = zip(jax.tree_util.tree_leaves(a), jax.tree_util.tree_leaves(b), strict=True)
+    return all(np.allclose(x, y, rtol=1e-12, atol=1e-14) for x, y in pairs)
+
+
+@pytest.fixture(scope="module")
+def six() -> Any:
+    """A plan that several tests look at."""
+    jax.config.update("jax_enable_x64", True)  # before `double` does
+    fn = planned(mlp)
+    fn.plan(*arguments())
+    return fn
+
+
+def test_gradients_under_jit_equal_those_of_the_plain_step_and_the_budget_is_kept(six: Any) -> None:
+    args = arguments()
+    step = jitted(jax.value_and_grad(six)).lower(*args).compile()
+    assert same(step(*args), jax.jit(jax.value_and_grad(mlp))(*args))
+    sizes = step.memory_analysis()
+    got = sizes.temp_size_in_bytes + sizes.argument_size_in_bytes + sizes.output_size_in_bytes
+    assert got == six.report.compiled <= six.report.budget < six.report.plain
+    assert six.report.temporary == sizes.temp_size_in_bytes
+    assert six.report.door == "names"
+    assert six.report.overhead > 0
+    assert "regions" in str(six.report)
+
+
+def test_jvp_vmap_and_products_with_the_hessian_go_through(six: Any) -> None:
+    weights, x = arguments()
+    assert same(jax.jvp(six, (weights, x), (weights, x)), jax.jvp(mlp, (weights, x), (weights, x)))
+    xs = jnp.stack([x, 2 * x])
+    assert same(jax.vmap(six, (None, 0))(weights, xs), jax.vmap(mlp, (None, 0))(weights, xs))
+
+    def product(fn: Any) -> Any:
+        return jax.jvp(lambda w: jax.grad(fn)(w, x), (weights,), (weights,))
+
+    assert same(product(six), product(mlp))
+
+
+def test_a_step_that_fits_is_run_as_it_is_written() -> None:
+    fn = planned(mlp, "100%")
+    report = fn.plan(*arguments())
+    assert (report.door, report.regions, report.compiled, fn.names) == ("none", 0, report.plain, [])
+    assert same(fn(*arguments()), mlp(*arguments()))
+
+
+def test_new_shapes_get_a_plan_of_their_own_and_old_ones_keep_theirs(six: Any) -> None:
+    weights, x = arguments()
+    before = six.plan(weights, x)
+    assert six.plan(weights, x[:448]).plain < before.plain
+    assert six.plan(weights, x) is before
+
+
+def test_auxiliary_results_and_gradients_of_the_second_argument() -> None:
+    def with_aux(weights: Any, x: Any) -> Any:
+        return mlp(weights, x), {"mean": x.mean()}
+
+    fn = planned(with_aux, has_aux=True, argnums=(0, 1))
+    got = jax.value_and_grad(fn, argnums=(0, 1), has_aux=True)(*arguments())
+    assert same(got, jax.value_and_grad(with_aux, argnums=(0, 1), has_aux=True)(*arguments()))
+
+
+def test_what_is_no_array_is_part_of_the_function() -> None:
+    def loss(config: Any, weights: Any, x: Any) -> Any:
+        return mlp(weights, x) * (2 if config["twice"] and config["rate"] > 0 else 1) + config["add"](x).sum()
+
+    config = {"twice": True, "add": jnp.sin, "rate": 0.5}
+    fn = planned(loss, argnums=1)
+    args = arguments()
+    assert same(jax.grad(fn, argnums=1)(config, *args), jax.grad(loss, argnums=1)(config, *args))
+
+
+def test_names_say_what_is_saved_and_where_it_is_made(six: Any) -> None:
+    six.plan(*arguments())
+    names = six.names
+    assert names
+    assert all(n.bytes == 8 * 512 * 64 for n in names if n.shape == (512, 64))
+    assert all("test_jax_checkpoint.py" in n.source and "(mlp)" in n.source for n in names)
+
+
+def test_a_saved_policy_is_run_without_remat(six: Any, tmp_path: Path) -> None:
+    six.plan(*arguments())
+    six.save(tmp_path / "policy.json")
+    code = f"""
+import importlib.util, sys
+sys.modules["remat"] = None
+spec = importlib.util.spec_from_file_location("regions", {str(Path(rj.__file__).parent / "regions.py")!r})
+regions = importlib.util.module_from_spec(spec)
+sys.modules["regions"] = regions
+spec.loader.exec_module(regions)
+import jax, jax.numpy as jnp
+def mlp(weights, x):
+    for w in weights:
+        x = jnp.tanh(x @ w)
+    return jnp.mean(x**2)
+args = [jnp.ones((64, 64))] * 6, jnp.ones((512, 64))
+fn = regions.apply(mlp, {str(tmp_path / "policy.json")!r})
+print(str(jax.make_jaxpr(jax.grad(fn))(*args)).count("prevent_cse=True") > 1)
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.stdout == "True\n", done.stderr
+    loaded = rj.apply(mlp, tmp_path / "policy.json")
+    assert same(jax.value_and_grad(loaded)(*arguments()), jax.value_and_grad(mlp)(*arguments()))
+    weights, x = arguments()
+    assert same(jax.value_and_grad(loaded)(weights, x[:100]), jax.value_and_grad(mlp)(weights, x[:100]))
+
+
+def test_a_policy_of_another_function_and_a_file_that_is_none_are_refused(six: Any, tmp_path: Path) -> None:
+    path = tmp_path / "policy.json"
+    six.plan(*arguments())
+    six.save(path)
+    with pytest.raises(ValueError, match=r"for a function of \d+ ops, not of \d+"):
+        rj.apply(mlp, path)(*arguments(layers=5))
+    path.write_text(json.dumps({"format": "other"}))
+    with pytest.raises(ValueError, match='no policy: "format" is not'):
+        rj.apply(mlp, path)
+    with pytest.raises(remat.RematError, match="No such file"):
+        six.save(tmp_path / "none" / "policy.json")
+
+
+def test_a_budget_that_nothing_keeps_is_an_error_with_what_is_proved() -> None:
+    with pytest.raises(remat.InfeasibleError, match=r"arguments and outputs alone take \d+") as proved:
+        planned(mlp, "1%")(*arguments())
+    budget = proved.value.floor + 1000
+    with pytest.raises(remat.NoPlanError, match=r"the least was \d+, and by the model") as found:
+        planned(mlp, budget)(*arguments())
+    assert budget < found.value.smallest_known
+
+
+@pytest.mark.parametrize("budget", [0, -3, 2.5, True, "0%", "-5%", "much"])
+def test_budgets_that_are_none_are_refused(budget: Any) -> None:
+    with pytest.raises(remat.BudgetError):
+        planned(mlp, budget)(*arguments())
+
+
+def test_callbacks_are_refused_with_their_line() -> None:
+    def prints(weights: Any, x: Any) -> Any:
+        jax.debug.print("{x}", x=x[0, 0])
+        return mlp(weights, x)
+
+    with pytest.raises(remat.UsageError, match=r"debug_\w+ at .*test_jax_checkpoint.py:\d+ \(prints\)"):
+        planned(prints)(*arguments())
+
+
+def test_calls_that_cannot_be_planned_are_refused_in_one_line() -> None:
+    weights, x = arguments()
+    for fn, args, message in [
+        (planned(lambda w, x: x), (weights, x), "must return a scalar loss"),
+        (planned(lambda w, x: (x.sum(), x)), (weights, x), "has_aux=True is for"),
+        (planned(mlp, argnums=3), (weights, x), "argument 3 of a call with 2"),
+        (planned(lambda w, i: w[0].sum(), argnums=1), (weights, jnp.arange(3)), "no array of floats"),
+        (planned(lambda w, x: 0.0), (weights, {1, 2}), "neither an array nor hashable"),
+    ]:
+        with pytest.raises(remat.UsageError, match=message):
+            fn(*args)
+    with pytest.raises(remat.UsageError, match="pass it as an argument"):
+        jax.jit(lambda y: planned(lambda w: mlp(w, y))(weights))(x)
+    with pytest.raises(remat.UsageError, match="no plan before the first call"):
+        _ = planned(mlp).names
+
+
+def scanned(weights: Any, x: Any) -> Any:
+    def body(x: Any, w: Any) -> Any:
+        y = jnp.tanh(x @ w)
+        return x + jnp.sin(y @ w), None
+
+    return (jax.lax.scan(body, x, weights)[0] ** 2).mean()
+
+
+def test_the_body_of_a_scan_gets_a_policy() -> None:
+    weights, x = arguments(8)
+    args = jnp.stack(weights), x
+    fn = planned(scanned, "60%")
+    got = jitted(jax.value_and_grad(fn))(*args)
+    assert same(got, jax.jit(jax.value_and_grad(scanned))(*args))
+    assert fn.report.compiled <= fn.report.budget
+    assert any("/remat." in n.name for n in fn.names)
+
+
+def test_a_block_in_a_scan_of_the_users_own() -> None:
+    weights, x = arguments(8)
+    stacked = jnp.stack(weights)
+
+    def body(x: Any, w: Any) -> Any:
+        y = jnp.tanh(x @ w)
+        return x + jnp.sin(y @ w), y.sum()
+
+    block = rj.policy(body, "60%", iterations=8, work_limit=WORK)
+
+    def loss(fn: Any) -> Any:
+        return lambda w: (jax.lax.scan(fn, x, w)[0] ** 2).mean()
+
+    got = jitted(jax.value_and_grad(loss(block)))(stacked)
+    assert same(got, jax.jit(jax.value_and_grad(loss(body)))(stacked))
+    assert block.report.compiled <= block.report.budget
+    with pytest.raises(remat.UsageError, match="takes \\(carry, x\\), not 1"):
+        rj.policy(lambda x: x, "60%", iterations=8)(x)
+
+
+def test_a_block_by_itself() -> None:
+    def block(weights: Any, x: Any) -> Any:
+        for w in weights:
+            x = jnp.tanh(x @ w)
+        return x
+
+    fn = rj.policy(block, "90%", work_limit=WORK)
+    weights, x = arguments()
+
+    def loss(f: Any) -> Any:
+        return lambda w: (f(w, x) ** 2).mean()
+
+    assert same(jax.value_and_grad(loss(fn))(weights), jax.value_and_grad(loss(block))(weights))
+    assert fn.report.compiled <= fn.report.budget
+
+
+def test_graphs_are_captured_and_swept() -> None:
+    args = arguments()
+    graph = rj.capture(mlp, *args)
+    assert graph.ops[0].phase == "forward"
+    assert graph.ops[-1].phase == "backward"
+    assert remat.plan(graph, "75%", work_limit=WORK).plan is not None
+    sweep = rj.sweep(mlp, *args, points=3, work_limit=WORK)
+    assert len(sweep.points) == 3
+
+
+def test_jax_is_imported_by_its_front_end_only() -> None:
+    code = "import sys, remat; print('jax' in sys.modules); import remat.jax; print('jax' in sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout == "False\nTrue\n"
