@@ -19,7 +19,8 @@ A block is run by its language:
 ``c``, ``cpp``, ``cmake`` and ``text`` are not run; other languages are errors, as are commands in a block
 without a language. Each page runs in an empty folder of its own that shows the repository's files; what a
 snippet writes stays there. An HTML comment on the line before a block changes this:
-``<!-- snippet: skip WHY -->`` and ``<!-- snippet: needs PATH -->``; what is skipped is printed.
+``<!-- snippet: skip WHY -->``, ``<!-- snippet: needs PATH -->`` and ``<!-- snippet: needs module NAME -->``; what is
+skipped is printed.
 A comment that opens with ``<!-- snippet: python`` and closes with ``-->`` on a line of its own is a block
 that readers do not see.
 """
@@ -30,6 +31,7 @@ import argparse
 import contextlib
 import difflib
 import doctest
+import importlib.util
 import io
 import json
 import linecache
@@ -250,6 +252,9 @@ def why_skipped(block: Block, folder: Path) -> str | None:
     """Why the block is not run, if so."""
     if block.directive.startswith("skip "):
         return block.directive.removeprefix("skip ")
+    if block.directive.startswith("needs module "):
+        name = block.directive.removeprefix("needs module ")
+        return None if importlib.util.find_spec(name) else f"{name} is not installed"
     if block.directive.startswith("needs "):
         path = block.directive.removeprefix("needs ")
         return None if (folder / path).exists() else f"there is no {path}"
@@ -305,10 +310,14 @@ def run_page(page: Path) -> int:
         folder = make_folder(Path(parent))
         os.chdir(folder)
         runner = Page(page, folder, vars(module))
+        skipped = False
         try:
             for block in read_blocks(page):
+                if skipped and block.language == "output":
+                    continue
                 reason = why_skipped(block, folder)
-                if reason is not None:
+                skipped = reason is not None
+                if skipped:
                     print(f"{page.relative_to(ROOT)}:{block.line}: skipped: {reason}")
                 else:
                     runner.run(block)
