@@ -19,8 +19,8 @@ A block is run by its language:
 ``c``, ``cpp``, ``cmake`` and ``text`` are not run; other languages are errors, as are commands in a block
 without a language. Each page runs in an empty folder of its own that shows the repository's files; what a
 snippet writes stays there. An HTML comment on the line before a block changes this:
-``<!-- snippet: skip WHY -->``, ``<!-- snippet: needs PATH -->`` and ``<!-- snippet: needs module NAME -->``; what is
-skipped is printed.
+``<!-- snippet: skip WHY -->``, ``<!-- snippet: needs PATH -->`` and
+``<!-- snippet: needs module NAME -->``; what is skipped is printed.
 A comment that opens with ``<!-- snippet: python`` and closes with ``-->`` on a line of its own is a block
 that readers do not see.
 """
