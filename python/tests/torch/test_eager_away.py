@@ -197,6 +197,36 @@ def test_what_is_written_to_before_the_backward_is_an_error_as_in_eager_mode() -
         fitted(rows(), writes=True).sum().backward()
 
 
+def test_memory_that_autograd_saves_in_parts_stays() -> None:
+    """Gates, as those of an LSTM, are written one after the other, and saved as they are made."""
+
+    class Gated(Branches):
+        def __init__(self) -> None:
+            super().__init__()
+            self.gates = nn.ModuleList(nn.Linear(64, 128) for _ in range(4))
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            for gate in self.gates:
+                a, b = torch.unsafe_chunk(gate(x), 2, 1)
+                x = x + a.sigmoid_() * b.tanh_()
+            return super().forward(x).square().mean()
+
+    model, x = Gated(), rows()
+    eager = copy.deepcopy(model)
+
+    def step(call: Any) -> None:
+        torch.manual_seed(3)
+        call(x).backward()
+
+    fitted = fit_copying(model, x, "75%", accumulate=False)
+    step(eager)
+    step(fitted)
+    assert same_gradients(eager, fitted)
+    fitted.zero_grad()
+    measured = remat.torch.measure_peak(lambda: step(fitted), resident=[fitted, x])
+    assert measured == fitted.remat.parts[0].predicted_peak
+
+
 def test_verify_compares_steps_that_copy() -> None:
     fitted = fit_copying(Branches(), rows(), "70%", verify=True)
     assert "copied out" in str(fitted.remat)
