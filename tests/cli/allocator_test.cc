@@ -102,7 +102,7 @@ TEST_F(AllocatorCli, ErrorsAreOneLine) {
   expect_error({"info", graph_, "--allocator", "tpu"},
                "allocator 'tpu' is not cuda, cuda-expandable or exact");
   expect_error({"plan", graph_, "-b", "9GiB", "--allocator", "cuda:a:b"},
-               "allocator 'cuda:a:b' has an unknown option 'a'");
+               "--allocator cuda:a:b: allocator 'cuda:a:b' has an unknown option 'a'");
   expect_error({"plan", graph_, "--budget-on", "reserved", "--objective", "peak"},
                "--budget-on reserved goes with --objective time only");
   expect_error({"plan", graph_, "-b", "9GiB", "--budget-on", "reserved", "--host", "1GB/s"},
