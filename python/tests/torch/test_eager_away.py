@@ -176,6 +176,33 @@ def test_a_double_backward_fetches_what_it_needs(slow) -> None:
     assert same_gradients(eager, fitted)
 
 
+def test_a_forward_that_asks_for_what_has_just_left_has_the_bits_of_eager_mode(slow) -> None:
+    class Asks(Branches):
+        def __init__(self) -> None:
+            super().__init__()
+            self.register_buffer("one", torch.ones(()))  # no op comes before autograd asks
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            asks = bool(x.mean() > 3)
+            for block in self.blocks:
+                x = x + block(x)
+            y = x.square().mean()
+            if asks:
+                weight = self.blocks[0][1].weight
+                (inner,) = torch.autograd.grad(y, weight, self.one, retain_graph=True)
+                y = y + (inner * weight).sum()
+            return y
+
+    model = Asks()
+    eager = copy.deepcopy(model)
+    fitted = fit_copying(model, rows(), "80%")
+    slow(lambda size: 0.03)
+    for each in (eager, fitted):
+        torch.manual_seed(3)
+        each(rows(shift=5.0)).backward()
+    assert same_gradients(eager, fitted)
+
+
 def test_what_is_written_to_before_the_backward_is_an_error_as_in_eager_mode() -> None:
     class Saves(nn.Module):
         def __init__(self) -> None:

@@ -13,7 +13,7 @@ from ..base.private import without_dispatch_modes
 from ..run.copies import Copies
 from .away import NEVER, Route
 from .book import Book, number_of
-from .kinds import Kind, argument, results_in, tensors_in
+from .kinds import Kind, argument, is_plain, results_in, tensors_in
 from .results import Result, Run, turn
 
 
@@ -81,7 +81,8 @@ class Away:
                 continue
             tensor = made[route.place]
             if (
-                tensor.device.type == self._plan.device.type
+                is_plain([], [tensor], {})
+                and tensor.device.type == self._plan.device.type
                 and tensor.untyped_storage().nbytes() <= route.bytes
             ):
                 self._let_leave(route, tensor, Fetch(self, route, func, kind), book)
@@ -108,7 +109,8 @@ class Away:
                     result.run.begin()
 
     def issue_back(self, route: Route) -> torch.Tensor:
-        """A tensor in memory into which it is copied."""
+        """A tensor in memory into which it is copied. The forward itself may ask for it."""
+        self._wait_out(route.out)
         return self._plan.copies.issue_in(route.back)(self._call)
 
     def wait_back(self, route: Route, tensor: torch.Tensor) -> None:

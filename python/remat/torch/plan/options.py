@@ -156,10 +156,10 @@ class Options:
             "flops=19.5e12,bandwidth=2e12,launch=4e-6". None: "a100".
         executor: "boxed" traces the step, and runs the ops of eager mode in the plan's order. "eager" records
             a step and traces nothing: any model that trains in eager mode runs as it is written, and saved
-            tensors are dropped and made again, or go to the host (docs/eager.md). "auto", the default, is "boxed" where `fit`
-            can trace the whole step as one graph, otherwise "eager"; with `torch.compile` it is "boxed".
-            "inductor" compiles both halves, keeps what the plan keeps, plans for the peak of its schedule,
-            and measures the first step's.
+            tensors are dropped and made again, or go to the host (docs/eager.md). "auto", the default, is
+            "boxed" where `fit` can trace the whole step as one graph, otherwise "eager"; with
+            `torch.compile` it is "boxed". "inductor" compiles both halves, keeps what the plan keeps, plans
+            for the peak of its schedule, and measures the first step's.
         host: memory beside the device's, to which results are copied while ops run, and from which they come
             back: "25GB/s" both ways, a :class:`remat.Host`, or "auto": as fast as it is measured to be. On
             the CPU it is a file, on CUDA pinned memory.
