@@ -7,6 +7,7 @@ from __future__ import annotations
 import copy
 import gc
 import logging
+import math
 from typing import Any
 
 import pytest
@@ -15,12 +16,19 @@ import remat.torch
 import torch
 from late import at_random, pool_of, until
 from models import CASES, Case, case
-from remat.torch.eager import passing
+from remat.torch.eager import passing, planning
+from remat.torch.eager.captured import recorded_steps
 from remat.torch.run import channels
 from torch import nn
 from training import fit, step_peak, train
 
 HOST = "2GB/s"
+
+
+@pytest.fixture(autouse=True)
+def copies_whatever_they_cost(monkeypatch: pytest.MonkeyPatch) -> None:
+    """In steps that are so small, recomputing is often as quick, by durations that are measured."""
+    monkeypatch.setattr(planning, "_LITTLE", math.inf)
 
 
 def fit_copying(model: nn.Module, inputs: Any, budget: int | str, **options: object) -> nn.Module:
@@ -252,6 +260,34 @@ def test_memory_that_autograd_saves_in_parts_stays() -> None:
     fitted.zero_grad()
     measured = remat.torch.measure_peak(lambda: step(fitted), resident=[fitted, x])
     assert measured == fitted.remat.parts[0].predicted_peak
+
+
+def test_what_a_slow_host_is_too_slow_for_runs_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(planning, "_LITTLE", 0.02)
+    fitted = fit(Branches(), rows(), "70%", executor="eager", host="1KB/s", work_limit=200_000)
+    for part in fitted.remat.parts:
+        assert part.copied_out == 0
+        assert part.recomputed_steps > 0
+        assert part.gap >= 0
+
+
+def test_what_was_asked_for_less_proves_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The planner finds a plan that needs more in eager mode, and says for less that there is none."""
+    asked: list[int] = []
+    own = planning._planned
+
+    def planned(graph: remat.Graph, target: int, options: Any) -> remat.PlanResult:
+        asked.append(target)
+        return own(graph, graph.keep_all_peak if len(asked) == 1 else graph.resident, options)
+
+    monkeypatch.setattr(planning, "_planned", planned)
+    (step,) = recorded_steps(Branches(), rows(), None, {"work_limit": 10_000}, False)
+    limit = step.graph.keep_all_peak * 3 // 4
+    found = planning.within(step.step, limit, step.settled())
+    assert isinstance(found, planning.Searched)
+    assert asked == [limit, found.target]
+    assert found.result.status == "infeasible"
+    assert not found.is_proved
 
 
 def test_verify_compares_steps_that_copy() -> None:

@@ -25,6 +25,8 @@ from .recorder import BACKWARD
 _TRIES = 6
 # Copies back that are tried at another op.
 _MOST_MOVED = 200
+# With a host: a plan that takes so much more time is compared with one that copies nothing.
+_LITTLE = 0.02
 # Of a search for the least peak, for messages: rounds, work in each, and as near to it as is enough.
 _HALVINGS, _WORK_FOR_EACH_OP, _NEAR = 7, 80, 0.005
 
@@ -69,16 +71,17 @@ class EagerPlan:
 
 @dataclass(frozen=True)
 class Missed:
-    """No plan was found. budget, floor: bytes of the whole step."""
+    """No plan was found. budget, floor: bytes of the whole step. proved: is there none?"""
 
     result: remat.PlanResult
     budget: int
     floor: int
+    proved: bool
 
     def error(self, known: int) -> remat.NoPlanError:
         """known: a budget that works."""
         numbers = f"smallest budget known to work: {exact_bytes(known)}"
-        if self.result.status == "infeasible":
+        if self.proved:
             return remat.InfeasibleError(
                 f"the budget of {exact_bytes(self.budget)} is impossible for this step with "
                 f'executor="eager", where each op runs again once at most: {numbers}',
@@ -112,8 +115,8 @@ def plan_record(
     floor = graph.floor + reserve
     budget = remat.parse_bytes(options.budget, graph.keep_all_peak + reserve, floor=floor)
     found = within(step, budget - reserve - less, options, pool)
-    if isinstance(found, remat.PlanResult):
-        return Missed(found, budget, floor)
+    if isinstance(found, Searched):
+        return Missed(found.result, budget, floor, found.is_proved)
     # It may take several tries.
     briefly = replace(options, time_limit=None, work_limit=BRIEF_WORK // 4, gap=None)
 
@@ -153,9 +156,9 @@ def least_plan(
         if high - low <= _NEAR * high or high <= enough:
             break
         target = max((low + high) // 2, enough)
-        found = _within(step, target, briefly)
-        if isinstance(found, tuple):
-            best, high = found[0], found[0].plan.peak or 0
+        found = _within(step, target, briefly).carried
+        if found is not None:
+            best, high = found, found.plan.peak or 0
         else:
             low = target
     carried = best.on(step_graph(record, around, options, forbidden))
@@ -164,34 +167,53 @@ def least_plan(
 
 def within(
     step: StepGraph, limit: int, options: Options, pool: HostPool | None = None
-) -> EagerPlan | remat.PlanResult:
+) -> EagerPlan | Searched:
     """A plan that needs so many bytes beside the reserve, or what was found in its place. pool: as for
     `plan_record`.
     """
     found = _within(step, limit, options)
-    if isinstance(found, remat.PlanResult):
+    if found.carried is None:
         return found
-    carried, result, target = found
-    report = replace(_report(carried, result, options), asked=target + options.size("reserve"))
-    return _eager_plan(carried, report, pool)
+    report = _report(found.carried, found.result, options)
+    report = replace(report, asked=found.target + options.size("reserve"))
+    return _eager_plan(found.carried, report, pool)
 
 
-def _within(
-    step: StepGraph, limit: int, options: Options
-) -> tuple[_Carried, remat.PlanResult, int] | remat.PlanResult:
-    """With what the planner found, and the bytes that it was asked for."""
+def _within(step: StepGraph, limit: int, options: Options) -> Searched:
+    found = _searched(step, limit, options)
+    if options.host is None or (found.carried is not None and found.carried.overhead <= _LITTLE):
+        return found
+    without = _searched(step, limit, replace(options, host=None)).carried
+    if without is None or (found.carried is not None and found.carried.overhead <= without.overhead):
+        return found
+    return replace(found, carried=replace(without, host=options.settled_host))
+
+
+def _searched(step: StepGraph, limit: int, options: Options) -> Searched:
     target = min(limit, step.graph.keep_all_peak)
-    for _ in range(_TRIES):
+    for number in range(_TRIES):
         result = _planned(step.charged, max(1, target), options)
         if result.plan is None:
-            break
+            return Searched(result, target, number == 0 and result.status == "infeasible")
         carried = _Carried.of(step, result.plan, options, limit)
         peak = carried.plan.peak or 0
         if peak <= limit:
-            return carried, result, target
+            break
         # What has to run again besides takes more.
         target -= peak - limit
-    return result
+    return Searched(result, target, False, carried if peak <= limit else None)
+
+
+@dataclass(frozen=True)
+class Searched:
+    """result: of the planner, whose bounds hold for `target`, the bytes that it was asked for last.
+    is_proved: nothing is within those that were asked for first. carried: a plan, if one was found.
+    """
+
+    result: remat.PlanResult
+    target: int
+    is_proved: bool
+    carried: _Carried | None = None
 
 
 @dataclass(frozen=True)
@@ -231,6 +253,16 @@ class _Carried:
                 if len(value) > 1:
                     break
         return best
+
+    @property
+    def duration(self) -> int:
+        """ns, with what Python takes."""
+        copied = len(self.routes)
+        return (self.plan.duration or 0) + self.step.charge(self.step.again(self.plan.steps), copied)
+
+    @property
+    def overhead(self) -> float:
+        return self.duration / max(1, self.step.graph.base_duration) - 1
 
     def on(self, step: StepGraph) -> _Carried:
         """The same with other durations."""
@@ -288,7 +320,6 @@ def _report(carried: _Carried, result: remat.PlanResult | None, options: Options
     found = None if result is None else result.plan
     same = found is not None and list(found.steps) == steps and found.copies == plan.copies
     least = 0 if result is None else result.duration_lower_bound - step.charges()
-    duration = (plan.duration or 0) + step.charge(step.again(steps), len(carried.routes))
     return PlanReport(
         name="step_0",
         graph=graph,
@@ -299,9 +330,9 @@ def _report(carried: _Carried, result: remat.PlanResult | None, options: Options
         reserve=reserve,
         predicted_peak=peak,
         keep_all_peak=graph.keep_all_peak + reserve,
-        overhead=duration / max(1, graph.base_duration) - 1,
+        overhead=carried.overhead,
         peak_lower_bound=graph.floor + reserve,
-        duration_lower_bound=min(max(least, graph.base_duration), duration),
+        duration_lower_bound=min(max(least, graph.base_duration), carried.duration),
         ops=graph.num_ops,
         recomputed_steps=len(steps) - graph.num_ops,
         fixed=reserve,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import logging
+import math
 import random
 import traceback
 from collections.abc import Callable, Iterator
@@ -15,6 +16,7 @@ from typing import Any
 import remat
 import remat.torch
 import torch
+from remat.torch.eager import planning
 
 from .control import Installs
 from .module import Loss, RandomModule
@@ -97,6 +99,8 @@ class Case:
         options: Any = {"costs": self.costs, "work_limit": 20000, "time_limit": 5.0, "outputs": self.outputs}
         if self.way == "fit":
             options |= {"loss": self.loss, "executor": self.executor, "host": self.host}
+            if self.host is not None:
+                planning._LITTLE = math.inf  # else so small steps seldom copy
             fitted = remat.torch.fit(model, fresh(self.inputs), self.budget, **options)
             self.limit = lambda: least_promise(fitted, self.is_steady())
             return fitted
