@@ -82,13 +82,14 @@ class Record:
         """Of a step of the same ops in whose forward each makes so many bytes of new memory. What loss and
         backward take is not known, but no more than here.
         """
-        values = [replace(value) for value in self.values]
+        sizes = [value.bytes for value in self.values]
         for op, size in zip(self.ops, made, strict=False):
-            whole = sum(self.values[number].bytes for number in op.made)
+            whole = max(1, sum(self.values[number].bytes for number in op.made))
             for number in op.made:
-                values[number].bytes = -(-self.values[number].bytes * size // max(1, whole))
+                sizes[number] = -(-self.values[number].bytes * size // whole)
             for old, new in op.wrote:
-                values[new].bytes = min(values[new].bytes, values[old].bytes)
+                sizes[new] = min(sizes[new], sizes[old])
+        values = [replace(value, bytes=size) for value, size in zip(self.values, sizes, strict=True)]
         return replace(self, values=values, ops=[replace(op) for op in self.ops])
 
     def dropped(self, outputs: Collection[int]) -> frozenset[int]:
