@@ -217,7 +217,7 @@ def test_calls_that_turn_from_one_plan_to_another_stay_within_the_budget(
     ops take as long.
     """
     ticks = itertools.count(0, 100_000)
-    monkeypatch.setattr(recorded_step, "_clock", lambda device: lambda: next(ticks))
+    monkeypatch.setattr(recorded_step, "clock_of", lambda device: lambda: next(ticks))
     torch.manual_seed(0)
     model, x = TwoWays(), inputs().abs()
     budget = int(0.67 * eager_peak(model, x))
