@@ -12,7 +12,7 @@ import jax
 
 import remat
 from remat import Graph, PlanResult, SweepResult
-from remat.errors import BudgetError, InfeasibleError, NoPlanError, RematError, UsageError
+from remat.errors import InfeasibleError, NoPlanError, RematError, UsageError
 from remat.files import write_atomically
 from remat.jax.capture import Joint, place_of, refuse_effects
 from remat.jax.costs import bytes_of
@@ -23,6 +23,8 @@ from remat.jax.regions import FORMAT, Primal, primal_of, primal_of_jaxpr, run_re
 COMPILER_OPTIONS: dict[str, Any] = {"xla_disable_hlo_passes": "cse_barrier_expander"}
 #: Compiles of a planned step at most.
 COMPILES = 3
+#: More bytes than any step takes.
+MOST = 1 << 60
 
 
 @dataclass(frozen=True)
@@ -181,11 +183,7 @@ class Planned:
     """Of the last call. None before the first."""
 
     def __init__(self, fn: Callable[..., Any], budget: int | str, limits: dict[str, Any]) -> None:
-        if not isinstance(budget, str) and (
-            not isinstance(budget, int) or isinstance(budget, bool) or budget <= 0
-        ):
-            raise BudgetError(f"a budget must be a positive amount of bytes, not {budget!r}")
-        budget_in_bytes(budget, 0)  # raises for a text that is none
+        remat.parse_bytes(budget, MOST)  # raises for what is none, whatever it is a share of
         self.fn, self.budget, self.limits = fn, budget, limits
         self.report = None
         self._entry: Entry | None = None
@@ -262,20 +260,6 @@ def traced(fn: Callable[..., Any], call: Call) -> tuple[Primal, Any]:
     return primal, found[0]
 
 
-def budget_in_bytes(budget: int | str, plain: int) -> int:
-    if not isinstance(budget, str):
-        return budget
-    if not budget.strip().endswith("%"):
-        return remat.parse_bytes(budget)
-    try:
-        share = float(budget.strip()[:-1]) / 100
-    except ValueError:
-        share = 0.0
-    if not 0 < share < float("inf"):
-        raise BudgetError(f"a budget must be a positive amount of bytes, not {budget!r}")
-    return int(plain * share)
-
-
 def empty_policy(primal: Primal) -> dict[str, Any]:
     return {"format": FORMAT, "ops": len(primal.ops), "saved": [], "regions": [], "scans": {}}
 
@@ -292,7 +276,7 @@ def aim(
     """
     primal = program.plain
     plain = compiled_sizes(step(lambda *leaves: primal.evaluate(leaves)), avals)
-    size = budget_in_bytes(budget, plain.all)
+    size = remat.parse_bytes(budget, plain.all)
     if plain.all <= size:
         report = Report(size, plain.all, plain.all, plain.all, plain.temporary, "none", 0.0, 0.0, 0, 0, None)
         return empty_policy(primal), report

@@ -46,14 +46,16 @@ class Program:
     @cached_property
     def levels(self) -> list[tuple[Primal, Joint, dict[str, Policy]]]:
         found: list[tuple[Primal, Joint, dict[str, Policy]]] = []
-        scans = [
-            str(i) for i, op in enumerate(self.plain.ops) if op.kind == "scan" and op.params["length"] > 1
-        ]
+        scans = {
+            str(i): body
+            for i, op in enumerate(self.plain.ops)
+            if op.kind == "scan" and op.params["length"] > 1 and (body := body_of(op.params["jaxpr"]))
+        }
         for level in LEVELS if scans else [None]:
             policies: dict[str, Policy] = {}
             if level is not None:
-                for number in scans:
-                    policy = body_policy(self.plain.ops[int(number)].params["jaxpr"], level, self.limits)
+                for number, body in scans.items():
+                    policy = body.policy(level, self.limits)
                     if policy is not None:
                         policies[number] = policy
             if found and (not policies or policies in [p for _, _, p in found]):
@@ -89,31 +91,45 @@ class Program:
             duration = result.plan.duration or 0
             if best is None or duration < best.duration:
                 policy = policy_of(primal, joint, result.saved) | {"scans": policies}
-                once = sum(op.duration for op in self.levels[0][1].graph.ops)
+                once = self.levels[0][1].graph.base_duration
                 peak = joint.size(result.peak)
                 best = Candidate(result, peak, duration, duration / once - 1, policy)
         return best, min(bounds, default=budget)
 
 
-def body_policy(body: Any, share: float, limits: Limits) -> dict[str, Any] | None:
-    """For the body of a scan that saves at most a share of what it can save; None: there is no such plan.
+@dataclass(frozen=True)
+class Body:
+    """Of a scan. given: bytes that its step takes whatever it saves."""
 
-    What is saved counts once for each iteration, what is made again once: so the budget is on what is saved.
-    """
-    primal = primal_of_jaxpr(body)
-    avals = [shape_of(v) for v in body.jaxpr.invars]
+    primal: Primal
+    joint: Joint
+    given: int
+
+    def policy(self, share: float, limits: Limits) -> dict[str, Any] | None:
+        """Saves at most a share of what it can save; None: there is no such plan.
+
+        What is saved counts once for each iteration, what is made again once: so the budget is on what is
+        saved.
+        """
+        graph = self.joint.graph
+        budget = self.given + int(share * (graph.keep_all_peak - self.given))
+        result = remat.plan(graph, budget, door="inductor", **limits)
+        if result.plan is None or result.saved is None:
+            return None
+        return policy_of(self.primal, self.joint, result.saved)
+
+
+def body_of(jaxpr: Any) -> Body | None:
+    """None: nothing in it can be differentiated."""
+    primal = primal_of_jaxpr(jaxpr)
+    avals = [shape_of(v) for v in jaxpr.jaxpr.invars]
     diff = [i for i, a in enumerate(avals) if is_float(a)]
     losses = [i for i, v in enumerate(primal.outputs) if is_float(v.aval)]
     if not diff or not losses:
         return None
     between = 4 * Joint(primal, avals, diff, losses).graph.keep_all_peak
     joint = Joint(primal, avals, diff, losses, between)
-    graph = joint.graph
-    given = between + sum(graph.values[v].bytes for v in graph.inputs)
-    result = remat.plan(graph, given + int(share * (graph.keep_all_peak - given)), door="inductor", **limits)
-    if result.plan is None or result.saved is None:
-        return None
-    return policy_of(primal, joint, result.saved)
+    return Body(primal, joint, between + int(joint.graph.resident))
 
 
 def policy_of(primal: Primal, joint: Joint, saved: Sequence[int]) -> dict[str, Any]:

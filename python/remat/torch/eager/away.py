@@ -8,7 +8,7 @@ for something that the forward saved before a certain op, whatever the loss, or 
 
 from __future__ import annotations
 
-from bisect import bisect_left
+from bisect import bisect_left, bisect_right
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -68,21 +68,6 @@ def wishes(plan: remat.Plan) -> dict[int, Wish]:
     }
 
 
-def routes(
-    step: StepGraph, steps: Sequence[int], wanted: Mapping[int, Wish]
-) -> tuple[list[CopyStep], list[Route]]:
-    """The copies of a plan of these steps, by value of the graph, as this executor can carry them out."""
-    timing = _Timing(step, steps, wanted)
-    copies: list[CopyStep] = []
-    drafts = [timing.draft(value, wish) for value, wish in wanted.items() if value in timing.first_reads]
-    drafts.sort(key=lambda each: (each.issue, each.value))
-    copies += [(each.value, "out", each.issue, each.wait) for each in drafts]
-    back = sorted(range(len(drafts)), key=lambda i: (drafts[i].back, drafts[i].read, drafts[i].value))
-    copies += [(drafts[i].value, "in", drafts[i].back, drafts[i].read) for i in back]
-    number = {i: len(drafts) + place for place, i in enumerate(back)}
-    return copies, [each.route(step, i, number[i]) for i, each in enumerate(drafts)]
-
-
 @dataclass(frozen=True)
 class _Draft:
     """Of a route: steps of the plan, and `waits` for the op of the record."""
@@ -113,27 +98,35 @@ class _Draft:
         )
 
 
-class _Timing:
-    """first_reads: by value, the first step of the backward that reads it."""
+class Timing:
+    """When values can leave and come back in a plan of these steps."""
 
     def __init__(self, step: StepGraph, steps: Sequence[int], wanted: Collection[int]) -> None:
+        """wanted: values of the graph."""
         self._step, self._forward = step, len(step.record.functions)
+        self._end = len(steps)
+        # By op of the graph, its first step.
         self._first: dict[int, int] = {}
         for position, op in enumerate(steps):
             self._first.setdefault(op, position)
         self._turn = next((i for i in range(len(step.ops_of)) if self._is_later(i)), len(step.ops_of))
+        # By value: the last op of the forward that reads it; and the first step of the backward that does,
+        # with the op that runs there for the first time, or after what runs again.
         self._last_reads: dict[int, int] = {}
-        self.first_reads: dict[int, int] = {}
+        self._first_reads: dict[int, tuple[int, int]] = {}
+        ran = 0
         for position, op in enumerate(steps):
+            is_first = position == self._first[op]
+            ran += is_first
             for value in map(int, step.graph.op_inputs(op)):
                 if value not in wanted:
                     continue
-                if op < self._turn and position == self._first[op]:
+                if is_first and op < self._turn:
                     self._last_reads[value] = op
                 else:
-                    self.first_reads.setdefault(value, position)
-        self._first_step = steps
+                    self._first_reads.setdefault(value, (position, op if is_first else ran))
         self._events = self._asked_for()
+        self._event_ops = [op for op, _ in self._events]
 
     def _is_later(self, index: int) -> bool:
         """Does the op of the graph run after the forward?"""
@@ -141,37 +134,47 @@ class _Timing:
         return self._step.phases[index] == BACKWARD or (bool(members) and members[0] >= self._forward)
 
     def _asked_for(self) -> list[tuple[int, int]]:
-        """Where a backward has come down to, and the op of the graph before which it is there."""
+        """The op of the graph before which a backward comes down to what was saved with so many ops run."""
         ends = [(members[-1], i) for i, members in enumerate(self._step.ops_of) if members]
         numbers = [number for number, _ in ends]
         lowest, found = self._forward + 1, []
         for saved_at, asked_at in self._step.record.asked_for:
             if saved_at < lowest:
                 lowest, before = saved_at, bisect_left(numbers, asked_at)
-                found.append((saved_at, ends[before - 1][1] + 1 if before else 0))
+                found.append((ends[before - 1][1] + 1 if before else 0, saved_at))
         return found
 
-    def _event(self, wish: Wish, reader: int) -> tuple[int, int]:
-        """Where a value that this op reads comes back."""
-        possible = [(at, op) for at, op in self._events if op <= reader]
-        if wish.early and (before := [event for event in possible if event[1] <= wish.back]):
-            return before[-1]
-        return next((event for event in possible if event[1] >= wish.back), (NEVER, reader))
+    def routes(self, wanted: Mapping[int, Wish]) -> tuple[list[CopyStep], list[Route]]:
+        """The copies of the plan, by value of the graph, as this executor can carry them out."""
+        drafts = [self._draft(value, wish) for value, wish in wanted.items() if value in self._first_reads]
+        drafts.sort(key=lambda each: (each.issue, each.value))
+        copies: list[CopyStep] = [(each.value, "out", each.issue, each.wait) for each in drafts]
+        back = sorted(range(len(drafts)), key=lambda i: (drafts[i].back, drafts[i].read, drafts[i].value))
+        copies += [(drafts[i].value, "in", drafts[i].back, drafts[i].read) for i in back]
+        number = {i: len(drafts) + place for place, i in enumerate(back)}
+        return copies, [each.route(self._step, i, number[i]) for i, each in enumerate(drafts)]
 
-    def draft(self, value: int, wish: Wish) -> _Draft:
+    def _event(self, wish: Wish, reader: int) -> tuple[int, int]:
+        """Before which op of the graph a value that this one reads comes back; what is asked for there."""
+        ops, end = self._event_ops, bisect_right(self._event_ops, reader)
+        before, after = bisect_right(ops, wish.back, 0, end), bisect_left(ops, wish.back, 0, end)
+        if wish.early and before:
+            return self._events[before - 1]
+        return self._events[after] if after < end else (reader, NEVER)
+
+    def _draft(self, value: int, wish: Wish) -> _Draft:
         maker = int(self._step.graph.producers[value])
         wait = max(wish.wait, maker + 1, self._last_reads.get(value, maker) + 1)
         while wait < self._turn and not self._step.ops_of[wait]:
             wait += 1
         wait = min(wait, self._turn)
         waits = self._step.ops_of[wait][0] if wait < self._turn else self._forward
-        read = self.first_reads[value]
-        reader = next(op for op in self._first_step[read:] if self._first[op] >= read)
-        asked, before = self._event(wish, reader)
+        read, reader = self._first_reads[value]
+        before, asked = self._event(wish, reader)
         return _Draft(
             value,
             self._first[maker],
-            self._first.get(wait, len(self._first_step)),
+            self._first.get(wait, self._end),
             self._first[before - 1] + 1,
             read,
             waits,

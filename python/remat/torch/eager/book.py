@@ -186,11 +186,19 @@ class Book:
         self._handles.clear()
 
 
+def new_memory(args: Any, kwargs: Any, result: Any) -> list[torch.Tensor]:
+    """A tensor for each storage that an op made which was called with these arguments, in their sequence."""
+    given = {number_of(t) for t in tensors_in((*args, *kwargs.values()))}
+    made: dict[int, torch.Tensor] = {}
+    for tensor in results_in(result):
+        if (number := number_of(tensor)) and number not in given:
+            made.setdefault(number, tensor)
+    return list(made.values())
+
+
 def bytes_made(args: Any, kwargs: Any, result: Any) -> int:
     """Of new memory, by an op that was called with these arguments."""
-    given = {number_of(t) for t in tensors_in((*args, *kwargs.values()))}
-    made = {number: storage_bytes(t) for t in results_in(result) if (number := number_of(t))}
-    return sum(size for number, size in made.items() if number not in given)
+    return sum(map(storage_bytes, new_memory(args, kwargs, result)))
 
 
 def number_of(tensor: torch.Tensor) -> int:

@@ -12,8 +12,8 @@ import torch
 from ..base.private import without_dispatch_modes
 from ..run.copies import Copies
 from .away import NEVER, Route
-from .book import Book, number_of
-from .kinds import Kind, argument, is_plain, results_in, tensors_in
+from .book import Book, new_memory
+from .kinds import Kind, argument, is_plain, tensors_in
 from .results import Result, Run, turn
 
 
@@ -153,12 +153,10 @@ class SavedAt:
 
 def _made(kind: Kind, args: Any, kwargs: Any, result: Any) -> list[torch.Tensor]:
     """What came of an op: new memory, then what it wrote to, as a record numbers its values."""
-    known = {number_of(t) for t in tensors_in((*args, *kwargs.values()))}
-    new = {number: t for t in results_in(result) if (number := number_of(t)) and number not in known}
     written = [
         tensor
         for at in kind.written
         if at not in kind.statistics
         for tensor in tensors_in([argument(at, args, kwargs)])
     ]
-    return [*new.values(), *written]
+    return [*new_memory(args, kwargs, result), *written]

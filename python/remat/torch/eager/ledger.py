@@ -88,19 +88,24 @@ class Ledger(OpsMode):
         self._keeps: Callable[[], object] | None = None
         self._after_forward = keeps
         self._evictor: Evictor | None = None
-        # Of each plan that was followed and copies something.
+        # Of each plan that was followed and copies something; and of that of now, while something may leave.
         self._away: list[Away] = []
+        self._now_away: Away | None = None
         self._copies(self.plan)
 
     def _copies(self, plan: Followed) -> None:
         """From now on, what this plan says. Raises HostMemoryError."""
-        for away in self._away:
-            away.settle()
-        self._now_away: Away | None = None
+        self._settle()
         if plan.copying is not None:
             self._now_away = Away(plan.copying)
             self._away.append(self._now_away)
             self._passing.mark(plan.copying.asked)
+
+    def _settle(self) -> None:
+        """Nothing more leaves, and what was about to has left."""
+        self._now_away = None
+        for away in self._away:
+            away.settle()
 
     def call_at_backward(self, look: Callable[[], object]) -> None:
         """Once, when autograd asks for the first tensor."""
@@ -174,9 +179,7 @@ class Ledger(OpsMode):
 
     def _leave_at(self, position: int) -> None:
         self.left_at, self._again = position, frozenset()
-        for away in self._away:
-            away.settle()
-        self._now_away = None
+        self._settle()
         self._passing.follow(None)
         if self._evictor is None and self._leave is not None:
             self._evict_by(self._leave(self.plan, position))
@@ -241,8 +244,7 @@ class Ledger(OpsMode):
         """The forward is over: nothing is looked up any longer."""
         if self.left_at is None and self._passing.seen() < len(self._functions):
             self.left_at = self._passing.seen()
-        for away in self._away:
-            away.settle()
+        self._settle()
         self._book.end()
         self._keeps = self._after_forward
         if self._evictor is not None:

@@ -14,7 +14,7 @@ from ..plan.options import Options
 from ..plan.report import EAGER_PLANNER, PlanReport
 from ..plan.screen import BRIEF_WORK, Remembered
 from ..run.copies import Copies, HostPool, lay_out
-from .away import Route, Wish, routes, wishes
+from .away import Route, Timing, Wish, wishes
 from .fetching import Copying
 from .leaving import levels
 from .passing import passing
@@ -235,9 +235,10 @@ class _Carried:
         again, producers = step.closed(step.again(found.steps)), step.graph.producers
         wanted = {v: wish for v, wish in wishes(found).items() if again.isdisjoint(step.ops_of[producers[v]])}
         steps = step.plan_of(again)
+        timing = Timing(step, steps, wanted)
 
         def carried(wanted: Mapping[int, Wish]) -> _Carried:
-            copies, ways = routes(step, steps, wanted)
+            copies, ways = timing.routes(wanted)
             host = options.settled_host
             plan = remat.Plan(step.graph, steps, copies=copies, host=host if copies else None)
             return cls(step, plan, frozenset(again), ways, host)
@@ -254,7 +255,7 @@ class _Carried:
                     break
         return best
 
-    @property
+    @cached_property
     def duration(self) -> int:
         """ns, with what Python takes."""
         copied = len(self.routes)
