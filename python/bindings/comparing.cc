@@ -9,11 +9,8 @@ namespace {
 /// What the planner makes of it, whatever this process knows of the graph.
 BoundResult plan_alone(const Question& question, const std::string& planner, const Effort& effort,
                        nb::handle progress) {
-  BoundResult outcome =
-      plan_with(with_effort(question, planner, effort), progress,
-                [](const Request& request, Limits& limits) { return answer(request, limits).result; });
-  note_request(outcome);
-  return outcome;
+  return plan_by_name(with_effort(question, planner, effort), progress,
+                      [](const Request& request, Limits& limits) { return answer(request, limits).result; });
 }
 
 /// A plan of another program. Throws PlanFault where it is not valid.

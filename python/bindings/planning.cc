@@ -12,15 +12,17 @@
 namespace remat::python {
 namespace {
 
+void set_options(Request& request, nb::dict options) {
+  for (auto [name, value] : options) set_option(request, nb::cast<std::string>(name), option_text(value));
+}
+
 Question asked(nb::handle_t<Graph> graph_object, nb::handle budget, nb::handle host, nb::dict options) {
   const Graph& graph = nb::cast<const Graph&>(graph_object);
   Question question;
   question.graph_object = nb::borrow(graph_object);
   question.budget = parse_budget_object(budget, keep_all_peak(graph), floor_bound(graph).peak);
   if (nb::isinstance<nb::str>(budget)) question.asked_budget = nb::cast<std::string>(budget);
-  for (auto [name, value] : options) {
-    set_option(question.request, nb::cast<std::string>(name), option_text(value));
-  }
+  set_options(question.request, options);
   Problem& problem = question.request.problem;
   problem.graph = &graph;
   problem.budget = question.budget.value_or(kNoBudget);
@@ -33,12 +35,11 @@ Question asked(nb::handle_t<Graph> graph_object, nb::handle budget, nb::handle h
 BoundResult plan(const Question& asked, const std::string& planner, const Effort& effort,
                  nb::handle progress) {
   Answer found;
-  BoundResult outcome =
-      plan_with(with_effort(asked, planner, effort), progress, [&](const Request& request, Limits& limits) {
+  BoundResult outcome = plan_by_name(
+      with_effort(asked, planner, effort), progress, [&](const Request& request, Limits& limits) {
         found = with_fault<GraphFault>([&] { return answer(request, limits, &plan_store()); });
         return found.result;
       });
-  note_request(outcome);
   const Request& request = outcome.question.request;
   if (found.full) {
     BoundResult full = outcome;
@@ -283,13 +284,9 @@ Question with_effort(const Question& question, const std::string& planner, const
   return whole;
 }
 
-void note_request(BoundResult& outcome) {
-  const Request& request = outcome.question.request;
-  if (outcome.record && !is_in_python(request.planner)) outcome.record = make_record(request, outcome.result);
-}
+namespace {
 
-BoundResult plan_with(const Question& question, nb::handle progress,
-                      const std::function<PlanResult(const Request&, Limits&)>& run) {
+BoundResult planned(const Question& question, nb::handle progress, const Run& run, bool notes_request) {
   const Request& request = question.request;
   const Graph& graph = *request.problem.graph;
   BoundResult outcome;
@@ -299,10 +296,22 @@ BoundResult plan_with(const Question& question, nb::handle progress,
   PlannerThread thread;
   request.effort.apply(thread.limits());
   thread.run([&] { outcome.result = run(request, thread.limits()); }, progress);
-  if (outcome.result.plan) {
-    outcome.record = make_record(request.problem, outcome.result, request.effort.options.seed);
+  const PlanResult& found = outcome.result;
+  if (found.plan) {
+    outcome.record = notes_request ? make_record(request, found)
+                                   : make_record(request.problem, found, request.effort.options.seed);
   }
   return outcome;
+}
+
+}  // namespace
+
+BoundResult plan_with(const Question& question, nb::handle progress, const Run& run) {
+  return planned(question, progress, run, false);
+}
+
+BoundResult plan_by_name(const Question& question, nb::handle progress, const Run& run) {
+  return planned(question, progress, run, !is_in_python(question.request.planner));
 }
 
 void bind_planning(nb::module_& m) {
@@ -329,8 +338,7 @@ void bind_planning(nb::module_& m) {
       "check_request",
       [](nb::dict options, bool has_host) {
         Request request;
-        for (auto [name, value] : options)
-          set_option(request, nb::cast<std::string>(name), option_text(value));
+        set_options(request, options);
         if (has_host) request.problem.host.emplace();
         check_request(request);
       },

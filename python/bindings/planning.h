@@ -53,13 +53,13 @@ struct BoundSweep {
   std::vector<BoundPoint> points;
 };
 
+using Run = std::function<PlanResult(const Request&, Limits&)>;
 /// A remat.PlanResult of what `run` finds, on a thread of its own, without the GIL.
-BoundResult plan_with(const Question& question, nb::handle progress,
-                      const std::function<PlanResult(const Request&, Limits&)>& run);
+BoundResult plan_with(const Question& question, nb::handle progress, const Run& run);
+/// The same where `run` asks the planner of the request by its name: the plan's file says how to make it
+/// again, unless that planner is a function of this process.
+BoundResult plan_by_name(const Question& question, nb::handle progress, const Run& run);
 
-/// Notes in the plan what was asked of a planner by name, so that its file says how to make it again: not
-/// where the planner is a function of this process.
-void note_request(BoundResult& outcome);
 /// The question with all that planning needs.
 Question with_effort(const Question& question, const std::string& planner, const Effort& effort);
 /// Whether the planner was registered from Python.

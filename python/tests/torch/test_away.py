@@ -17,7 +17,7 @@ import pytest
 import remat
 import remat.torch
 import torch
-from late import at_random, pool_of, until
+from late import at_random, leave_out_waits, pool_of, until
 from models import CASES, Case, case
 from plans import random_plan, with_random_copies
 from remat.torch.plan.peak import _alive
@@ -100,16 +100,7 @@ def test_a_wait_that_is_left_out_shows(way: str, slow, monkeypatch: pytest.Monke
     eager = train(copy.deepcopy(model), inputs)
     fitted = fit_copying(model, inputs, "60%", accumulate=False)
     slow(lambda size: 0.03)
-    wait = channels._Job.wait
-    left_out = "remat out" if way == "out" else "remat in"
-    put = channels._Worker.put
-
-    def put_and_note(self, job):
-        job.way = self._name
-        return put(self, job)
-
-    monkeypatch.setattr(channels._Worker, "put", put_and_note)
-    monkeypatch.setattr(channels._Job, "wait", lambda job: 0.0 if job.way == left_out else wait(job))
+    leave_out_waits(monkeypatch, way)
     fitted(*inputs).backward()
     fitted.zero_grad()
     peak = step_peak(fitted, inputs)
