@@ -120,7 +120,7 @@ int LayoutCommand::lay_out_table(Limits& limits) {
 }
 
 int LayoutCommand::run() {
-  Limits limits;  // counts from here: for who waits, reading is part of it
+  Limits limits;  // counts from here: the wait includes reading
   effort.finish();
   prepare_outputs({{"-o", out}});
   return plan.empty() ? lay_out_table(limits) : lay_out_plan(limits);

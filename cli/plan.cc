@@ -190,7 +190,7 @@ void PlanCommand::draw() const {
 }
 
 int PlanCommand::run() {
-  Limits limits;  // counts from here: for who waits, reading the graph is part of it
+  Limits limits;  // counts from here: the wait includes reading the graph
   effort.finish();
   check_usage();
   const LoadedGraph loaded = load_and_warn(graph);

@@ -87,7 +87,7 @@ void refuse_inputs_named_as_budgets(const std::string& folder) {
 }
 
 int SweepCommand::run() {
-  Limits limits;  // counts from here: for who waits, reading the graph is part of it
+  Limits limits;  // counts from here: the wait includes reading the graph
   effort.finish();
   if (json && csv) throw UsageError("--json and --csv exclude each other");
   find_planner(sweep.planner);

@@ -24,7 +24,7 @@ struct Subject {
   }
 
   Graph graph;
-  TrackerGraph compact;
+  StepModel compact;
   Tracker tracker;
 };
 

@@ -6,7 +6,7 @@
 The budget is 60 % of eager mode's peak in the second step; where that is too little, the least budget that
 the error names is given back as it is. That one holds for steps that add to gradients too, so it is shown
 as a share of eager mode's peak in those. Three steps are compared: the second and third add to the
-gradients (every other model) or make them anew, and parameters move before the third. Loss, all gradients,
+gradients (every other model) or make them again, and parameters move before the third. Loss, all gradients,
 buffers, inputs and states of generators have to be equal bit for bit, and measured peaks within the budget.
 
 Packages that are not installed are left out, with a line. They are no part of the project's environment:

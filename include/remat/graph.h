@@ -119,6 +119,9 @@ struct Graph {
   friend bool operator==(const Graph&, const Graph&) = default;
 };
 
+/// All columns of bytes that ops have.
+inline constexpr std::array kBytesOfOps{&Graph::workspace, &Graph::generator_state};
+
 /// One op as it is handed to the builder. Rows may be unsorted and hold duplicates.
 struct OpSpec {
   std::string_view name;

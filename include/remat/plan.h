@@ -112,8 +112,6 @@ std::vector<InstanceLife> instance_lives(const Graph& graph, const Plan& plan);
 /// Bytes of generator states at each step; nothing at all where the graph has none. What an op drew from that
 /// runs again is held from its first run to its last, and each further run holds the state of the moment too.
 IndexVector<StepId, Bytes> saved_generator_states(const Graph& graph, const Plan& plan);
-/// What no plan's states exceed at any step.
-Bytes all_generator_states(const Graph& graph);
 
 /// A step whose output takes the place of an input that it is the last to read.
 struct Overwrite {

@@ -13,6 +13,15 @@ ROOT = Path(__file__).parents[2]
 SHELLS = ("cli", "python/bindings")
 # The folders that may name planners as C++ functions. All others find them in the registry, by name.
 PLANNERS = ("planners", "baselines", "registry")
+# The memory rule as the graph has it (docs/model.md). It is read by what reads, writes, makes and copies
+# graphs, by the simulator, and by shells, which show a graph to users. All others ask src/model.
+RULE = re.compile(r"\.(?:workspace|generator_state)\b|\.over(?:\[|\.)")
+RULE_ROOMS = ("include", "graph", "io", "generate", "c", "model", *SHELLS)
+RULE_FILES = {
+    "src/plan/simulate.cc",
+    "src/exact/unrolled.cc",  # graphs of plans, some thousand a second
+    "src/baselines/hiremate/planner_solver.cc",  # graphs of groups
+}
 # Text by path from the root of the repository.
 Sources = Mapping[str, str]
 
@@ -100,6 +109,15 @@ def calls_by_name(files: Sources) -> list[str]:
     ]
 
 
+def reads_the_rule(files: Sources) -> list[str]:
+    """Files that read the rule of the memory model and need not."""
+    return [
+        name
+        for name, text in files.items()
+        if room(name) not in RULE_ROOMS and name not in RULE_FILES and RULE.search(code(text))
+    ]
+
+
 def test_the_page_lists_every_folder() -> None:
     folders = {path.name for path in (ROOT / "src").iterdir() if path.is_dir()}
     assert sorted(order()) == sorted(folders)
@@ -120,6 +138,15 @@ def test_planners_call_no_baseline_by_name() -> None:
     assert calls_by_name(sources()) == []
 
 
+def test_the_rule_of_memory_is_read_in_one_place() -> None:
+    files = sources()
+    assert reads_the_rule(files) == []
+    assert all(RULE.search(code(files[name])) for name in RULE_FILES)
+    # What the simulator says must not rest on what it is compared with.
+    for judge in ("src/plan/simulate.cc", "src/plan/validate.cc"):
+        assert [path for path in included(judge, files) if room(path) == "model"] == []
+
+
 def test_what_these_tests_look_for_is_found() -> None:
     files = {
         "include/remat/graph.h": '#include "base/sorted.h"',
@@ -130,6 +157,8 @@ def test_what_these_tests_look_for_is_found() -> None:
         "src/baselines/chen/chen.cc": 'PlannerInfo info() {\n  return {"chen",',
         "src/sweep/sweep.cc": '#include "planners/auto/auto.h"\n#include "plan/plan.h"',
         "src/planners/auto/auto.h": "",
+        "src/model/step.h": "graph.workspace[op]",
+        "src/polish/polish.cc": "for (const Over& pair : graph.over[op])  // graph.workspace[op]",
         "cli/plan.cc": '#include "plan/plan.h"\n#include "common.h"\n#include "remat/graph.h"',
         "cli/common.h": "",
         "python/bindings/plan.cc": '#include "../../cli/common.h"\n#include "base/sorted.h"',
@@ -137,8 +166,9 @@ def test_what_these_tests_look_for_is_found() -> None:
     page = (
         "## The core, from the bottom up\n- **base**: a\n- **plan**: b\n- **planners**: c. **baselines**: d\n"
     )
-    page += "- **sweep**: e\n\n`cli/` is **thin**"
-    assert layers(page) == ["base", "plan", "planners", "baselines", "sweep"]
+    page += "- **sweep**: e\n- **model**, **polish**: f\n\n`cli/` is **thin**"
+    assert layers(page) == ["base", "plan", "planners", "baselines", "sweep", "model", "polish"]
+    assert reads_the_rule(files) == ["src/polish/polish.cc"]
     assert misplaced(files, layers(page)) == [
         "include/remat/graph.h -> src/base/sorted.h",
         "src/planners/auto/auto.cc -> src/baselines/chen/chen.h",

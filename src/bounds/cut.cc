@@ -5,7 +5,7 @@
 #include <numeric>
 
 #include "base/numbers.h"
-#include "graph/need.h"
+#include "model/step.h"
 
 namespace remat {
 namespace {
@@ -126,8 +126,8 @@ DurationBound fixed_cut_bound(const Graph& graph, Bytes budget, OpId* at) {
       if (!graph.is_graph_input(v)) crossing.add(v, graph.bytes[v], -1);
     }
     const auto add_overlaps = [&](int sign) {
-      for (const Over& pair : graph.over[op]) {
-        if (crosses(pair.input, op)) crossing.add(pair.input, bytes_beside(graph, op, pair.input), sign);
+      for (const Reuse& reuse : reuses(graph, op)) {
+        if (crosses(reuse.input, op)) crossing.add(reuse.input, bytes_beside(graph, op, reuse.input), sign);
       }
     };
     add_overlaps(1);

@@ -7,7 +7,7 @@
 #include "base/numbers.h"
 #include "bounds/cut.h"
 #include "exact/offload_moment.h"
-#include "graph/need.h"
+#include "model/step.h"
 
 namespace remat {
 

@@ -5,7 +5,7 @@
 
 #include "base/numbers.h"
 #include "graph/max_flow.h"
-#include "graph/need.h"
+#include "model/step.h"
 
 namespace remat {
 namespace {

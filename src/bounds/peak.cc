@@ -4,7 +4,7 @@
 #include "base/sorted.h"
 #include "bounds/last_run.h"
 #include "bounds/pebbling.h"
-#include "graph/need.h"
+#include "model/step.h"
 #include "remat/bounds.h"
 #include "remat/check.h"
 
@@ -38,15 +38,15 @@ PeakBound forced_bound(const Graph& graph) {
   Bytes forced;
   for (OpId op : graph.ops()) {
     forced += change[op];
-    Bytes needs = graph.resident + graph.workspace[op] + forced;
+    Bytes needs = graph.resident + momentary(graph, op) + forced;
     for (ValueId v : graph.outputs[op]) needs += graph.bytes[v];
     for (ValueId v : graph.inputs[op]) {
       if (!graph.is_graph_input(v) && graph.recomputable[graph.producer[v]]) needs += graph.bytes[v];
     }
-    for (const Over& pair : graph.over[op]) {
-      const bool is_forced = !graph.recomputable[graph.producer[pair.input]] &&
-                             (graph.kept[pair.input] || graph.readers[pair.input].back() > op);
-      if (!is_forced) needs -= graph.overlap(pair);
+    for (const auto& [input, bytes] : reuses(graph, op)) {
+      const bool is_forced = !graph.recomputable[graph.producer[input]] &&
+                             (graph.kept[input] || graph.readers[input].back() > op);
+      if (!is_forced) needs -= bytes;
     }
     if (needs > best.peak) best = {"forced", needs, op};
   }

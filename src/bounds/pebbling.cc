@@ -4,6 +4,7 @@
 #include <set>
 
 #include "base/sorted.h"
+#include "model/step.h"
 
 namespace remat {
 
@@ -24,7 +25,7 @@ Bytes total(const Graph& graph, const std::vector<ValueId>& values) {
 }  // namespace
 
 Bytes Pebbling::need(OpId op, const std::vector<ValueId>& alive) const {
-  Bytes sum = graph_.resident + graph_.workspace[op] + total(graph_, alive);
+  Bytes sum = graph_.resident + momentary(graph_, op) + total(graph_, alive);
   for (ValueId v : graph_.outputs[op]) {
     if (!holds(alive, v)) sum += graph_.bytes[v];
   }
@@ -32,8 +33,8 @@ Bytes Pebbling::need(OpId op, const std::vector<ValueId>& alive) const {
     if (!graph_.is_graph_input(v) && !holds(alive, v)) sum += graph_.bytes[v];
   }
   // What stays in memory after the step is not written over.
-  for (const Over& pair : graph_.over[op]) {
-    if (!holds(alive, pair.input)) sum -= graph_.overlap(pair);
+  for (const Reuse& reuse : reuses(graph_, op)) {
+    if (!holds(alive, reuse.input)) sum -= reuse.bytes;
   }
   return sum;
 }

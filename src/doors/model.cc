@@ -7,6 +7,7 @@
 #include <set>
 
 #include "base/numbers.h"
+#include "model/step.h"
 
 namespace remat::doors {
 namespace {
@@ -156,7 +157,7 @@ void Model::add_region_rules(const DoorRegion& region) {
       }
       model_.add_row(0, lp::kInfinity, terms);
     }
-    if (graph_.generator_state[*op] > Bytes()) {
+    if (is_random(graph_, *op)) {
       const std::vector<lp::Term> terms{{run, 1}, {draws, -1}};
       if (draws >= 0) model_.add_row(0, lp::kInfinity, terms);
       draws = run;
@@ -196,12 +197,10 @@ void Model::add_value(Row& row, ValueId v, int slot) const {
 /// Less for what is written over, where it surely or possibly is.
 void Model::add_over(Row& row, int slot) const {
   const Slot& step = slots_[at(slot)];
-  for (const Over& pair : graph_.over[step.op]) {
-    const Bytes overlap = graph_.overlap(pair);
-    const ValueId v = pair.input;
+  for (const auto& [v, saved] : reuses(graph_, step.op)) {
     if (graph_.kept[v]) continue;
     if (step.again) {
-      row.add(step.column, Bytes() - overlap);
+      row.add(step.column, Bytes() - saved);
       continue;
     }
     const auto later = [&](OpId reader) { return slot_[reader] > slot; };
@@ -210,22 +209,22 @@ void Model::add_over(Row& row, int slot) const {
           return later(r) && shape_.is_forward(r) == shape_.is_forward(step.op);
         }))
       continue;
-    row.constant -= overlap;
+    row.constant -= saved;
     if (!from_forward) continue;
     const Presence& presence = presence_[v];
     const auto next = std::ranges::upper_bound(presence.events, slot, {}, &Event::slot);
-    row.add(presence.columns[at(next - presence.events.begin())], overlap);
+    row.add(presence.columns[at(next - presence.events.begin())], saved);
   }
 }
 
 /// What an op drew from is held until it runs again, and that moment's beside it.
 void Model::add_states(std::vector<Row>& rows) const {
   for (OpId op : graph_.ops()) {
-    if (graph_.generator_state[op] == Bytes() || again_[op].empty()) continue;
+    const Bytes state = rerun_state(graph_, op);
+    if (state == Bytes() || again_[op].empty()) continue;
     const int last = again_[op].front();
-    for (int slot = slot_[op]; slot <= last; ++slot)
-      rows[at(slot)].add(slots_[at(last)].column, graph_.generator_state[op]);
-    rows[at(last)].add(slots_[at(last)].column, graph_.generator_state[op]);
+    for (int slot = slot_[op]; slot <= last; ++slot) rows[at(slot)].add(slots_[at(last)].column, state);
+    rows[at(last)].add(slots_[at(last)].column, state);
   }
 }
 
@@ -239,9 +238,9 @@ void Model::add_memory_rows() {
     Row& row = rows[at(slot)];
     const Slot& step = slots_[at(slot)];
     if (step.again) {
-      row.add(step.column, graph_.workspace[step.op]);
+      row.add(step.column, momentary(graph_, step.op));
     } else {
-      row.constant += graph_.workspace[step.op];
+      row.constant += momentary(graph_, step.op);
     }
     add_over(row, slot);
   }

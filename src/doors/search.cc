@@ -5,7 +5,7 @@
 
 #include "base/numbers.h"
 #include "exact/retention_cut.h"
-#include "graph/need.h"
+#include "model/step.h"
 
 namespace remat::doors {
 

@@ -6,6 +6,7 @@
 #include "base/numbers.h"
 #include "graph/modules.h"
 #include "graph/pairing.h"
+#include "model/step.h"
 #include "remat/error.h"
 
 namespace remat::doors {
@@ -41,7 +42,7 @@ class Finder {
       for (const DoorRegion& region : shape_.regions) pin_random(region);
     } else {
       // The partitioner has random ops run once.
-      for (OpId op : graph_.ops()) shape_.may[op] = shape_.may[op] && graph_.generator_state[op] == Bytes();
+      for (OpId op : graph_.ops()) shape_.may[op] = shape_.may[op] && !is_random(graph_, op);
     }
     return std::move(shape_);
   }
@@ -146,7 +147,7 @@ class Finder {
   void pin_random(const DoorRegion& region) {
     bool pinned = false;
     for (OpId op : region.ops) {
-      if (graph_.generator_state[op] == Bytes()) continue;
+      if (!is_random(graph_, op)) continue;
       const bool held =
           std::ranges::any_of(shape_.conflicts, [&](const auto& pair) { return pair.first == op; });
       pinned = pinned || held || !shape_.may[op];
@@ -184,10 +185,10 @@ class Settling {
     for (auto op = region.ops.rbegin(); op != region.ops.rend(); ++op) {
       reached = reached || (again_[*op] && shape_.reaches[*op]);
       if (again_[*op] && !reached) set(*op, false);
-      const bool is_random = shape_.graph->generator_state[*op] > Bytes();
-      const bool must = (is_random && draws) || !is_read_again(*op);
+      const bool is_drawing = is_random(*shape_.graph, *op);
+      const bool must = (is_drawing && draws) || !is_read_again(*op);
       if (reached && !again_[*op] && shape_.may[*op] && must && !in_conflict(*op)) set(*op, true);
-      draws = draws || (is_random && again_[*op]);
+      draws = draws || (is_drawing && again_[*op]);
     }
   }
 

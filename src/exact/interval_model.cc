@@ -5,6 +5,7 @@
 
 #include "base/numbers.h"
 #include "base/sorted.h"
+#include "model/step.h"
 #include "remat/check.h"
 
 namespace remat::moccasin {
@@ -56,11 +57,11 @@ void Formulation::choose_units() {
     if (__builtin_add_overflow(total, bytes, &total) || total > kMaxCount / runs) total = kMaxCount;
   };
   for (OpId op : graph_.ops()) {
-    count(graph_.workspace[op].count(), shape_.runs[op]);
+    count(momentary(graph_, op).count(), shape_.runs[op]);
     for (ValueId v : graph_.outputs[op]) count(graph_.bytes[v].count(), shape_.runs[op]);
   }
   // Outputs have places of their own here: what fits in the model fits, and some of what fits is not in it.
-  if (graph_.over.entries() > 0) exact_bytes_ = false;
+  if (has_reuses(graph_)) exact_bytes_ = false;
   const int most_runs = *std::max_element(shape_.runs.begin(), shape_.runs.end());
   byte_unit_ =
       scale(total, gcd, kMostEnergy / most_runs / std::max<std::int64_t>(1, time_.end()), exact_bytes_);
@@ -160,16 +161,16 @@ std::int64_t Formulation::certain_end(OpId op, ValueId v, std::size_t k) const {
 void Formulation::add_memory(OpId op) {
   const auto outputs = graph_.outputs[op];
   for (const Run& run : runs_[op]) {
-    Bytes momentary = graph_.workspace[op];
+    Bytes briefly = momentary(graph_, op);
     for (std::size_t i = 0; i < outputs.size(); ++i) {
       const bool unread = graph_.readers[outputs[i]].empty() && !graph_.kept[outputs[i]];
       if (unread) {
-        momentary += graph_.bytes[outputs[i]];
+        briefly += graph_.bytes[outputs[i]];
       } else {
         retain(run, run.ends[i], graph_.bytes[outputs[i]]);
       }
     }
-    retain(run, run.start + 1, momentary);
+    retain(run, run.start + 1, briefly);
   }
 }
 

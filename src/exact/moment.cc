@@ -4,16 +4,15 @@
 #include <utility>
 
 #include "base/numbers.h"
-#include "graph/need.h"
+#include "model/step.h"
 
 namespace remat {
 
 bool may_be_lost(const Graph& graph, OpId at, ValueId v) {
   const auto inputs = graph.inputs[at];
   if (!std::binary_search(inputs.begin(), inputs.end(), v)) return true;
-  const auto row = graph.over[at];
-  return std::any_of(row.begin(), row.end(),
-                     [&](const Over& pair) { return pair.input == v && may_apply(graph, pair); });
+  return std::ranges::any_of(reuses(graph, at),
+                             [&](const Reuse& reuse) { return reuse.input == v && may_end(graph, v); });
 }
 
 Moment::Moment(const Graph& graph, OpId at, OrderMode order, const FetchPrices* fetch)
@@ -137,7 +136,7 @@ void Moment::split_by_edges() {
 
 /// Beside the need of the moment's op.
 Bytes Moment::beside(ValueId v) const {
-  return graph_.over[at_].empty() ? graph_.bytes[v] : bytes_beside(graph_, at_, v);
+  return has_reuses(graph_, at_) ? bytes_beside(graph_, at_, v) : graph_.bytes[v];
 }
 
 bool Moment::is_read_later(ValueId v) const {

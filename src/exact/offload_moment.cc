@@ -5,9 +5,9 @@
 
 #include "base/numbers.h"
 #include "exact/moment.h"
-#include "graph/need.h"
 #include "lp/highs.h"
 #include "lp/model.h"
+#include "model/step.h"
 
 namespace remat {
 namespace {

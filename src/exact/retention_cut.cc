@@ -6,7 +6,7 @@
 
 #include "base/numbers.h"
 #include "exact/moment.h"
-#include "graph/need.h"
+#include "model/step.h"
 #include "remat/check.h"
 
 namespace remat {

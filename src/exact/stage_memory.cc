@@ -2,6 +2,7 @@
 #include <algorithm>
 
 #include "exact/stage_row.h"
+#include "model/step.h"
 
 namespace remat {
 namespace {
@@ -135,9 +136,9 @@ void StageModel::add_first_runs(int stage) {
     for (ValueId v : graph_.inputs[op]) {
       if (made_by_op(v)) add_alive(row, v, op, -1);
     }
-    for (const Over& pair : graph_.over[op]) {
-      const double overlap = beside(op, pair.input);
-      if (overlap > 0) add_bytes(row, pair.input, op.next(), overlap);
+    for (const Reuse& reuse : reuses(graph_, op)) {
+      const double saved = beside(op, reuse.input);
+      if (saved > 0) add_bytes(row, reuse.input, op.next(), saved);
     }
     row.at_most(capacity_);
     const lp::Column then = fraction(0, capacity_);

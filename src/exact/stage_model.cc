@@ -8,7 +8,7 @@
 
 #include "base/numbers.h"
 #include "exact/stage_row.h"
-#include "graph/need.h"
+#include "model/step.h"
 #include "plan/script.h"
 
 namespace remat {
@@ -67,7 +67,7 @@ void StageModel::choose_units(const StageSpec& spec) {
     if (made_by_op(v)) bytes = std::gcd(bytes, graph_.bytes[v].count());
   }
   for (OpId op : graph_.ops()) {
-    bytes = std::gcd(bytes, graph_.workspace[op].count());
+    bytes = std::gcd(bytes, momentary(graph_, op).count());
     if (!may_rerun_[op]) continue;
     duration = std::gcd(duration, graph_.duration[op].count());
     dearest = std::max(dearest, graph_.duration[op].count());
@@ -84,13 +84,13 @@ void StageModel::choose_units(const StageSpec& spec) {
 }
 
 double StageModel::need(OpId op) const {
-  double sum = memory(graph_.workspace[op]);
+  double sum = memory(momentary(graph_, op));
   for (ValueId v : graph_.outputs[op]) sum += memory(graph_.bytes[v]);
   for (ValueId v : graph_.inputs[op]) {
     if (made_by_op(v)) sum += memory(graph_.bytes[v]);
   }
-  for (const Over& pair : graph_.over[op]) {
-    if (may_apply(graph_, pair)) sum -= memory(graph_.overlap(pair));
+  for (const Reuse& reuse : reuses(graph_, op)) {
+    if (may_end(graph_, reuse.input)) sum -= memory(reuse.bytes);
   }
   return sum;
 }

@@ -5,7 +5,8 @@
 
 namespace remat {
 
-/// What stages `from` to `to` want of each value and op that was made before them, and who wants it most.
+/// What stages `from` to `to` want of each value and op that was made before them, and which of them wants it
+/// most.
 class StageModel::Paths {
  public:
   Paths(const StageModel& model, const std::vector<double>& x, int from, int to)
@@ -79,7 +80,8 @@ class StageModel::Paths {
     return most;
   }
 
-  /// Along the path of who wants it: one of its values is held into the stages, or `op` runs in them.
+  /// Along the path of the stage that wants it: one of its values is held into the stages, or `op` runs in
+  /// them.
   void add_row(OpId op, lp::Model& target) const {
     Row row(target);
     for (int s = from_; s <= to_; ++s) row.add(model_.rerun(s, op), 1);

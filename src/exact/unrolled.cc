@@ -5,6 +5,7 @@
 
 #include "base/numbers.h"
 #include "base/sorted.h"
+#include "model/step.h"
 
 namespace remat {
 namespace {
@@ -19,9 +20,9 @@ bool can_unroll(const Graph& graph, const Script& script, const FetchPrices* pri
       continue;
     }
     for (ValueId v : graph.outputs[item.op]) bytes += graph.bytes[v].count();
-    bytes += 2 * Wide{graph.generator_state[item.op].count()};
+    bytes += 2 * Wide{rerun_state(graph, item.op).count()};
     duration += graph.duration[item.op].count();
-    workspace = std::max(workspace, graph.workspace[item.op]);
+    workspace = std::max(workspace, momentary(graph, item.op));
   }
   return std::max(bytes + workspace.count(), duration) < kMaxCount;
 }
@@ -85,8 +86,8 @@ class Unroller {
     for (const Over& pair : from_.over[op]) over_.push_back({newest_[pair.input], pair.output});
     for (ValueId v : from_.outputs[op]) to_.outputs.push(add_instance(v, next_op()));
     for (Over& pair : over_) pair.output = newest_[pair.output];
-    Bytes workspace = from_.workspace[op];
-    if (const Bytes state = from_.generator_state[op]; state > Bytes() && runs_[op] > 1) {
+    Bytes workspace = momentary(from_, op);
+    if (const Bytes state = rerun_state(from_, op); state > Bytes() && runs_[op] > 1) {
       if (!states_[op]) {
         to_.outputs.push(states_[op] = add_value(ValueId::none(), state, next_op()));
       } else {

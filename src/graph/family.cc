@@ -54,8 +54,9 @@ class Between {
     }
     Wide time = 0;
     for (OpId op : made.ops()) {
-      made.workspace[op] = bytes([op](const Graph& g) { return g.workspace[op]; });
-      made.generator_state[op] = bytes([op](const Graph& g) { return g.generator_state[op]; });
+      for (const auto column : kBytesOfOps) {
+        (made.*column)[op] = bytes([op, column](const Graph& g) { return (g.*column)[op]; });
+      }
       made.duration[op] = duration(op);
       time += made.duration[op].count();
     }

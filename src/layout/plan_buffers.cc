@@ -2,6 +2,7 @@
 #include <utility>
 #include <vector>
 
+#include "model/step.h"
 #include "remat/check.h"
 #include "remat/layout.h"
 
@@ -38,25 +39,6 @@ class Collector {
   std::map<std::pair<ValueId, std::int64_t>, BufferId> ending_;
 };
 
-/// What an op drew from that runs again, and at each further run the state of the moment.
-void add_generator_states(const Graph& graph, const Plan& plan, Collector& collector) {
-  if (!graph.has_generator_states()) return;
-  IndexVector<OpId, Buffer> held(graph.num_ops());
-  for (StepId step : plan.steps.ids()) {
-    const OpId op = plan.steps[step];
-    const Buffer now{step.index(), step.index() + 1, graph.generator_state[op]};
-    Buffer& buffer = held[op];
-    if (buffer.end > 0) {
-      buffer.size = now.size;
-      collector.add(ValueId(), now);
-    } else {
-      buffer.first = now.first;
-    }
-    buffer.end = now.end;
-  }
-  for (const Buffer& buffer : held) collector.add(ValueId(), buffer);
-}
-
 }  // namespace
 
 PlanBuffers plan_buffers(const Graph& graph, const Plan& plan, std::int64_t alignment) {
@@ -74,11 +56,9 @@ PlanBuffers plan_buffers(const Graph& graph, const Plan& plan, std::int64_t alig
         before == old.end() ? BufferId() : collector.ending_at(before->second, life.first, buffer.size);
     collector.add(life.value, buffer, place);
   }
-  for (StepId step : plan.steps.ids()) {
-    const Bytes workspace = graph.workspace[plan.steps[step]];
-    collector.add(ValueId(), {step.index(), step.index() + 1, workspace});
+  for (const Extra& extra : extras(graph, plan)) {
+    collector.add(ValueId(), {extra.first.index(), extra.end.index(), extra.bytes});
   }
-  add_generator_states(graph, plan, collector);
   REMAT_ASSERT_HEAVY(live_peak(result.problem) + graph.resident >= simulate(graph, plan).peak, alignment);
   return result;
 }

@@ -7,7 +7,7 @@
 
 #include "base/numbers.h"
 #include "exact/retention_cut.h"
-#include "graph/need.h"
+#include "model/step.h"
 #include "remat/largest.h"
 
 namespace remat::pipeline {

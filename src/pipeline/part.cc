@@ -7,6 +7,7 @@
 #include <tuple>
 
 #include "base/numbers.h"
+#include "model/op_copy.h"
 
 namespace remat::pipeline {
 namespace {
@@ -146,38 +147,22 @@ class Builder {
 
   void add_op(const Block& block, OpId op, int origin, const Turn& turn) {
     const Graph& graph = *block.graph;
-    std::vector<std::int64_t> inputs, outputs, after;
-    std::vector<std::array<std::int64_t, 2>> over;
-    for (ValueId v : graph.inputs[op]) inputs.push_back(value_of(block, v, turn));
-    for (ValueId v : graph.outputs[op]) {
-      const std::int64_t value = add_value(graph, v);
-      values_[key(block, v, turn)] = value;
-      outputs.push_back(value);
-    }
+    std::vector<std::int64_t> after;
+    for (ValueId v : graph.outputs[op]) values_[key(block, v, turn)] = add_value(graph, v);
     for (OpId before : graph.after[op]) {
       const auto known = ops_.find({block.graph, block.source, before, turn.microbatch});
       if (known != ops_.end()) after.push_back(known->second);
     }
-    for (const Over& pair : graph.over[op]) {
-      if (graph.is_graph_input(pair.input)) continue;
-      over.push_back({value_of(block, pair.input, turn), value_of(block, pair.output, turn)});
-    }
-    OpSpec spec;
+    const OpCopy copy(graph, op, [&](ValueId v) { return value_of(block, v, turn); });
+    OpSpec spec = copy.spec();
     if (named_) {
       spec.name = graph.op_name[op];
       spec.kind = graph.op_kind[op];
       spec.module = graph.op_module[op];
       spec.source = graph.op_source[op];
     }
-    spec.duration = graph.duration[op];
-    spec.workspace = graph.workspace[op];
-    spec.generator_state = graph.generator_state[op];
-    spec.recomputable = graph.recomputable[op];
     spec.phase = origin < narrow<int>(block.forward.size()) ? Phase::kForward : Phase::kBackward;
-    spec.inputs = inputs;
-    spec.outputs = outputs;
     spec.after = after;
-    spec.over = over;
     ops_[{block.graph, block.source, op, turn.microbatch}] = builder_.add_op(spec);
     origin_.push_back(origin);
   }

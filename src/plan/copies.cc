@@ -129,15 +129,15 @@ class Timeline {
     const StepId end(std::ssize(plan_.steps));
     for (StepId step(0); step <= end; ++step) {
       for (; in_ < ins_.size() && ins_[in_]->issue == step; ++in_) issue(*ins_[in_]);
-      const Wide start = std::max(now_, waited_[step]);
-      times_.stalled += start - now_;
-      now_ = start;
+      const Wide start = std::max(device_time_, waited_[step]);
+      times_.stalled += start - device_time_;
+      device_time_ = start;
       if (step == end) break;
-      now_ += graph_.duration[plan_.steps[step]].count();
-      if (written_) written_->steps.push_back(span(start, now_));
+      device_time_ += graph_.duration[plan_.steps[step]].count();
+      if (written_) written_->steps.push_back(span(start, device_time_));
       for (; out_ < outs_.size() && outs_[out_]->issue == step; ++out_) issue(*outs_[out_]);
     }
-    times_.duration = now_;
+    times_.duration = device_time_;
     return times_;
   }
 
@@ -148,7 +148,7 @@ class Timeline {
     const bool is_out = copy.way == Way::kOut;
     const Wide takes = clock_.time(copy.way, graph_.bytes[copy.value]);
     Wide& channel = is_out || shared_ ? channel_out_ : channel_in_;
-    const Wide ready = is_out ? now_ : std::max(now_, out_done_[copy.value]);
+    const Wide ready = is_out ? device_time_ : std::max(device_time_, out_done_[copy.value]);
     const Wide finish = std::max(ready, channel) + takes;
     channel = finish;
     if (written_) written_->copies[at(&copy - plan_.copies.data())] = span(finish - takes, finish);
@@ -163,10 +163,11 @@ class Timeline {
   const CopyClock clock_;
   bool shared_;
   std::vector<const Copy*> outs_, ins_;
-  std::size_t out_ = 0, in_ = 0;                     ///< the next of each
-  IndexVector<ValueId, Wide> out_done_;              ///< when its copy out has ended
-  IndexVector<StepId, Wide> waited_;                 ///< when the last copy has ended that the step waits for
-  Wide now_ = 0, channel_out_ = 0, channel_in_ = 0;  ///< the device and the channels are free from then on
+  std::size_t out_ = 0, in_ = 0;         ///< the next of each
+  IndexVector<ValueId, Wide> out_done_;  ///< when its copy out has ended
+  IndexVector<StepId, Wide> waited_;     ///< when the last copy has ended that the step waits for
+  Wide device_time_ = 0, channel_out_ = 0,
+       channel_in_ = 0;  ///< the device and the channels are free from then on
   CopyTimes times_;
 };
 

@@ -140,16 +140,6 @@ IndexVector<StepId, Bytes> saved_generator_states(const Graph& graph, const Plan
   return states;
 }
 
-Bytes all_generator_states(const Graph& graph) {
-  Bytes held, largest;
-  for (OpId op : graph.ops()) {
-    if (!graph.recomputable[op]) continue;
-    held += graph.generator_state[op];
-    largest = std::max(largest, graph.generator_state[op]);
-  }
-  return held + largest;
-}
-
 std::vector<InstanceLife> instance_lives(const Graph& graph, const Plan& plan) {
   std::vector<InstanceLife> lives;
   for_each_life(

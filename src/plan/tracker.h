@@ -7,8 +7,8 @@
 
 #include "base/numbers.h"
 #include "base/sampled_check.h"
+#include "model/step_model.h"
 #include "plan/tracker_blocks.h"
-#include "plan/tracker_graph.h"
 #include "remat/plan.h"
 
 namespace remat {
@@ -43,7 +43,7 @@ class Tracker {
   using Key = StepBlocks::Key;
 
   /// The graph must outlive the tracker. Starts empty: call `reset`.
-  Tracker(const TrackerGraph& graph, OrderMode order) : graph_(&graph), order_(order) {}
+  Tracker(const StepModel& graph, OrderMode order) : graph_(&graph), order_(order) {}
 
   /// Takes a valid plan and a budget; drops everything pending.
   void reset(const Plan& plan, Bytes budget);
@@ -51,7 +51,7 @@ class Tracker {
   void set_budget(Bytes budget);
 
   // The sequence.
-  const TrackerGraph& graph() const { return *graph_; }
+  const StepModel& graph() const { return *graph_; }
   OrderMode order() const { return order_; }
   std::int64_t steps() const { return blocks_.size() - 2; }
   Wide duration() const { return duration_; }  ///< of the committed sequence
@@ -171,7 +171,7 @@ class Tracker {
   std::string verify_overlaps() const;
   std::string verify_memory() const;
 
-  const TrackerGraph* graph_;
+  const StepModel* graph_;
   OrderMode order_;
   StepBlocks blocks_;
   Wide duration_ = 0;

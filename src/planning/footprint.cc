@@ -30,8 +30,7 @@ Graph rounded_up(const Graph& graph, bool inputs_too, const std::string& how,
     if (inputs_too || !graph.is_graph_input(value)) rounded.bytes[value] = rounded_size(graph.bytes[value]);
   }
   for (OpId op : graph.ops()) {
-    rounded.workspace[op] = rounded_size(graph.workspace[op]);
-    rounded.generator_state[op] = rounded_size(graph.generator_state[op]);
+    for (const auto column : kBytesOfOps) (rounded.*column)[op] = rounded_size((graph.*column)[op]);
   }
   rounded.resident = Bytes();
   for (ValueId input : graph.graph_inputs) rounded.resident += rounded.bytes[input];

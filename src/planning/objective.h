@@ -13,14 +13,14 @@ inline bool fits(const Problem& problem, const Simulation& cost) {
   return problem.objective == Objective::kTime && within_budget(problem, cost);
 }
 
-/// Near enough to its bound for who set a gap, which is where planners end.
+/// Within the requested gap: planners stop here.
 inline bool is_good_enough(const Problem& problem, const Simulation& cost, Duration bound,
                            const Limits& limits) {
   const auto gap = limits.gap();
   return gap && fits(problem, cost) && real((cost.duration - bound).count()) <= *gap * real(bound.count());
 }
 
-/// Hears of each better plan.
+/// Called for every improved plan.
 inline void end_if_good_enough(const Problem& problem, const Simulation& cost, Limits& limits) {
   if (!problem.duration_bound) return;
   if (is_good_enough(problem, cost, problem.duration_bound->duration, limits)) limits.end(StoppedBy::kGap);

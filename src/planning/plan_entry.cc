@@ -99,7 +99,7 @@ void settle(const Problem& problem, PlanResult& result) {
 }
 
 /// A planner may have ended by an argument of its own that proves less than the status says.
-void name_only_proofs(PlanResult& result) {
+void claim_proof_only_where_proved(PlanResult& result) {
   const bool is_proved = result.status == Status::kOptimal || result.status == Status::kInfeasible;
   if (!is_proved && result.stopped_by == StoppedBy::kProof) result.stopped_by = StoppedBy::kTarget;
 }
@@ -208,7 +208,7 @@ PlanResult make_plan_with(const Problem& problem, std::string_view name,
                            std::string(to_string(result.status)) + " without a plan");
   }
   consider_starts(problem, result);
-  name_only_proofs(result);
+  claim_proof_only_where_proved(result);
   result.seconds = clock.seconds();
   return result;
 }

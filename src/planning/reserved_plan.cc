@@ -1,4 +1,6 @@
 // Plan and allocator together.
+#include <algorithm>
+
 #include "allocator/rules.h"
 #include "planning/footprint.h"
 #include "planning/measured.h"
@@ -20,8 +22,7 @@ PeakBound pools_bound(const Graph& rounded, OrderMode order, const AllocatorConf
       if (size >= kLeastLarge) are_shared = false;
     };
     for (Bytes& size : graph.bytes) keep(size);
-    for (Bytes& size : graph.workspace) keep(size);
-    for (Bytes& size : graph.generator_state) keep(size);
+    for (const auto column : kBytesOfOps) std::ranges::for_each(graph.*column, keep);
     graph.resident = Bytes();
     for (const ValueId input : graph.graph_inputs) graph.resident += graph.bytes[input];
     const bool by_page = config.expandable_segments || are_shared;

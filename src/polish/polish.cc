@@ -5,6 +5,7 @@
 #include <tuple>
 
 #include "base/numbers.h"
+#include "model/step.h"
 #include "plan/script.h"
 #include "polish/range_max.h"
 #include "remat/check.h"
@@ -95,7 +96,7 @@ class Eraser {
       if (end >= 0) {
         change(old_end + 1, end + 1, bytes);
         // The old instance is read on: where it was written over it is no more.
-        change(old_end, old_end + 1, overlap(v, old_end));
+        change(old_end, old_end + 1, reuse(v, old_end));
         from = std::min(from, old_end);
       }
     }
@@ -106,7 +107,7 @@ class Eraser {
       const Step end = std::max(made, last_read(v, made));
       if (end >= s || is_kept_newest(v, made)) continue;
       change(end + 1, s + 1, -graph_.bytes[v].count());
-      change(end, end + 1, -overlap(v, end));
+      change(end, end + 1, -reuse(v, end));
     }
     give_up_state(s);
     change(s, s + 1, kGone);
@@ -155,7 +156,7 @@ class Eraser {
   /// Whether an output alone, held from its instance before to the first step that erasing may relieve, is
   /// too much: of nearly all that stay, at a cost below a tenth of that of trying.
   bool is_hopeless(Step s, Step before) const {
-    if (graph_.generator_state[op(s)] > Bytes()) return false;
+    if (rerun_state(graph_, op(s)) > Bytes()) return false;
     Step relieved = s;
     for (ValueId v : graph_.inputs[op(s)]) {
       if (graph_.is_graph_input(v)) continue;
@@ -188,13 +189,13 @@ class Eraser {
     memory_.add(at(begin), at(end), amount);
     undo_.emplace_back(begin, end, amount);
   }
-  /// The generator state that is held up to the step for its sake.
+  /// The rerun state that is held up to the step for its sake.
   void give_up_state(Step s) {
     const auto& runs = runs_[op(s)];
     if (runs.back() != s) return;
     const Step before = runs[runs.size() - 2];
     const bool runs_once = runs.size() == 2;
-    change(runs_once ? before : before + 1, s + 1, -graph_.generator_state[op(s)].count());
+    change(runs_once ? before : before + 1, s + 1, -rerun_state(graph_, op(s)).count());
   }
   Step previous_run(Step s) const {
     const auto& runs = runs_[op(s)];
@@ -230,12 +231,7 @@ class Eraser {
     return -1;
   }
   /// What the step counts less if it reads an instance of v last. Nothing where it made that itself.
-  std::int64_t overlap(ValueId v, Step s) const {
-    for (const Over& pair : graph_.over[op(s)]) {
-      if (pair.input == v) return graph_.overlap(pair).count();
-    }
-    return 0;
-  }
+  std::int64_t reuse(ValueId v, Step s) const { return reuse_of(graph_, op(s), v).count(); }
   /// No output of the step `made` is read at a step other than s.
   bool only_reader(Step made, Step s) const {
     const Step until = next_run(made);

@@ -4,6 +4,7 @@
 #include <nlohmann/json.hpp>
 
 #include "base/numbers.h"
+#include "model/step.h"
 #include "remat/keep_all.h"
 #include "report/packed.h"
 #include "report/plans.h"
@@ -117,7 +118,7 @@ Json Writer::graph() const {
     source.push_back(sources.index(graph_.op_source[op]));
     phase.push_back(narrow<std::int64_t>(at(graph_.phase[op])));
     duration.push_back(graph_.duration[op].count());
-    workspace.push_back(graph_.workspace[op].count());
+    workspace.push_back(momentary(graph_, op).count());
     input_counts.push_back(narrow<std::int64_t>(graph_.inputs[op].size()));
     output_counts.push_back(narrow<std::int64_t>(graph_.outputs[op].size()));
     std::size_t place = 0;
@@ -191,9 +192,12 @@ Json Writer::plan(const Shown& shown) const {
     kind.push_back(narrow<std::int64_t>(at(one.kind)));
   }
   plan["steps"] = rising(record.steps);
-  if (graph_.has_generator_states()) {
+  if (has_rerun_states(graph_)) {
     Numbers states;
-    for (Bytes bytes : saved_generator_states(graph_, shown.plan)) states.push_back(bytes.count());
+    const IndexVector<StepId, Bytes> extra = extra_bytes(graph_, shown.plan);
+    for (StepId step : shown.plan.steps.ids()) {
+      states.push_back((extra[step] - momentary(graph_, shown.plan.steps[step])).count());
+    }
     plan["generator_states"] = column(states);
   }
   if (content_.allocator) {

@@ -2,6 +2,7 @@
 #include <set>
 
 #include "base/numbers.h"
+#include "model/step.h"
 #include "remat/report.h"
 #include "report/plans.h"
 
@@ -116,13 +117,11 @@ IndexVector<StepId, KindSums> memory_by_kind(const Graph& graph, const Plan& pla
     change[one.life.first][at(one.kind)] += graph.bytes[one.life.value];
     change[one.life.end][at(one.kind)] -= graph.bytes[one.life.value];
   }
-  const IndexVector<StepId, Bytes> states = saved_generator_states(graph, plan);
+  const IndexVector<StepId, Bytes> extra = extra_bytes(graph, plan);
   IndexVector<StepId, KindSums> memory(steps);
   for (StepId step : plan.steps.ids()) {
     for (std::size_t kind = 0; kind < kMemoryKinds; ++kind) now[kind] += change[step][kind];
-    Bytes& workspace = now[at(MemoryKind::kWorkspace)];
-    workspace = graph.workspace[plan.steps[step]];
-    if (!states.empty()) workspace += states[step];
+    now[at(MemoryKind::kWorkspace)] = extra[step];
     memory[step] = now;
   }
   return memory;

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "base/numbers.h"
+#include "model/step.h"
 #include "report/plans.h"
 
 namespace remat::report {
@@ -135,7 +136,7 @@ class Snapshot {
       event("alloc", block, [&] { frames_.add(describe(graph_, value), "", value.index()); });
     }
     const auto lives = kinds_of_lives(graph_, plan_);
-    const IndexVector<StepId, Bytes> states = saved_generator_states(graph_, plan_);
+    const IndexVector<StepId, Bytes> extra = extra_bytes(graph_, plan_);
     IndexVector<StepId, std::vector<Block>> ends(plan_.steps.size() + 1);
     std::size_t next = 0;
     for (StepId step : plan_.steps.ids()) {
@@ -144,8 +145,7 @@ class Snapshot {
         const InstanceLife& life = lives[next].life;
         ends[life.end].push_back(allocate(graph_.bytes[life.value], graph_.producer[life.value]));
       }
-      const Bytes momentary = graph_.workspace[op] + (states.empty() ? Bytes() : states[step]);
-      if (momentary > Bytes()) free(allocate(momentary, op));
+      if (extra[step] > Bytes()) free(allocate(extra[step], op));
       time_ += std::max<std::int64_t>(1, graph_.duration[op].count());
       for (const Block& block : ends[step.next()]) free(block);
     }

@@ -2,6 +2,7 @@
 
 #include "helpers/graphs.h"
 #include "helpers/oracle.h"
+#include "model/step.h"
 #include "remat/bounds.h"
 #include "remat/plan.h"
 
@@ -90,7 +91,7 @@ TEST(Simulate, AGeneratorStateIsHeldFromTheFirstRunToTheLast) {
   EXPECT_EQ(memory_of(g, keep_all_plan(g)), (std::vector<std::int64_t>{4, 5, 6, 7})) << "run once: no state";
   EXPECT_EQ(memory_of(g, steps({0, 1, 2, 0, 3})), (std::vector<std::int64_t>{14, 15, 12, 25, 7}));
   EXPECT_EQ(memory_of(g, steps({0, 1, 0, 2, 0, 3})), (std::vector<std::int64_t>{14, 15, 25, 12, 25, 7}));
-  EXPECT_EQ(all_generator_states(g), Bytes(20));
+  EXPECT_EQ(room_for_rerun_states(g), Bytes(20));
   EXPECT_NE(graph_hash(g), graph_hash(make_graph({},
                                                  {{.inputs = {}, .output_bytes = {4}},
                                                   {.inputs = {0}, .output_bytes = {1}},
@@ -198,7 +199,7 @@ TEST(Simulate, LivesAddUpToTheMemoryOfEachStep) {
     ASSERT_EQ(states.empty(), !g.has_generator_states());
     for (StepId s : states.ids()) {
       summed[s] += states[s];
-      ASSERT_LE(states[s], all_generator_states(g));
+      ASSERT_LE(states[s], room_for_rerun_states(g));
     }
     ASSERT_EQ(summed, memory) << "round " << round;
   }

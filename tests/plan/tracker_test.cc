@@ -18,7 +18,7 @@ struct Truth {
 };
 
 /// Duration and excess of a sequence by the reference simulator; the pseudo step at the end included.
-Truth truth_of(const TrackerGraph& compact, const Plan& plan, Bytes budget) {
+Truth truth_of(const StepModel& compact, const Plan& plan, Bytes budget) {
   const Graph& graph = *compact.graph;
   IndexVector<StepId, Bytes> memory;
   Truth truth;
@@ -42,7 +42,7 @@ class Editor {
       : compact_(graph), tracker_(compact_, order), random_(seed), graph_(&graph) {}
 
   Tracker& tracker() { return tracker_; }
-  const TrackerGraph& compact() const { return compact_; }
+  const StepModel& compact() const { return compact_; }
 
   /// One random valid edit; false where the draw offers none.
   bool edit() {
@@ -92,7 +92,7 @@ class Editor {
     return true;
   }
 
-  TrackerGraph compact_;
+  StepModel compact_;
   Tracker tracker_;
   Random random_;
   const Graph* graph_;
@@ -164,7 +164,7 @@ INSTANTIATE_TEST_SUITE_P(Sizes, TrackerEdits,
 
 TEST(Tracker, SplitsAndMergesBlocksAsSequencesGrowAndShrink) {
   const Graph graph = testing::training_chain(40, 8);
-  const TrackerGraph compact(graph);
+  const StepModel compact(graph);
   Tracker tracker(compact, OrderMode::kFixed);
   tracker.reset(keep_all_plan(graph), Bytes(200));
   const std::size_t blocks = tracker.blocks().num_blocks();
@@ -187,7 +187,7 @@ TEST(Tracker, SplitsAndMergesBlocksAsSequencesGrowAndShrink) {
 TEST(Tracker, HoldsAmountsOnBothSidesOf32Bits) {
   for (const std::int64_t bytes : {std::int64_t{3}, (std::int64_t{1} << 33) + 1}) {
     const Graph graph = testing::make_graph({}, {{{}, {bytes}}, {{0}, {7}}, {{1}, {5}}, {{0, 2}, {1}}}, {});
-    const TrackerGraph compact(graph);
+    const StepModel compact(graph);
     EXPECT_EQ(compact.unit, 1);
     EXPECT_EQ(compact.narrow, bytes == 3);
     Tracker tracker(compact, OrderMode::kFixed);
@@ -203,7 +203,7 @@ TEST(Tracker, HoldsAmountsOnBothSidesOf32Bits) {
 
 TEST(Tracker, TreatsOutputsWithTheSameReadersAsOne) {
   const Graph graph = testing::make_graph({}, {{{}, {4, 6, 8}}, {{0, 1, 2}, {2}}, {{2}, {2}}}, {});
-  const TrackerGraph compact(graph);
+  const StepModel compact(graph);
   EXPECT_EQ(compact.num_bundles(OpId(0)), 2);
   EXPECT_EQ(compact.inputs[OpId(1)].size(), 2u);
 }

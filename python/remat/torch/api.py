@@ -123,8 +123,8 @@ def fit(
         progress.tracing()
         fitted = _chosen(model, asked, sample_inputs, loss)
         report: ModelReport = fitted.__dict__["remat"]
-        progress.came_to(report.came_to())
-        report.took(spent.seconds())
+        progress.set_result(report.outcome())
+        report.set_seconds(spent.seconds())
     return cast(FittedModel, fitted)
 
 

@@ -126,7 +126,7 @@ def sweep(
         seconds = steps[0].settled().time_limit or _SWEEP_S
         progress.planning(seconds)
         swept = [_swept(step, points, seconds / len(steps), progress) for step in steps]
-        progress.came_to(f"{sum(len(each.rows) for each in swept)} plans")
+        progress.set_result(f"{sum(len(each.rows) for each in swept)} plans")
     return replace(swept[0], adding=swept[1]) if len(swept) > 1 else swept[0]
 
 
@@ -258,7 +258,7 @@ def measure_costs(
     loss: Loss | None = None,
     **options: Unpack[FitOptions],
 ) -> int:
-    """Measure every distinct op of a training step anew and write the costs to a file, for `costs=path`.
+    """Measure every distinct op of a training step again and write the costs to a file, for `costs=path`.
 
     Returns how many there are. The arguments are those of :func:`capture`.
 

@@ -116,8 +116,8 @@ def plan_graph(
         progress.tracing()
         planner = _Planner(gm, inputs, asked)
         report, planned = planner.run(progress)
-        progress.came_to(report.came_to())
-        report.took(spent.seconds())
+        progress.set_result(report.outcome())
+        report.set_seconds(spent.seconds())
     log.info("%s", report.summary())
     return PlannedGraph(planned, report)
 

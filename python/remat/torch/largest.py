@@ -106,7 +106,7 @@ def largest_batch(
             raise remat.UsageError(
                 f"largest_batch: a step of size {found.largest} still fits: do the inputs grow with the size?"
             )
-        progress.came_to(found.summary())
+        progress.set_result(found.summary())
     return found
 
 

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from typing_extensions import Unpack
 
 
-# Of a step, until none is under way in which a plan is made anew.
+# Of a step, until none is under way in which a plan is made again.
 _MEASUREMENTS = 3
 
 

@@ -76,7 +76,7 @@ def in_a_hurry(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) 
 
 @pytest.fixture(autouse=True)
 def fresh_compiler():
-    """Every test compiles and measures anew."""
+    """Every test compiles and measures again."""
     from remat.torch.cost.source import forget_measured
 
     torch._dynamo.reset()

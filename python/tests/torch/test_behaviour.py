@@ -623,7 +623,7 @@ def test_hooks_that_are_gone_leave_later_calls_their_plans() -> None:
     fitted(x).backward()
     hook.remove()
     model.zero_grad()
-    fitted(x).backward()  # traced anew
+    fitted(x).backward()  # traced again
     model.zero_grad()
     assert remat.torch.measure_peak(lambda: fitted(x).backward(), resident=[model, x]) <= budget
     assert len(seen) == 1

@@ -42,10 +42,10 @@ def test_numbers_that_are_drawn_anew_are_found(monkeypatch: pytest.MonkeyPatch) 
     case = Case("op", "nn.functional.dropout2d", "float32", "plain")
     assert check(case, ways=["random"]).outcome == "equal"
 
-    def anew(state: torch.Tensor, *args: Any, **kwargs: Any) -> Any:
+    def again(state: torch.Tensor, *args: Any, **kwargs: Any) -> Any:
         return generators._run_and_save(*args, **kwargs)[1]
 
-    monkeypatch.setattr(generators, "_run_from", anew)
+    monkeypatch.setattr(generators, "_run_from", again)
     assert check(case, ways=["random"]).outcome == "wrong bits"
 
 

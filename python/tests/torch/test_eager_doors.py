@@ -248,7 +248,7 @@ def test_a_plan_for_outputs_that_go_takes_no_memory_in_the_middle_of_training() 
         peaks.append(remat.torch.measure_peak(lambda: fitted(x).loss.backward(), resident=[fitted, x]))
         plans.append(fitted.remat.parts[-1:])
     assert max(peaks) <= budget
-    assert plans[0] != plans[2], "nothing was planned anew"
+    assert plans[0] != plans[2], "nothing was planned again"
     assert fitted.remat.overhead < 1
     assert f"{100 * fitted.remat.overhead:.2f} % more time than eager mode's ops" in str(fitted.remat)
     assert f"overhead = {fitted.remat.overhead:.2%} of eager mode's ops" in str(fitted.remat.largest())

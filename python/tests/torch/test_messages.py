@@ -223,7 +223,7 @@ def test_the_progress_line_is_replaced_by_what_it_came_to_unless_there_was_an_er
             deadline = time.perf_counter() + 5
             while not terminal.getvalue() and time.perf_counter() < deadline:
                 time.sleep(0.01)
-            line.came_to("peak 3.00 GiB of 5.00 GiB")
+            line.set_result("peak 3.00 GiB of 5.00 GiB")
             if fail:
                 raise KeyboardInterrupt
         return terminal.getvalue()
@@ -247,7 +247,7 @@ def test_fit_shows_all_of_its_phases_on_one_line(monkeypatch) -> None:
     assert phases[0] == "tracing"
     assert list(dict.fromkeys(phases)) == ["tracing", "profiling", "planning"]
     assert len(made) == 1
-    assert made[0]._result == fitted.remat.largest().came_to()
+    assert made[0]._result == fitted.remat.largest().outcome()
 
 
 def test_the_progress_line_waits_a_moment() -> None:

@@ -24,7 +24,7 @@ def test_steps_with_and_without_existing_gradients_are_traced_once(traces: list[
     for mine, theirs in zip(fitted.parameters(), model.parameters(), strict=True):
         assert mine.grad is not None
         assert mine.grad.equal(theirs.grad)
-    # The first step shows that nobody holds the output: planned anew, not traced anew.
+    # The first step shows that nobody holds the output: planned again, not traced again.
     assert len(traces) == 1
     fitted(x[:5]).square().mean().backward()
     assert len(traces) == 2

@@ -375,10 +375,10 @@ void HilpModel::add_memory(int t) {
     base += real(level_.is_forward(k) ? member(k).kept_forward : member(k).kept_backward);
   }
   usage.constant = base * memory_scale_;
-  now_.assign(level_.data.size(), {});
+  statuses_.assign(level_.data.size(), {});
   for (int d : indices(level_.data)) {
     if (data(d).maker >= t) continue;
-    now_[at(d)] = held(t, d);
+    statuses_[at(d)] = held(t, d);
     usage.add(held(t, d), real(data(d).bytes) * memory_scale_);
   }
   for (int j : indices(level_.members)) {
@@ -411,7 +411,7 @@ void HilpModel::add_moments(int t, int k, const Row& usage) {
         if (!released) continue;
         const double bytes = real(data(d).bytes) * memory_scale_;
         row.add(alive_[at(k)][i], bytes);
-        row.add(now_[at(d)], -bytes);
+        row.add(statuses_[at(d)], -bytes);
       }
       row.at_most(model_, 1000.0);
     }
@@ -425,8 +425,8 @@ void HilpModel::finish_phase(int t, int k, Row& usage) {
     const auto d = narrow<std::size_t>(related[i]);
     const double bytes = real(level_.data[d].bytes) * memory_scale_;
     usage.add(alive_[at(k)][i], bytes);
-    usage.add(now_[d], -bytes);
-    now_[d] = alive_[at(k)][i];
+    usage.add(statuses_[d], -bytes);
+    statuses_[d] = alive_[at(k)][i];
   }
   if (k != level_.turn) {
     const MemberShape& m = member(k);

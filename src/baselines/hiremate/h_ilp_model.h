@@ -102,7 +102,7 @@ class HilpModel {
   std::vector<std::vector<std::vector<Literal>>> after_;  ///< the same, of refreshed options
   std::vector<std::vector<int>> related_;                 ///< data nodes that a node makes or reads, by node
   std::vector<std::vector<Literal>> alive_;               ///< of the phase at hand: by node, as in related_
-  std::vector<Literal> now_;  ///< of the phase at hand: status of each data node at the node at hand
+  std::vector<Literal> statuses_;  ///< of the phase at hand: status of each data node at the node at hand
 };
 
 }  // namespace remat::hiremate

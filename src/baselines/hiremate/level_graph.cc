@@ -5,6 +5,7 @@
 
 #include "base/numbers.h"
 #include "base/sorted.h"
+#include "model/step.h"
 
 namespace remat::hiremate {
 namespace {
@@ -52,8 +53,7 @@ class RunMeter {
       own += change_[at(i)];
       for (int d : gone_[at(i)]) released.push_back(d);
       std::sort(released.begin(), released.end());
-      const std::int64_t workspace = graph_.workspace[steps_[at(i)]].count();
-      moments.push_back({own + workspace, released});
+      moments.push_back({own + momentary(graph_, steps_[at(i)]).count(), released});
     }
     shape_.moments = pruned_ ? without_dominated(std::move(moments)) : std::move(moments);
     std::sort(shape_.reads.begin(), shape_.reads.end());

@@ -3,6 +3,7 @@
 #include <map>
 
 #include "base/numbers.h"
+#include "model/step.h"
 #include "remat/error.h"
 #include "remat/hiremate.h"
 
@@ -105,7 +106,7 @@ class GroupGraph {
     Wide total = 0;
     std::int64_t amounts = 0, leaving = 0;
     for (OpId op : ops_) {
-      total += whole_.workspace[op].count();
+      total += momentary(whole_, op).count();
       for (ValueId v : whole_.outputs[op]) {
         total += whole_.bytes[v].count();
         leaving += level_.training->is_forward(op) && leaves(v);
@@ -114,7 +115,7 @@ class GroupGraph {
     }
     while (((total >> shift_) + amounts) * (2 * leaving + 4) >= kMaxCount) ++shift_;
     for (OpId op : ops_) {
-      total_ += scaled(whole_.workspace[op]);
+      total_ += scaled(momentary(whole_, op));
       for (ValueId v : whole_.outputs[op]) total_ += scaled(whole_.bytes[v]);
     }
   }
@@ -172,7 +173,7 @@ class GroupGraph {
     OpSpec spec;
     spec.name = whole_.op_name[op];
     spec.duration = whole_.duration[op];
-    spec.workspace = scaled(whole_.workspace[op]);
+    spec.workspace = scaled(momentary(whole_, op));
     spec.recomputable = whole_.recomputable[op];
     spec.phase = forward ? Phase::kForward : Phase::kBackward;
     spec.inputs = inputs;

@@ -4,6 +4,7 @@
 #include <map>
 
 #include "base/numbers.h"
+#include "model/step.h"
 
 namespace remat::hiremate {
 namespace {
@@ -23,7 +24,7 @@ class Form {
   std::int64_t local(OpId op) const { return std::lower_bound(ops_.begin(), ops_.end(), op) - ops_.begin(); }
 
   void add_op(OpId op) {
-    form_.insert(form_.end(), {-1, graph_.duration[op].count(), graph_.workspace[op].count(),
+    form_.insert(form_.end(), {-1, graph_.duration[op].count(), momentary(graph_, op).count(),
                                std::int64_t{graph_.recomputable[op]}, std::int64_t{training_.is_forward(op)},
                                local_layer(op)});
     std::vector<std::vector<std::int64_t>> inputs;

@@ -6,6 +6,7 @@
 #include <tuple>
 
 #include "base/numbers.h"
+#include "model/step.h"
 #include "remat/random.h"
 
 namespace remat::evict {
@@ -151,7 +152,7 @@ class Engine {
     constexpr std::int64_t kLastTick = kMaxCount - 1;
     const std::int64_t ticks = policy_.age == Policy::Age::kElapsed ? graph_.duration[op].count() : 1;
     clock_ = std::min(kLastTick, clock_ + ticks);
-    Bytes needed = graph_.workspace[op];
+    Bytes needed = momentary(graph_, op);
     for (ValueId v : graph_.outputs[op]) {
       if (!present_[v]) needed += graph_.bytes[v];
     }
@@ -180,12 +181,11 @@ class Engine {
   /// itself needs of them beside the outputs.
   Bytes write_over(OpId op) {
     Bytes beside;
-    for (const Over& pair : graph_.over[op]) {
-      const ValueId v = pair.input;
+    for (const auto& [v, saved] : reuses(graph_, op)) {
       const bool is_last = graph_.readers[v].back() <= at_ && wants_[v] == 1 && !graph_.kept[v];
       if (!is_last || !present_[v] || !may_go(v)) continue;
       drop(v);
-      beside += graph_.bytes[v] - graph_.overlap(pair);
+      beside += graph_.bytes[v] - saved;
     }
     return beside;
   }
@@ -320,7 +320,7 @@ class Engine {
     }
   };
   /// Finding costs is what takes the time, and evictions change few of them. So each call looks at one in
-  /// kRefresh anew, takes the others as they were, and looks again at what seems the least.
+  /// kRefresh again, takes the others as they were, and looks again at what seems the least.
   static constexpr std::int64_t kRefresh = 8;
 
   std::vector<Scored> score_pool() {

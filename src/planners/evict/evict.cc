@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "base/numbers.h"
+#include "model/step.h"
 #include "planning/incumbent.h"
 #include "planning/options.h"
 #include "polish/polish.h"
@@ -94,9 +95,9 @@ class Portfolio {
   }
   /// Memory for one run: around the budget, or below the least peak so far where that is what is asked.
   Bytes target(double factor) const {
-    // The engine knows no generator states.
+    // The engine knows no rerun states.
     const Bytes base =
-        by_peak() ? share_of(best_.cost().peak, 98) : problem_.budget - all_generator_states(graph_);
+        by_peak() ? share_of(best_.cost().peak, 98) : problem_.budget - room_for_rerun_states(graph_);
     return Bytes(static_cast<std::int64_t>(factor * real(base)));
   }
 

@@ -4,6 +4,7 @@
 #include <tuple>
 
 #include "base/numbers.h"
+#include "model/step.h"
 #include "polish/polish.h"
 
 namespace remat::greedy {
@@ -14,7 +15,7 @@ constexpr std::size_t kMaxStepsPerOp = 32;
 
 /// The plan as a linked list that grows ahead of the scan: a dropped op is inserted again just before the
 /// first step that reads it. State: the list and which values are in memory at the scan. `place` orders the
-/// steps; neighbours are halved and the list is numbered anew when two of them touch.
+/// steps; neighbours are halved and the list is numbered again when two of them touch.
 class Scan {
  public:
   Scan(const Graph& graph, Bytes budget, Limits& limits)
@@ -36,7 +37,7 @@ class Scan {
   Plan run() {
     for (std::int32_t at = 0; at >= 0; at = step(at).next) {
       begin(at);
-      while (memory_ + graph_.workspace[step(at).op] - written_over(at) > budget_ && drop_best(at)) {
+      while (memory_ + momentary(graph_, step(at).op) - reused(at) > budget_ && drop_best(at)) {
       }
       end(at);
     }
@@ -78,13 +79,13 @@ class Scan {
     }
     for (ValueId v : graph_.outputs[op]) drop_if_unread(v);
   }
-  /// What the step counts less: outputs over inputs that nobody reads after it, as things stand.
-  Bytes written_over(std::int32_t at) const {
+  /// What the step counts less: of inputs that nobody reads after it, as things stand.
+  Bytes reused(std::int32_t at) const {
     Bytes sum;
-    for (const Over& pair : graph_.over[step(at).op]) {
-      const auto& reads = reads_[pair.input];
+    for (const auto& [input, bytes] : reuses(graph_, step(at).op)) {
+      const auto& reads = reads_[input];
       const bool is_last = std::all_of(reads.begin(), reads.end(), [&](std::int32_t r) { return r == at; });
-      if (is_last && !graph_.kept[pair.input]) sum += graph_.overlap(pair);
+      if (is_last && !graph_.kept[input]) sum += bytes;
     }
     return sum;
   }
@@ -184,9 +185,9 @@ class Scan {
 
 PlanResult run(const Problem& problem, const PlanOptions&, Limits& limits) {
   const Graph& graph = *problem.graph;
-  // For the least peak the scan drops all that it can. It knows no generator states and leaves room for all.
+  // For the least peak the scan drops all that it can. It knows no rerun states and leaves room for all.
   const Bytes budget =
-      problem.objective == Objective::kPeak ? Bytes() : problem.budget - all_generator_states(graph);
+      problem.objective == Objective::kPeak ? Bytes() : problem.budget - room_for_rerun_states(graph);
   Scan scan(graph, budget, limits);
   PlanResult result;
   result.plan = polish::without_unread_steps(graph, scan.run());

@@ -4,6 +4,7 @@
 #include <array>
 
 #include "base/numbers.h"
+#include "model/op_copy.h"
 
 namespace remat::offload {
 
@@ -14,43 +15,25 @@ FetchGraph::FetchGraph(const Graph& graph, const IndexVector<ValueId, bool>& cho
   GraphBuilder builder(graph.name, graph.time_unit);
   for (ValueId v : graph.values()) builder.add_value(graph.bytes[v]);
   for (ValueId v : graph.graph_inputs) builder.add_input(v.index());
-  std::vector<std::int64_t> inputs, outputs, after;
-  std::vector<std::array<std::int64_t, 2>> over;
+  std::vector<std::int64_t> after;
   std::vector<std::pair<ValueId, std::int64_t>> fetched;  // a value and its mark
   for (OpId op : graph.ops()) {
-    inputs.clear();
-    outputs.clear();
     after.clear();
-    over.clear();
     fetched.clear();
-    Bytes workspace = graph.workspace[op];
-    for (ValueId v : graph.inputs[op]) inputs.push_back(v.index());
     for (ValueId v : graph.outputs[op]) {
-      const bool is_fetched = chosen[v] && graph.copyable[v];
-      if (is_fetched) {
-        fetched.emplace_back(v, builder.add_value(Bytes()));
-        workspace += graph.bytes[v];
-      }
-      outputs.push_back(is_fetched ? fetched.back().second : v.index());
+      if (chosen[v] && graph.copyable[v]) fetched.emplace_back(v, builder.add_value(Bytes()));
     }
-    for (const Over& pair : graph.over[op]) {
-      if (chosen[pair.output] && graph.copyable[pair.output]) {
-        workspace = std::max(Bytes(), workspace - graph.overlap(pair));
-      } else {
-        over.push_back({pair.input.index(), pair.output.index()});
-      }
-    }
+    OpCopy copy(graph, op, [&](ValueId v) -> std::int64_t {
+      const auto mark = std::ranges::find(fetched, v, [](const auto& pair) { return pair.first; });
+      return mark == fetched.end() ? v.index() : mark->second;
+    });
+    for (const auto& [v, mark] : fetched) copy.add_momentary(graph.bytes[v]);
+    for (const auto& [v, mark] : fetched) copy.reuse_elsewhere(mark);
     for (OpId before : graph.after[op]) after.push_back(run_[before].index());
     run_[op] = item_.push_back({op, ValueId::none()});
-    builder.add_op({.name = {},
-                    .duration = graph.duration[op],
-                    .workspace = workspace,
-                    .generator_state = graph.generator_state[op],
-                    .recomputable = graph.recomputable[op],
-                    .inputs = inputs,
-                    .outputs = outputs,
-                    .after = after,
-                    .over = over});
+    OpSpec spec = copy.spec();
+    spec.after = after;
+    builder.add_op(spec);
     for (const auto& [v, mark] : fetched) {
       const double takes = price * real(clock.time(Way::kIn, graph.bytes[v]));
       const std::array<std::int64_t, 1> reads{mark}, makes{v.index()};

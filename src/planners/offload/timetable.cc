@@ -4,6 +4,7 @@
 #include <tuple>
 
 #include "base/numbers.h"
+#include "model/step.h"
 
 namespace remat::offload {
 namespace {
@@ -34,7 +35,7 @@ Timetable::Timetable(const Graph& graph, Bytes budget, const Host& host)
     : graph_(graph),
       budget_(budget),
       is_shared_(host.shared),
-      has_states_(graph.has_generator_states()),
+      has_states_(has_rerun_states(graph)),
       out_time_(graph.num_values()),
       in_time_(graph.num_values()) {
   const CopyClock clock(graph, host);
@@ -156,11 +157,9 @@ void Timetable::fill_memory() {
   for (const LastRead& read : last_reads_) {
     if (read.is_first && uses_[read.value].out != kNoCopy) continue;
     if (read.step >= end() || graph_.producer[read.value] == steps_[read.step]) continue;
-    for (const Over& pair : graph_.over[steps_[read.step]]) {
-      if (pair.input != read.value) continue;
-      memory_[read.step] -= graph_.overlap(pair);
-      memory_[read.step.next()] += graph_.overlap(pair);
-    }
+    const Bytes saved = reuse_of(graph_, steps_[read.step], read.value);
+    memory_[read.step] -= saved;
+    memory_[read.step.next()] += saved;
   }
   const auto hold = [&](ValueId v, StepId first, StepId last) {
     memory_[first] += graph_.bytes[v];
@@ -171,11 +170,11 @@ void Timetable::fill_memory() {
   Bytes live = graph_.resident;
   for (StepId step : steps_.ids()) {
     live += memory_[step];
-    memory_[step] = live + graph_.workspace[steps_[step]];
+    memory_[step] = live + momentary(graph_, steps_[step]);
   }
   if (!has_states_) return;
-  const IndexVector<StepId, Bytes> states = saved_generator_states(graph_, Plan{steps_});
-  for (StepId step : steps_.ids()) memory_[step] += states[step];
+  const IndexVector<StepId, Bytes> extra = extra_bytes(graph_, Plan{steps_});
+  for (StepId step : steps_.ids()) memory_[step] += extra[step] - momentary(graph_, steps_[step]);
 }
 
 /// Moves waits and issues where a step is over the budget.

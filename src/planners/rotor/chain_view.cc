@@ -5,6 +5,7 @@
 #include <span>
 
 #include "base/numbers.h"
+#include "model/step.h"
 #include "polish/polish.h"
 
 namespace remat::rotor {
@@ -175,7 +176,7 @@ class Segment {
     std::int64_t memory = 0, most = 0;
     for (std::size_t step = 0; step < ops_.size(); ++step) {
       memory += change_[step];
-      most = std::max(most, memory + graph_.workspace[ops_[step]].count());
+      most = std::max(most, memory + momentary(graph_, ops_[step]).count());
     }
     return most;
   }

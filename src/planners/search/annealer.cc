@@ -15,7 +15,7 @@ constexpr std::int64_t kPeakSteps = 500;   // objective peak: the budget falls b
 constexpr std::int64_t kTicksPerMove = 5;  // the draw
 constexpr std::int64_t kTicksPerUnit = 10;
 
-std::vector<Use> all_uses(const TrackerGraph& graph) {
+std::vector<Use> all_uses(const StepModel& graph) {
   std::vector<Use> uses;
   for (OpId op : graph.duration.ids()) {
     for (BundleId b : graph.inputs[op]) {
@@ -27,7 +27,7 @@ std::vector<Use> all_uses(const TrackerGraph& graph) {
 
 }  // namespace
 
-Annealer::Annealer(const TrackerGraph& graph, OrderMode order, const Options& options, std::uint64_t seed)
+Annealer::Annealer(const StepModel& graph, OrderMode order, const Options& options, std::uint64_t seed)
     : graph_(&graph), options_(options), state_(graph, order, seed), moves_(make_moves(options, order)) {
   state_.uses = all_uses(graph);
   state_.aimed = options.aim;

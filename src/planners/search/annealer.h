@@ -22,7 +22,7 @@ struct Found {
 /// One thread's search: a state, its moves, and the best plans seen.
 class Annealer {
  public:
-  Annealer(const TrackerGraph& graph, OrderMode order, const Options& options, std::uint64_t seed);
+  Annealer(const StepModel& graph, OrderMode order, const Options& options, std::uint64_t seed);
 
   /// Forgets best and closest plan; the next `begin` uses this budget.
   void set_budget(Bytes budget);
@@ -58,7 +58,7 @@ class Annealer {
   void guess_price();
   void lower_budget();
 
-  const TrackerGraph* graph_;
+  const StepModel* graph_;
   Options options_;
   State state_;
   std::vector<std::unique_ptr<Move>> moves_;

@@ -47,7 +47,7 @@ class DeepChain : public Move {
   /// graph.
   static Drawn draw_across(State& state, OccId across) {
     const Tracker& tracker = state.tracker;
-    const TrackerGraph& graph = tracker.graph();
+    const StepModel& graph = tracker.graph();
     const auto at = tracker.key(across);
     const auto ops = static_cast<std::int64_t>(graph.graph->num_ops());
     const std::int64_t looks = std::min(ops, kMostLooks), first = state.random.below(ops);
@@ -102,7 +102,7 @@ class DeepChain : public Move {
   /// The op behind all that it reads and that is dead there. False where that takes too many ops or too long.
   bool collect(State& state, OpId op, Tracker::Key at) {
     const Tracker& tracker = state.tracker;
-    const TrackerGraph& graph = tracker.graph();
+    const StepModel& graph = tracker.graph();
     in_chain_[op] = generation_;
     room_ -= real(graph.duration[op]);
     if (room_ < 0 || --ops_left_ < 0) return false;

@@ -15,7 +15,7 @@ Simulation Pool::cost(const Found& found) const {
 namespace {
 
 /// The tracker's duration and peak are those of the reference simulator.
-bool is_true(const TrackerGraph& compact, const Found& found) {
+bool is_true(const StepModel& compact, const Found& found) {
   const Graph& graph = *compact.graph;
   const Simulation cost = simulate(graph, found.plan);
   return total_duration(graph, found.plan) == found.duration &&

@@ -11,7 +11,7 @@ namespace remat::search {
 /// Shared by the threads of one search; with one thread it is a plain variable.
 class Pool {
  public:
-  Pool(const Problem& problem, const TrackerGraph& graph, Limits& limits)
+  Pool(const Problem& problem, const StepModel& graph, Limits& limits)
       : problem_(&problem), graph_(&graph), limits_(&limits) {}
 
   /// Takes the plan if it is better than what is held. `sought`: it is what the annealer looks for, within
@@ -27,7 +27,7 @@ class Pool {
 
   mutable std::mutex mutex_;
   const Problem* problem_;
-  const TrackerGraph* graph_;
+  const StepModel* graph_;
   Limits* limits_;
   std::optional<Found> best_, closest_;
 };

@@ -99,7 +99,7 @@ PlanResult run(const Problem& problem, const PlanOptions& given, Limits& limits)
       starts.constructive.push_back(std::move(plan));
   }
 
-  const TrackerGraph compact(*problem.graph);
+  const StepModel compact(*problem.graph);
   Pool pool(problem, compact, limits);
   std::vector<std::unique_ptr<Worker>> workers;
   for (int i = 0; i < std::max(1, given.threads); ++i) {

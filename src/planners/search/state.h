@@ -49,8 +49,7 @@ struct Use {
 
 /// One thread's sequence with its own random numbers. Cost = duration + price * excess.
 struct State {
-  State(const TrackerGraph& graph, OrderMode order, std::uint64_t seed)
-      : tracker(graph, order), random(seed) {}
+  State(const StepModel& graph, OrderMode order, std::uint64_t seed) : tracker(graph, order), random(seed) {}
 
   double cost(const Change& change) const { return real(change.duration) + price * real(change.excess); }
   /// Cost of all pending edits.
@@ -59,7 +58,7 @@ struct State {
   Tracker tracker;
   Random random;
   double price = 0;
-  /// A move is taken where its cost is at most this: drawn anew for every move from the temperature, so
+  /// A move is taken where its cost is at most this: drawn again for every move from the temperature, so
   /// that moves can give up early.
   double threshold = 0;
   std::int64_t ticks = 0;   ///< looks of moves beside those that the tracker counts

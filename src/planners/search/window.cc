@@ -39,7 +39,7 @@ class Slide : public Move {
 
   /// The last of the steps that have to stay before it.
   static OccId last_needed(const Tracker& tracker, OccId occ) {
-    const TrackerGraph& graph = tracker.graph();
+    const StepModel& graph = tracker.graph();
     OccId last = tracker.begin_occ();
     const auto see = [&](OpId op) {
       const OccId head = tracker.first(op);
@@ -52,7 +52,7 @@ class Slide : public Move {
 
   /// The first of the steps that have to stay behind it.
   static OccId first_dependent(const Tracker& tracker, OccId occ) {
-    const TrackerGraph& graph = tracker.graph();
+    const StepModel& graph = tracker.graph();
     const auto here = tracker.key(occ);
     OccId first = tracker.end_occ();
     const auto see = [&](OccId other) {
@@ -140,13 +140,13 @@ class Window : public Move {
   }
 
   void mark_needed(const Tracker& tracker, OccId occ) {
-    const TrackerGraph& graph = tracker.graph();
+    const StepModel& graph = tracker.graph();
     const OpId op = tracker.op(occ);
     for (BundleId in : graph.inputs[op]) marked_[graph.producer[in]] = generation_;
     for (OpId before : graph.after[op]) marked_[before] = generation_;
   }
   bool needs_marked(const Tracker& tracker, OccId occ) const {
-    const TrackerGraph& graph = tracker.graph();
+    const StepModel& graph = tracker.graph();
     const OpId op = tracker.op(occ);
     const auto is_marked = [&](OpId other) { return marked_[other] == generation_; };
     return std::ranges::any_of(graph.inputs[op],

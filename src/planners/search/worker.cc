@@ -5,8 +5,8 @@
 #include "base/numbers.h"
 
 namespace remat::search {
-Worker::Worker(const Problem& problem, const TrackerGraph& graph, const Options& options,
-               const Starts& starts, Pool& pool, std::uint64_t seed)
+Worker::Worker(const Problem& problem, const StepModel& graph, const Options& options, const Starts& starts,
+               Pool& pool, std::uint64_t seed)
     : problem_(&problem),
       graph_(&graph),
       options_(options),

@@ -18,7 +18,7 @@ struct Starts {
 
 class Worker {
  public:
-  Worker(const Problem& problem, const TrackerGraph& graph, const Options& options, const Starts& starts,
+  Worker(const Problem& problem, const StepModel& graph, const Options& options, const Starts& starts,
          Pool& pool, std::uint64_t seed);
 
   /// Runs until the limits are reached or no plan can be faster.
@@ -45,7 +45,7 @@ class Worker {
   bool finished(Limits& limits) const;
 
   const Problem* problem_;
-  const TrackerGraph* graph_;
+  const StepModel* graph_;
   Options options_;
   const Starts* starts_;
   Pool* pool_;

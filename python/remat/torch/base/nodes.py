@@ -182,7 +182,7 @@ def is_write_to_input(node: fx.Node) -> bool:
 def may_run_twice(node: fx.Node) -> bool:
     """Can the op run again without any effect but its result? Unknown (custom) ops and collectives: no. Nor
     recurrent layers of cuDNN, whose dropout has a state of its own, nor copies from another device, whose
-    source the program may fill anew meanwhile.
+    source the program may fill again meanwhile.
     """
     if isinstance(node.target, OpOverload):
         if node.target in WITH_A_STATE or _is_from_another_device(node):

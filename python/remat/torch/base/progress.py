@@ -77,7 +77,7 @@ class ProgressLine:
         if peak is not None:
             self._detail = f"{'within the budget' if within else f'at {format_bytes(peak)}'} by {planner}"
 
-    def came_to(self, result: str) -> None:
+    def set_result(self, result: str) -> None:
         """What is left on the terminal at the end, if anything was shown."""
         self._result = result
 

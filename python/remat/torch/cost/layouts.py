@@ -3,7 +3,7 @@
 A trace computes strides and storages with descriptions of kernels, which are not the kernels: products of
 16-bit images and expanded tensors come out contiguous there, and what `fold` returns has a larger storage in
 reality. Every distinct op runs while its cost is measured, so that is where the two are compared; the step is
-then traced anew with what was found, so that all that follows from it is traced right, too.
+then traced again with what was found, so that all that follows from it is traced right, too.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ def lies_alike(traced: torch.Tensor, real: torch.Tensor) -> bool:
     )
 
 
-# A step is traced anew at most so often; what is wrong then is counted with its real size all the same.
+# A step is traced again at most so often; what is wrong then is counted with its real size all the same.
 _MOST_TRACES = 16
 
 

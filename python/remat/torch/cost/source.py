@@ -37,7 +37,7 @@ _measured: dict[str, dict[str, Cost]] = {}
 
 
 def forget_measured() -> None:
-    """Measure anew from here on."""
+    """Measure again from here on."""
     _measured.clear()
 
 

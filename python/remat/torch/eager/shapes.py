@@ -79,7 +79,7 @@ class Shape:
         self.lost += seconds
 
     def worth_planning(self, seconds: float) -> bool:
-        """Was enough lost, where planning takes so many? Then it is counted anew."""
+        """Was enough lost, where planning takes so many? Then it is counted again."""
         if self.lost < _LOST * seconds:
             return False
         self.lost = 0.0

@@ -36,11 +36,11 @@ class ModelReport:
         """The model runs as in eager mode, with this measured peak."""
         self.eager_peak, self.eager_budget = peak, budget
 
-    def came_to(self) -> str:
-        """For who waited."""
-        return self.largest().came_to() if self.parts else f"peak {format_bytes(self.eager_peak)}, no plan"
+    def outcome(self) -> str:
+        """Peak and overhead, for the last line of a progress bar."""
+        return self.largest().outcome() if self.parts else f"peak {format_bytes(self.eager_peak)}, no plan"
 
-    def took(self, seconds: Mapping[str, float]) -> None:
+    def set_seconds(self, seconds: Mapping[str, float]) -> None:
         """`fit` took so many seconds, by phase."""
         self.seconds = dict(seconds)
 

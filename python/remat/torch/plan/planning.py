@@ -93,7 +93,7 @@ def _confirmed(problem: Problem, stored: Mapping[str, Any]) -> PlanReport:
 
 
 def _reported(problem: Problem, found: Found) -> PlanReport:
-    """The steps, simulated anew. Raises PlanError where they break a rule."""
+    """The steps, simulated again. Raises PlanError where they break a rule."""
     order, host = problem.options.order, problem.host if found.copies else None
     copies = [(int(value), str(way), int(issue), int(wait)) for value, way, issue, wait in found.copies]
 
@@ -109,7 +109,7 @@ def _reported(problem: Problem, found: Found) -> PlanReport:
         )
 
     plan = made()
-    # Of the graph alone, for who shows the plan.
+    # Of the graph alone, for reports of the plan.
     budget = problem.budget - problem.reserve - found.beside
     if (plan.peak or 0) <= budget:
         plan = made(budget)
@@ -135,7 +135,7 @@ def _reported(problem: Problem, found: Found) -> PlanReport:
 
 
 def _given_plan(problem: Problem) -> PlanReport:
-    """A plan that was made for another measurement of this step, checked and costed anew."""
+    """A plan that was made for another measurement of this step, checked and costed again."""
     given: Any = problem.options.plan
     if not isinstance(given, (list, tuple, remat.Plan)):
         given = remat.load_plan(str(given))

@@ -37,7 +37,7 @@ class Traffic:
     calls: int = 0
 
     def clear(self) -> None:
-        """Count anew."""
+        """Count again."""
         self.out = self.back = self.calls = 0
         self.stalled = 0.0
 
@@ -195,7 +195,7 @@ class PlanReport:
             asked=None,
         )
 
-    def took(self, seconds: Mapping[str, float]) -> None:
+    def set_seconds(self, seconds: Mapping[str, float]) -> None:
         """Making the plan took so many seconds, by phase."""
         self.seconds = dict(seconds)
 
@@ -246,8 +246,8 @@ class PlanReport:
             f"{format_bytes(traffic.back)} back, ops waited {1e3 * traffic.stalled:.1f} ms for it"
         )
 
-    def came_to(self) -> str:
-        """For who waited."""
+    def outcome(self) -> str:
+        """Peak and overhead, for the last line of a progress bar."""
         return (
             f"peak {format_bytes(self.predicted_peak)} of {format_bytes(self.keep_all_peak)}, "
             f"{100 * self.overhead:.1f} % more time"

@@ -1,7 +1,7 @@
 """Costs and plans on disk, shared by all processes that name the same folder.
 
 Every file is found by a hash of what it holds for, says so itself, and is written whole or not at all. What
-cannot be read or is not ours is ignored with a warning and written anew; nothing here can make a run fail.
+cannot be read or is not ours is ignored with a warning and written again; nothing here can make a run fail.
 
     costs-<hash of the environment>.json    one per environment, merged under a lock
     plan-<hash of the problem>.json         one per planned graph

@@ -90,7 +90,7 @@ class _Together:
     in all parts; parts that are alike need not run alike.
 
     The first plans for all come by work, so that whether there are any does not depend on the clock; then
-    what was chosen is searched within the limits, and chosen anew.
+    what was chosen is searched within the limits, and chosen again.
     """
 
     def __init__(

@@ -79,11 +79,11 @@ class Tangents:
 
 
 def watch_tangents(
-    run: Callable[[list[Any]], Any], gm: fx.GraphModule, tangents: Tangents, instead: Callable[[], Any]
+    run: Callable[[list[Any]], Any], gm: fx.GraphModule, tangents: Tangents, prepared: Callable[[], Any]
 ) -> Callable[[list[Any]], Any]:
     """The backward half, which sees what gradients of outputs come.
 
-    instead: what it returns in place of its own results, or None.
+    prepared: what it returns in place of its own results, or None.
     """
     placeholders = gm.graph.find_nodes(op="placeholder")
     traced = {i: node.meta["val"] for i, node in enumerate(placeholders) if is_tangent(node)}
@@ -94,7 +94,7 @@ def watch_tangents(
             return run_or_replace(args)
 
     def run_or_replace(args: list[Any]) -> Any:
-        given = instead()
+        given = prepared()
         if given is not None:
             args.clear()
             return given

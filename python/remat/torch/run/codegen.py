@@ -23,7 +23,7 @@ from ..plan.report import PlanReport
 from ..trace.floats import Changing
 from .follow import Mark, mark_of
 from .places import PLACE, SAVED, TOKEN, Checked, Place, Spot
-from .pool import Tenant
+from .pool import PoolUser
 
 aten = torch.ops.aten
 _functions: Any = _VariableFunctions
@@ -72,12 +72,12 @@ def callee_of(target: Any) -> Callable[..., Any]:
 def boxed(
     gm: fx.GraphModule,
     plan: Callable[[], PlanReport | None] = lambda: None,
-    tenant: Callable[[], Tenant | None] = lambda: None,
+    pool_user: Callable[[], PoolUser | None] = lambda: None,
 ) -> Callable[[list[Any]], Any]:
     """A callable that takes its arguments in a list, empties it, and frees every tensor at its last read.
 
-    plan: asked at each call; who follows the plan hears of its steps.
-    tenant: asked at each call; results that have places in its pool are written there if it can be entered.
+    plan: asked at each call; what follows the plan is told of its steps.
+    pool_user: asked at each call; results with places in its pool are written there if it can be entered.
     """
     text = _Source(gm).text()
     run = text.function()
@@ -91,7 +91,7 @@ def boxed(
     in_pool = _InPool(gm)
 
     def run_in_pool(args: list[Any]) -> Any:
-        user = tenant()
+        user = pool_user()
         held = None if user is None else in_pool.enter(user, args)
         if user is None or held is None:
             return run_or_tell(args)
@@ -111,22 +111,22 @@ class _InPool:
         self.others: set[fx.Node] = set()
         self.text: _Text | None = None
 
-    def enter(self, tenant: Tenant, args: Sequence[Any]) -> Any:
+    def enter(self, pool_user: PoolUser, args: Sequence[Any]) -> Any:
         """What holds the pool while the half runs, or None."""
-        return tenant.enter() if self.token is None else tenant.enter_again(args[self.token])
+        return pool_user.enter() if self.token is None else pool_user.enter_again(args[self.token])
 
-    def run(self, tenant: Tenant, mark: Mark | None, args: list[Any]) -> Any:
+    def run(self, pool_user: PoolUser, mark: Mark | None, args: list[Any]) -> Any:
         """While the pool is held."""
         if self.text is None:
             first = _Source(self.gm, lambda node: Checked(node, callee_of(node.target), self.others)).text()
-            results = first.function(mark, tenant.tensors(id(self), first.spots))(args)
+            results = first.function(mark, pool_user.tensors(id(self), first.spots))(args)
             self.text = _Source(self.gm, self._callee).text()
             return results
         text = self.text
-        tensors = tenant.tensors(id(self), text.spots)
+        tensors = pool_user.tensors(id(self), text.spots)
         if mark is not None:
             return text.function(mark, tensors)(args)
-        return tenant.function(id(self), lambda: text.function(None, tensors))(args)
+        return pool_user.function(id(self), lambda: text.function(None, tensors))(args)
 
     def _callee(self, node: fx.Node) -> Any:
         place: Place = node.meta[PLACE]

@@ -16,9 +16,9 @@ from ..trace.tangents import TangentStrides, names_of_tangents
 from .backward import Tangents, watch_tangents
 from .codegen import boxed
 from .inductor import Partition
-from .pool import Tenant
+from .pool import PoolUser
 from .record import recordable
-from .replay import Instead
+from .replay import PreparedGradients
 
 
 class _TracedError(Exception):
@@ -75,9 +75,9 @@ def compile_in_order(
     partition: Partition,
     strides: TangentStrides,
     tangents: Tangents,
-    instead: Instead,
+    prepared: PreparedGradients,
     plan: Callable[[], PlanReport | None],
-    tenant: Callable[[], Tenant | None] = lambda: None,
+    pool_user: Callable[[], PoolUser | None] = lambda: None,
     verify: bool = False,
     known: JointTrace | None = None,
     keep: bool = True,
@@ -88,9 +88,9 @@ def compile_in_order(
 
     partition: from the joint graph and the number of its forward outputs to the two halves.
     strides: of the gradients that the backward takes; tangents: told about those that come.
-    instead: gradients that a backward returns in place of its own.
-    plan: what the halves carry out, for who follows it; nothing is planned where no gradients are asked for.
-    tenant: of the pool in which results have places, if they have.
+    prepared: gradients that a backward returns in place of its own.
+    plan: what the halves carry out, for what follows it; nothing is planned where no gradients are asked for.
+    pool_user: of the pool in which results have places, if they have.
     verify: it may be asked what each op makes.
     traced: called with a new trace before anything is planned.
     """
@@ -100,11 +100,11 @@ def compile_in_order(
     # Up to PyTorch 2.12 these functions outlive the first forward: they must not hold its arguments.
     def compile_forward(half: fx.GraphModule, _: Sequence[Any]) -> Callable[[list[Any]], Any]:
         with phase("code"):
-            return write_out(half, plan, tenant)
+            return write_out(half, plan, pool_user)
 
     def compile_backward(half: fx.GraphModule, _: Sequence[Any]) -> Callable[[list[Any]], Any]:
         with phase("code"):
-            return watch_tangents(write_out(half, plan, tenant), half, tangents, instead.take)
+            return watch_tangents(write_out(half, plan, pool_user), half, tangents, prepared.take)
 
     def split(joint: fx.GraphModule, _: Any, *, num_fwd_outputs: int, **__: Any) -> Any:
         tangents.note_names(names_of_tangents(joint))
@@ -112,7 +112,7 @@ def compile_in_order(
         if found is not None and found is not known:
             traced(found)
         halves = partition(joint, num_fwd_outputs)
-        instead.note_results(len(outputs_of(halves[1])), num_inputs)
+        prepared.note_results(len(outputs_of(halves[1])), num_inputs)
         return halves
 
     with unprinted(), tangents_as_they_come(strides.of), traced_once(known, copied, keep) as trace:

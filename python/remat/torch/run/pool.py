@@ -34,7 +34,7 @@ class Pool:
     def __init__(self) -> None:
         self._storage: torch.UntypedStorage | None = None
         self._own: list[torch.Tensor] = []
-        self._made: weakref.WeakKeyDictionary[Tenant, _Made] = weakref.WeakKeyDictionary()
+        self._made: weakref.WeakKeyDictionary[PoolUser, _Made] = weakref.WeakKeyDictionary()
         self._lock = threading.RLock()
         self._paused = 0
 
@@ -50,17 +50,17 @@ class Pool:
     def go_on(self) -> None:
         self._paused -= 1
 
-    def enter(self, tenant: Tenant) -> torch.Tensor | None:
+    def enter(self, pool_user: PoolUser) -> torch.Tensor | None:
         """A call of a plan begins: what holds the pool for it, or None where it has to do without."""
         if self._paused or packs_saved_tensors():  # who packs a tensor may keep it
             return None
         with self._lock:
             if self._storage is not None and self._is_used(self._storage):
                 return None
-            if self._storage is None or not tenant.size <= self._storage.nbytes() <= tenant.most:
+            if self._storage is None or not pool_user.size <= self._storage.nbytes() <= pool_user.most:
                 self.release()
                 # Of a tensor, whose memory is aligned and counted as that of all others.
-                self._own = [torch.empty(max(1, tenant.size), dtype=torch.uint8)]
+                self._own = [torch.empty(max(1, pool_user.size), dtype=torch.uint8)]
                 self._storage = self._own[0].untyped_storage()
             return self.token()
 
@@ -84,26 +84,26 @@ class Pool:
             self._made.clear()
             self._own, self._storage = [], None
 
-    def tensors(self, tenant: Tenant, half: int, spots: Mapping[str, Spot]) -> Mapping[str, Any]:
+    def tensors(self, pool_user: PoolUser, half: int, spots: Mapping[str, Spot]) -> Mapping[str, Any]:
         """Those that a half of a plan names, and what makes its token."""
         with self._lock:
             assert self._storage is not None
-            known = self._made.setdefault(tenant, _Made()).tensors.setdefault(half, {})
+            known = self._made.setdefault(pool_user, _Made()).tensors.setdefault(half, {})
             for name, spot in spots.items():
                 if name not in known:
                     known[name] = spot.tensor(self._storage)
             return {**known, "token": self.token}
 
-    def function(self, tenant: Tenant, half: int, make: Callable[[], Any]) -> Any:
+    def function(self, pool_user: PoolUser, half: int, make: Callable[[], Any]) -> Any:
         """What runs a half, made once for the tensors that it names."""
         with self._lock:
-            functions = self._made.setdefault(tenant, _Made()).functions
+            functions = self._made.setdefault(pool_user, _Made()).functions
             if half not in functions:
                 functions[half] = make()
             return functions[half]
 
 
-class Tenant:
+class PoolUser:
     """A plan that uses a pool of at least `size` bytes, and within its budget of `most` at most."""
 
     def __init__(self, pool: Pool, size: int, most: int) -> None:

@@ -19,7 +19,7 @@ from ..base.storages import bytes_of
 from ..plan.report import PlanReport
 from ..trace.floats import Changing
 from .codegen import boxed, callee_of
-from .pool import Tenant
+from .pool import PoolUser
 
 Bits = frozenset[bytes]
 
@@ -115,10 +115,10 @@ def recorded_plans() -> Iterator[PlannedResults]:
 
 
 def recordable(
-    half: fx.GraphModule, plan: Callable[[], PlanReport | None], tenant: Callable[[], Tenant | None]
+    half: fx.GraphModule, plan: Callable[[], PlanReport | None], pool_user: Callable[[], PoolUser | None]
 ) -> Callable[[list[Any]], Any]:
     """`boxed`, or one op after the other where it is to be known what each makes."""
-    plain = boxed(half, plan, tenant)
+    plain = boxed(half, plan, pool_user)
 
     def run(args: list[Any]) -> Any:
         if _recorded is None:

@@ -15,7 +15,7 @@ from ..base.generators import generator_states, generators_kept, set_generator_s
 from ..base.private import TagActivationCheckpoint, will_execute
 
 
-class Instead:
+class PreparedGradients:
     """Between what precedes a planned backward and the backward itself: gradients to return in its place.
 
     fits: does it return one gradient for each argument of the graph?
@@ -38,7 +38,7 @@ class Instead:
 
 class _Plainly(fx.Interpreter):
     """Runs a graph of Dynamo without the checkpoints that it asks for: those do not keep the states of the
-    generators, which is the affair of who traces them, and their second run would draw other numbers.
+    generators, which is the task of the tracer, and their second run would draw other numbers.
     """
 
     def call_function(self, target: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -72,7 +72,9 @@ class Replay:
             for kind in sorted({device.type for device in devices_in_use()})
         ]
 
-    def wrap(self, results: Sequence[Any], cut: frozenset[int], planned: Any, instead: Instead) -> list[Any]:
+    def wrap(
+        self, results: Sequence[Any], cut: frozenset[int], planned: Any, prepared: PreparedGradients
+    ) -> list[Any]:
         """The results, of which those that were cut off run the graph again if they get a gradient.
 
         planned: the node of the autograd graph that the call made, if any.
@@ -87,7 +89,7 @@ class Replay:
                     planned = None  # a view: its gradient reaches the planned backward as another one
                 else:
                     direct[item.output_nr] = i
-        self.joined = _Joined(planned, direct, instead, len(self.args))
+        self.joined = _Joined(planned, direct, prepared, len(self.args))
         wrapped = [
             _LateGradient.apply(self, i, item, *sources) if i in cut else item
             for i, item in enumerate(results)
@@ -121,9 +123,11 @@ class _Joined:
     that gives. Where nothing is planned, the last of the late gradients does it.
     """
 
-    def __init__(self, planned: Any, direct: Mapping[int, int], instead: Instead, arguments: int) -> None:
+    def __init__(
+        self, planned: Any, direct: Mapping[int, int], prepared: PreparedGradients, arguments: int
+    ) -> None:
         self._planned = None if planned is None else weakref.ref(planned)
-        self._direct, self._instead, self._arguments = direct, instead, arguments
+        self._direct, self._prepared, self._arguments = direct, prepared, arguments
         self._late: list[Any] = []
         self._arrived: dict[int, torch.Tensor] = {}
         self._seen: set[Any] = set()
@@ -144,7 +148,7 @@ class _Joined:
             self._arrived[index] = gradient
             self._known = replay, sources
         planned = None if self._planned is None else self._planned()
-        if planned is not None and self._instead.fits and will_execute(planned):
+        if planned is not None and self._prepared.fits and will_execute(planned):
             return [None] * len(sources)
         late = (ref() for ref in self._late)
         if any(n is not None and id(n) not in self._seen and will_execute(n) for n in late):
@@ -161,7 +165,7 @@ class _Joined:
         result: list[Any] = [None] * self._arguments
         for i, gradient in zip(replay.sources, found, strict=True):
             result[i] = gradient
-        self._instead.put(result)
+        self._prepared.put(result)
 
     def _all(self, direct: Mapping[int, torch.Tensor]) -> list[Any]:
         """Run the graph again for all that arrived; nothing if nothing did."""

@@ -185,6 +185,6 @@ def _reached(outputs: Iterable[Any]) -> _Reached:
             elif node not in seen:
                 seen.add(node)
                 stack.append(node)
-    # The others are made anew whenever they are asked for.
+    # The others are made again whenever they are asked for.
     own = frozenset(id(node) for node in seen if isinstance(node, BackwardCFunction))
     return _Reached(own, leaves)

@@ -89,7 +89,7 @@ def _compiled_call(call: Callable[..., Any], session: Session) -> Callable[..., 
                 results = planned(*args, **kwargs)
             except Exception:
                 if forget():
-                    log.warning("that call raised an error: the next one is traced anew")
+                    log.warning("that call raised an error: the next one is traced again")
                     planned = compiled_apart(run, session)
                 raise
         if session.graph_calls == before and session.graph_calls > 0:

@@ -37,7 +37,7 @@ from ..run.channels import Channels, channels_of
 from ..run.copies import Copies, HostPool, lay_out
 from ..run.placed import placeable
 from ..run.places import Places
-from ..run.pool import Pool, Tenant
+from ..run.pool import Pool, PoolUser
 from ..run.rewrite import Halves, rewrite
 from ..run.schedule import Schedule, Workspaces, scheduled
 from ..trace.away import copyable_values
@@ -114,7 +114,7 @@ class Planned:
 
     held: what a call leaves in memory for its backward; tangents: gradients of the outputs that it gets.
     outputs: by index among those of the captured function.
-    tenant: of the pool, if results lie in one.
+    pool_user: of the pool, if results lie in one.
     """
 
     report: PlanReport
@@ -122,7 +122,7 @@ class Planned:
     tangents: int
     outputs: Mapping[int, int]
     is_random: bool
-    tenant: Tenant | None = None
+    pool_user: PoolUser | None = None
 
 
 class CapturedOnlyError(Exception):
@@ -279,11 +279,11 @@ class Pipeline:
             if halves is None:
                 with phase("code"):
                     halves = self._halves(step, report, may_place, call.device)
-            progress.came_to(report.came_to())
+            progress.set_result(report.outcome())
         plan = report.plan
         held = part.held_bytes(plan.steps, plan.copies) - step.tangent_bytes
-        tenant = self._tenant(report)
-        planned = Planned(report, held, step.tangent_bytes, step.output_bytes(), step.is_random, tenant)
+        pool_user = self._pool_user(report)
+        planned = Planned(report, held, step.tangent_bytes, step.output_bytes(), step.is_random, pool_user)
         return planned, halves
 
     def _aimed(
@@ -345,11 +345,11 @@ class Pipeline:
             return None
         return placeable(captured.step)
 
-    def _tenant(self, report: PlanReport) -> Tenant | None:
+    def _pool_user(self, report: PlanReport) -> PoolUser | None:
         arena = report.arena
         if arena is None or not arena.places:
             return None
-        return Tenant(self.pool, arena.pool, report.budget - report.reserve - arena.beside)
+        return PoolUser(self.pool, arena.pool, report.budget - report.reserve - arena.beside)
 
     def _settled(self, call: Call) -> Options:
         """The options of a call, with the host as it was measured where it was "auto"."""

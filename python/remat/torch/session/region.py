@@ -46,8 +46,8 @@ from ..run.backward import Tangents, Watch
 from ..run.compile import compile_in_order, joint_alone
 from ..run.inductor import FirstStep, compile_with_inductor
 from ..run.outputs import Gradient, Usage, cut_off, unfilled
-from ..run.pool import Tenant
-from ..run.replay import Instead, Replay
+from ..run.pool import PoolUser
+from ..run.replay import PreparedGradients, Replay
 from ..trace.fake import forget_gradients, without_keeping
 from ..trace.floats import Floats, FloatsMatterError, Marks, Numbers
 from ..trace.kernels import eager_kernels
@@ -69,7 +69,7 @@ log = logging.getLogger("remat.torch")
 # Of making a plan, in sequence.
 PHASES = ("capture", "profile", "plan", "code")
 
-# Planning anew is worth it for this share of the peak.
+# Planning again is worth it for this share of the peak.
 _WORTH_PLANNING = 0.001
 
 
@@ -107,7 +107,7 @@ class Variant:
     """A compiled graph, and what it takes for granted of its outputs; planned if it is to be trained.
 
     existing: gradients that it adds to, and what becomes of those that it makes.
-    numbers: what its step reads in each call anew. casts: of autocast where its backward is to run.
+    numbers: what its step reads in each call again. casts: of autocast where its backward is to run.
     """
 
     gm: fx.GraphModule
@@ -115,7 +115,7 @@ class Variant:
     existing: Existing = field(default_factory=Existing)
     run: Callable[..., Any] | None = None
     planned: Planned | None = None
-    instead: Instead = field(default_factory=Instead)
+    prepared: PreparedGradients = field(default_factory=PreparedGradients)
     numbers: Numbers | None = None
     casts: Casts = ()
 
@@ -329,7 +329,7 @@ class Region:
             Ends(node, [args[i] for i in ended], step_of, lambda left: self._note_left(left, ended))
         if node is not None and self.shared.options.executor == "inductor":
             self._follow_backward(node, variant, first, device)
-        return results if replay is None else replay.wrap(results, variant.use.cut, node, variant.instead)
+        return results if replay is None else replay.wrap(results, variant.use.cut, node, variant.prepared)
 
     def _prove(self, variant: Variant, args: Sequence[Any]) -> None:
         """Compare a step with the same in eager mode. Raises VerificationError."""
@@ -450,7 +450,7 @@ class Region:
             shared.flight.plan_anew()
 
     def _note_backward(self, held: bool, variant: Variant, device: torch.device) -> None:
-        """A backward ends: plan anew if the plan took for granted more than is needed.
+        """A backward ends: plan again if the plan took for granted more than is needed.
 
         held: does somebody hold gradients of the outputs?
         """
@@ -498,7 +498,7 @@ class Region:
             raise UntraceableError(gm, error) from error
 
     def _compile(self, args: Sequence[Any], key: Key, plain: fx.GraphModule) -> Variant:
-        """The variant for a key, kept unless steps are only captured. It is traced anew as long as ops turn
+        """The variant for a key, kept unless steps are only captured. It is traced again as long as ops turn
         out to make other results than the trace says, each of them once.
         """
         told = True
@@ -541,8 +541,8 @@ class Region:
         def plan() -> PlanReport | None:
             return None if variant.planned is None else variant.planned.report
 
-        def tenant() -> Tenant | None:
-            return None if variant.planned is None else variant.planned.tenant
+        def pool_user() -> PoolUser | None:
+            return None if variant.planned is None else variant.planned.pool_user
 
         def done(held: bool) -> None:  # outlives the call, and must not hold its arguments
             self._note_backward(held, variant, device)
@@ -582,9 +582,9 @@ class Region:
                         partition,
                         strides,
                         tangents,
-                        variant.instead,
+                        variant.prepared,
                         plan,
-                        tenant,
+                        pool_user,
                         verify,
                         known,
                         keep=not varies,
@@ -648,7 +648,7 @@ class Region:
             self._graded = frozenset(i for i, gradient in enumerate(gradients) if gradient is not None)
 
     def _announce(self, report: PlanReport, seconds: dict[str, float]) -> None:
-        report.took({name: seconds.get(name, 0.0) for name in PHASES})
+        report.set_seconds({name: seconds.get(name, 0.0) for name in PHASES})
         self.shared.note_plan(report)
         log.info("%s", report.summary())
 

@@ -171,7 +171,7 @@ class Session:
 
     def before_call(self) -> Callable[[], bool]:
         """What is returned forgets what Dynamo left alone or broke since: because of an error that it came
-        upon while it traced, or of hooks that are gone. If there was any, the model has to be traced anew.
+        upon while it traced, or of hooks that are gone. If there was any, the model has to be traced again.
         """
         if self.sharding is not None:  # its blocks are compiled apart, and share this
             return lambda: False
@@ -210,7 +210,7 @@ class Session:
         return one and alone and not counted and options.executor == "boxed"
 
     def _start_call(self, region: Region) -> None:
-        """Plan all anew, once nothing is in flight, if more is than was planned for."""
+        """Plan all again, once nothing is in flight, if more is than was planned for."""
         shared = self.shared
         if packs_saved_tensors() and graph_task() >= 0:
             return  # a checkpoint runs a forward again, which must save what it saved before
@@ -252,7 +252,7 @@ class Session:
             region.note_loss(gradient_of)
 
     def count_unplanned(self, forward: Callable[[], Any], device: torch.device) -> None:
-        """Notice what a forward leaves in memory that no plan accounts for, and plan anew with that much
+        """Notice what a forward leaves in memory that no plan accounts for, and plan again with that much
         less.
 
         Code that Dynamo runs eagerly (after a graph break it cannot resume from) saves tensors of its own.
@@ -274,7 +274,7 @@ class Session:
             self.shared.flight.plan_anew()
 
     def count_more(self, excess: int) -> None:
-        """A step was measured that needs so much more than its plans know; plan anew with that much less."""
+        """A step was measured that needs so much more than its plans know; plan again with that much less."""
         self.unplanned.say(
             "peak",
             f"code outside the planned graphs needs {format_bytes(excess)} at the peak, taken from "
@@ -381,7 +381,7 @@ watch_conversions(lambda backend: isinstance(backend, Session), lambda session, 
 
 
 def agree(group: Any, flight: InFlight, surroundings: Surroundings) -> None:
-    """Ranks that share a plan plan anew together: where one has to, and with room for what the one with the
+    """Ranks that share a plan plan again together: where one has to, and with room for what the one with the
     most leaves unplanned. A rank that planned by itself would wait for the others for ever.
     """
     if group is None:

@@ -34,7 +34,7 @@ class ShapeTable:
             self._warned.add(frame)
             log.warning(
                 "more than %d combinations of input shapes: the plan of the least recently used is dropped, "
-                "and made anew when its shapes come again; pad inputs to few shapes, or raise max_shapes",
+                "and made again when its shapes come again; pad inputs to few shapes, or raise max_shapes",
                 self.limit,
             )
 

@@ -15,7 +15,7 @@ from ..trace.conversion import Spot
 
 log = logging.getLogger("remat.torch")
 
-# Less than this left by eager code is not worth a word, nor planning anew.
+# Less than this left by eager code is not worth a word, nor planning again.
 WORTH_COUNTING = 1 << 16
 _NAMED = 4
 TRANSFORMED = (
@@ -42,7 +42,9 @@ class Unplanned:
 
     def __init__(self, strict: bool, counted: bool) -> None:
         self.strict = strict
-        self._so = "nothing of it is recomputed" if counted else "the budget does not cover what it saves"
+        self._consequence = (
+            "nothing of it is recomputed" if counted else "the budget does not cover what it saves"
+        )
         self._said: set[str] = set()
         self._left: dict[str, Spot] = {}
         # By place; the number of times that it broke a graph there.
@@ -78,7 +80,7 @@ class Unplanned:
         self._left.setdefault(spot.place, spot)
         self.say(
             spot.place,
-            f"{spot} has no plan and runs as in eager mode, {self._so}: {spot.reason}",
+            f"{spot} has no plan and runs as in eager mode, {self._consequence}: {spot.reason}",
         )
 
     def broken(self, spot: Spot) -> None:

@@ -186,7 +186,7 @@ def _is_of_others(module: Any) -> bool:
 
 
 def _is_walked(kind: type) -> bool:
-    """Is an object of this class, which is no module of PyTorch's, state of who holds it?"""
+    """Is an object of this class, which is no module of PyTorch's, state of its holder?"""
     return _package(kind.__module__) in _HOLDERS or not _is_of_others(kind.__module__)
 
 

@@ -2,7 +2,7 @@
 
 Dynamo passes such a number in a tensor, and reads it with `item()`. A step is traced with the numbers of one
 call in their places. Traced once more with others, the two differ in those arguments that are the numbers,
-or what the program makes of them: these are read anew in each call, and nothing else is. Where that cannot be
+or what the program makes of them: these are read in each call, and nothing else is. Where that cannot be
 shown (an op whose formula depends on the value, a number such as 0, 1 or 2 for which formulas are simplified)
 a step is for these numbers alone.
 """

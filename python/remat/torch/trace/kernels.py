@@ -194,7 +194,7 @@ def correct_sizes(gm: fx.GraphModule, run: Callable[[fx.Node], Any]) -> None:
 
 def _as_real(traced: Any, real: Any) -> Any:
     """Traced tensors like the real ones: those that differ in shape, or show a storage that another of them
-    shows, are made anew.
+    shows, are made again.
     """
     mode: Any = detect_fake_mode(traced)
     seen: set[int] = set()

@@ -169,7 +169,7 @@ class Memory(Layer):
         super().__init__(draw, width)
         self.kind = draw.choice(["replaced", "in place", "number", "counted"])
         self.calls = 0
-        # Dynamo compiles each call anew, because a number has changed.
+        # Dynamo compiles each call again, because a number has changed.
         self.once = self.kind != "counted"
         self.register_buffer("mean", torch.zeros(width))
         self.branch = draw.randrange(2)

@@ -1,9 +1,10 @@
-#include "plan/tracker_graph.h"
+#include "model/step_model.h"
 
 #include <algorithm>
 #include <numeric>
 
 #include "base/numbers.h"
+#include "model/step.h"
 #include "remat/keep_all.h"
 
 namespace remat {
@@ -14,9 +15,8 @@ std::int64_t common_unit(const Graph& graph) {
   for (ValueId v : graph.values()) {
     if (!graph.is_graph_input(v)) unit = std::gcd(unit, graph.bytes[v].count());
   }
-  for (OpId op : graph.ops()) {
-    unit = std::gcd(unit, graph.workspace[op].count());
-    unit = std::gcd(unit, graph.generator_state[op].count());
+  for (const auto column : kBytesOfOps) {
+    for (Bytes bytes : graph.*column) unit = std::gcd(unit, bytes.count());
   }
   return std::max<std::int64_t>(unit, 1);
 }
@@ -27,15 +27,15 @@ bool same_lives(const Graph& graph, ValueId a, ValueId b) {
 
 }  // namespace
 
-TrackerGraph::TrackerGraph(const Graph& g)
+StepModel::StepModel(const Graph& g)
     : graph(&g), begin_op(g.ops().size()), end_op(begin_op.next()), unit(common_unit(g)) {
   std::vector<ValueId> members;
   IndexVector<ValueId, BundleId> bundle_of(g.num_values());
   for (OpId op : g.ops()) {
     first_bundle.push_back(BundleId(std::ssize(producer)));
     duration.push_back(g.duration[op].count());
-    own.push_back(g.workspace[op].count() / unit);
-    state.push_back(g.generator_state[op].count() / unit);
+    own.push_back(momentary(g, op).count() / unit);
+    state.push_back(rerun_state(g, op).count() / unit);
     members.assign(g.outputs[op].begin(), g.outputs[op].end());
     std::stable_sort(members.begin(), members.end(), [&](ValueId a, ValueId b) {
       if (g.kept[a] != g.kept[b]) return static_cast<bool>(g.kept[a]);
@@ -71,13 +71,13 @@ TrackerGraph::TrackerGraph(const Graph& g)
   narrow = peak.count() / unit < (std::int64_t{1} << 31) / 10 * 9;
 }
 
-void TrackerGraph::add_overlaps(const IndexVector<ValueId, BundleId>& bundle_of) {
+void StepModel::add_overlaps(const IndexVector<ValueId, BundleId>& bundle_of) {
   std::vector<Overlap> row;
   for (OpId op : graph->ops()) {
     row.clear();
-    for (const Over& pair : graph->over[op]) {
-      const BundleId bundle = bundle_of[pair.input];
-      const std::int64_t saved = graph->overlap(pair).count() / unit;
+    for (const Reuse& reuse : reuses(*graph, op)) {
+      const BundleId bundle = bundle_of[reuse.input];
+      const std::int64_t saved = reuse.bytes.count() / unit;
       const auto known = std::ranges::find(row, bundle, &Overlap::bundle);
       if (known == row.end()) {
         row.push_back({bundle, saved});
@@ -90,7 +90,7 @@ void TrackerGraph::add_overlaps(const IndexVector<ValueId, BundleId>& bundle_of)
   for (int pseudo = 0; pseudo < 2; ++pseudo) overlaps.end_row();
 }
 
-std::int64_t TrackerGraph::budget_units(Bytes budget) const {
+std::int64_t StepModel::budget_units(Bytes budget) const {
   const std::int64_t room = (budget - graph->resident).count();
   return room < 0 ? -1 : room / unit;
 }

@@ -1,4 +1,4 @@
-// What the incremental tracker needs of a graph, in small integers: bundles, pseudo steps, scaled bytes.
+// A graph as what its steps take, in small integers: bundles, pseudo steps, scaled bytes. Of the tracker.
 #pragma once
 
 #include <cstdint>
@@ -16,8 +16,8 @@ using BundleId = Id<struct BundleTag>;
 /// first step and `end_op` the last of every sequence, and `end_op` reads all kept outputs. So every step
 /// has a neighbour on both sides, and the life of a kept output ends at a reader like every other life.
 /// (The memory of `end_op`, the kept outputs alone, is never over that of the step before it.)
-struct TrackerGraph {
-  explicit TrackerGraph(const Graph& graph);
+struct StepModel {
+  explicit StepModel(const Graph& graph);
 
   const Graph* graph;
   OpId begin_op, end_op;
