@@ -210,8 +210,9 @@ TEST_F(CliUsage, CompletionOffersWhatTheParserKnows) {
       EXPECT_NE(run.out.find(word), std::string::npos) << word << " in " << shell;
     }
   }
-  expect_usage({"completion", "csh"},
-               "SHELL: 'csh' is none of bash, zsh, fish (see 'remat completion --help')");
+  expect_usage(
+      {"completion", "csh"},
+      "SHELL: 'csh' is none of bash, zsh, fish: did you mean 'zsh'? (see 'remat completion --help')");
 }
 
 /// What bash offers for the last word of a line.
