@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from remat import _core
 from remat._core import Graph, Plan, PlanResult, Report, SweepPoint, SweepResult
@@ -89,8 +89,8 @@ def _titled(plans: Shown | Iterable[Shown] | Mapping[str, Shown]) -> list[tuple[
     if isinstance(plans, Mapping):
         return [(str(title), _plan_of(shown)) for title, shown in plans.items()]
     # A plan can be iterated over too: its steps.
-    is_one = isinstance(plans, (Plan, PlanResult, SweepPoint)) or not isinstance(plans, Iterable)
-    several = [plans] if is_one else list(plans)
+    is_one = isinstance(plans, Plan) or not isinstance(plans, Iterable)
+    several: list[Any] = [plans] if is_one else list(plans)  # type: ignore[arg-type]
     titled: dict[str, Plan] = {}
     for shown in several:
         plan = _plan_of(shown)
