@@ -52,10 +52,7 @@ def asked(
     `request_options`. Raises TypeError for a keyword that does not exist, UsageError for the value of an
     option, BudgetError for a number that is no amount of bytes."""
     require_graph(graph)
-    if isinstance(budget, float) and 0 < budget <= 1:
-        raise BudgetError(
-            f'budget {budget} is not a whole number of bytes: did you mean "{100 * budget:g}%"?'
-        )
+    refuse_share(budget)
     limits, progress = limits_of(call, effort)
     options |= {name: value for name, value in effort.items() if name in _REQUESTED}
     return _core.Question(graph, budget, host, options), limits, progress
@@ -83,6 +80,14 @@ def require_graph(graph: object) -> None:
         kind = type(graph).__name__
         raise UsageError(
             f"the graph is of type {kind}: it has to be a remat.Graph; load_graph() reads a file"
+        )
+
+
+def refuse_share(budget: object) -> None:
+    """Raises BudgetError for a share in place of a percentage, 0.6 for example."""
+    if isinstance(budget, float) and 0 < budget <= 1:
+        raise BudgetError(
+            f'budget {budget} is not a whole number of bytes: did you mean "{100 * budget:g}%"?'
         )
 
 
