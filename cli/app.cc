@@ -91,10 +91,17 @@ std::string usage_message(const CLI::App& app, const CLI::ParseError& error,
   if (&command == &app && !words.empty() && !words.front().starts_with('-')) {
     std::vector<std::string> known;
     for (const CLI::App* sub : app.get_subcommands(nullptr)) known.push_back(sub->get_name());
+    known.emplace_back("--help");
     return unknown_word("command", words.front(), known);
   }
   const std::string option = unknown_option(command, words);
   if (!option.empty()) return option + see;
+  if (dynamic_cast<const CLI::ArgumentMismatch*>(&error) != nullptr) {
+    const std::string what = error.what();
+    const std::string name = what.substr(0, what.find(':'));
+    const bool is_repeated = what.find("At Most") != std::string::npos;
+    return name + (is_repeated ? " is given more than once" : " needs a value") + see;
+  }
   const bool is_extra = dynamic_cast<const CLI::ExtrasError*>(&error) != nullptr;
   return error.what() + (is_extra ? split_amount(words) : "") + see;
 }

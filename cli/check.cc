@@ -157,9 +157,9 @@ void add_check(CLI::App& app, Action& action) {
   sub->add_option("LAYOUT", command->layout, "remat.layout of that plan");
   sub->add_option("-b,--budget", command->budget, "check against this budget instead of the plan's own")
       ->type_name("B");
-  sub->add_option("--order", command->order, "check against this order instead of the plan's own")
-      ->check(CLI::IsMember({"fixed", "free"}))
-      ->type_name("fixed|free");
+  take_one_of(
+      *sub->add_option("--order", command->order, "check against this order instead of the plan's own"),
+      {"fixed", "free"});
   sub->add_option("--capacity", command->capacity, "the arena of a table must be within it")->type_name("B");
   add_whole(*sub, "--align", command->alignment, std::int64_t{1}, kMaxCount - 1,
             "offsets in a table must be multiples of it (default: 1)");

@@ -61,7 +61,9 @@ std::map<std::string, std::string> parse_set(const std::vector<std::string>& tex
 }
 
 void EffortOptions::declare_limits(CLI::App& command) {
-  command.add_option("--time-limit", time_limit, "wall clock: 10s, 500ms, 2m, 1h (default: 10s)")
+  command
+      .add_option("--time-limit", time_limit,
+                  "wall clock: 10s, 500ms, 2m, 1h (default: " + default_time + ")")
       ->type_name("TIME");
   constexpr auto kMostWork = std::numeric_limits<std::int64_t>::max();
   constexpr auto kLastSeed = std::numeric_limits<std::uint64_t>::max();
@@ -75,7 +77,8 @@ void EffortOptions::declare(CLI::App& command) {
   declare_limits(command);
   command
       .add_option("--gap", gap,
-                  "end with a plan proved so near to the fastest; 0: only at the limits (default: 0.01%)")
+                  "stop once the plan is proved this close to the fastest; 0: stop only at the limits "
+                  "(default: 0.01%)")
       ->type_name("P%");
   add_whole(command, "--threads", plan.threads, 0, 1024, "threads, 0 for all (default: 1)");
   command.add_option("--set", set, "an option of the planner, may be repeated")
@@ -91,9 +94,8 @@ void EffortOptions::finish() {
 }
 
 std::optional<double> EffortOptions::seconds() const {
-  constexpr double kDefaultSeconds = 10;
   if (time_limit) return parse_seconds(*time_limit);
-  return work_limit ? std::nullopt : std::optional(kDefaultSeconds);
+  return work_limit ? std::nullopt : std::optional(parse_seconds(default_time));
 }
 
 void EffortOptions::apply(Limits& limits) const { settled().apply(limits); }
@@ -128,12 +130,20 @@ void require_known_word(CLI::App& command, std::function<int()>& action, const s
   });
 }
 
+void take_one_of(CLI::Option& option, const std::vector<std::string>& words) {
+  option.type_name("{" + listed(words, ",") + "}");
+  const auto refusal = [words](const std::string& word) -> std::string {
+    if (std::ranges::find(words, word) != words.end()) return "";
+    return "'" + word + "' is none of " + listed(words) + did_you_mean(word, words);
+  };
+  option.check(CLI::Validator([refusal](std::string& word) { return refusal(word); }, ""));
+}
+
 void declare_order(CLI::App& command, std::string& order) {
-  command
-      .add_option("--order", order,
-                  "fixed: first runs follow the graph's order; free: any valid order (default: fixed)")
-      ->check(CLI::IsMember({"fixed", "free"}))
-      ->type_name("fixed|free");
+  take_one_of(*command.add_option(
+                  "--order", order,
+                  "fixed: first runs follow the graph's order; free: any valid order (default: fixed)"),
+              {"fixed", "free"});
 }
 
 OrderMode parse_order(const std::string& order) {
@@ -158,9 +168,9 @@ void declare_options(CLI::App& command, Request& request) {
     CLI::Option* flag = command.add_option_function<std::string>(
         spelled_for_shell(option.name, ""), set,
         option.description + " (default: " + option.default_value + ")");
-    if (option.type == OptionType::kChoice) flag->check(CLI::IsMember(option.choices));
     const bool is_number = option.type == OptionType::kInteger || option.type == OptionType::kNumber;
-    flag->type_name(option.choices.empty() ? (is_number ? "N" : "TEXT") : listed(option.choices, "|"));
+    flag->type_name(is_number ? "N" : "TEXT");
+    if (option.type == OptionType::kChoice) take_one_of(*flag, option.choices);
   }
 }
 

@@ -96,8 +96,12 @@ std::size_t count_edges(const Graph& graph);
 /// "KEY=VALUE" texts as options of a planner. Throws UsageError.
 std::map<std::string, std::string> parse_set(const std::vector<std::string>& texts);
 
+/// The option takes one of some words, which stand in its help as "{fixed,free}".
+void take_one_of(CLI::Option& option, const std::vector<std::string>& words);
+
 /// --time-limit, --work-limit, --seed, --gap, --threads, --set.
 struct EffortOptions {
+  std::string default_time = "10s";
   std::optional<std::string> time_limit;
   std::optional<std::int64_t> work_limit;
   std::string gap = "0.01%";
@@ -110,7 +114,7 @@ struct EffortOptions {
   void declare_limits(CLI::App& command);
   /// Fills `plan` and `gap_limit` from the texts. Throws UsageError.
   void finish();
-  /// 10 s unless a time or a work limit is given: a work limit alone is meant to be repeatable.
+  /// `default_time` unless a time or a work limit is given: a work limit alone is meant to be repeatable.
   std::optional<double> seconds() const;
   void apply(Limits& limits) const;
   /// As a request has it.

@@ -29,7 +29,7 @@ struct Entry {
   std::vector<Flag> flags;
 };
 
-/// What stands between braces in "fixed|free:{fixed,free}", which is how the parser describes its choices.
+/// What stands between braces in "{fixed,free}": see take_one_of().
 std::vector<std::string> choices(const std::string& type) {
   const auto begin = type.rfind('{'), end = type.rfind('}');
   if (begin == std::string::npos || end == std::string::npos) return {};
@@ -212,9 +212,7 @@ void add_completion(CLI::App& app, Action& action) {
   auto shell = std::make_shared<std::string>();
   CLI::App* sub =
       app.add_subcommand("completion", "a script that completes command lines in bash, zsh or fish");
-  sub->add_option("SHELL", *shell, "bash, zsh or fish")
-      ->required()
-      ->check(CLI::IsMember({"bash", "zsh", "fish"}));
+  take_one_of(*sub->add_option("SHELL", *shell, "bash, zsh or fish")->required(), {"bash", "zsh", "fish"});
   sub->callback([shell, &app, &action] {
     action = [shell, &app] {
       std::vector<Entry> entries;

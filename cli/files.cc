@@ -20,6 +20,7 @@ bool is_taken = false;
 
 std::string read_input(const std::string& path, FileKind kind) {
   static bool was_read = false;
+  if (path.empty()) throw UsageError("the name of the file to read is empty");
   if (path != kStandard) return read_file(path, kind);
   if (std::exchange(was_read, true)) throw UsageError("only one file can come from standard input");
   return read_file("/dev/stdin", kind);
@@ -48,7 +49,8 @@ std::filesystem::path target_of(std::filesystem::path path) {
   for (int i = 0; i < kMostLinks && std::filesystem::is_symlink(path, error); ++i) {
     path = path.parent_path() / std::filesystem::read_symlink(path, error);
   }
-  return std::filesystem::weakly_canonical(path, error);
+  // A relative path of which nothing is there would stay relative.
+  return std::filesystem::weakly_canonical(std::filesystem::absolute(path, error), error);
 }
 
 /// Devices and pipes take whatever comes.

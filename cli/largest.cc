@@ -144,8 +144,7 @@ void add_model(CLI::App& largest, Action& action, const ModelInfo& model) {
   for (const auto& [name, setting] : settings()) {
     if (model.variants.front().settings.*setting != -1) known.push_back(name);
   }
-  sub->add_option("--over", command->over, "which size is looked for (default: batch)")
-      ->check(CLI::IsMember(known));
+  take_one_of(*sub->add_option("--over", command->over, "which size is looked for (default: batch)"), known);
   add_whole(*sub, "--least", command->search.least, std::int64_t{1}, kMostSize, "smallest size (default: 1)");
   add_whole(*sub, "--most", command->search.most, std::int64_t{1}, kMostSize,
             "largest size (default: " + std::to_string(kMostSize) + ")");

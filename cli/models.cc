@@ -44,7 +44,7 @@ void declare_model(CLI::App& sub, const ModelInfo& model, ModelTexts& texts) {
     for (const ModelInfo::Variant& v : model.variants) {
       if (!v.name.empty()) names.emplace_back(v.name);
     }
-    sub.add_option("--variant", texts.options.variant, "settings to start from")->check(CLI::IsMember(names));
+    take_one_of(*sub.add_option("--variant", texts.options.variant, "settings to start from"), names);
   }
   ModelSettings& s = texts.options.settings;
   const ModelSettings& standard = model.variants.front().settings;
@@ -57,18 +57,18 @@ void declare_model(CLI::App& sub, const ModelInfo& model, ModelTexts& texts) {
   model_setting(sub, "classes", s.classes, standard.classes, "classes, or channels of the output");
   model_setting(sub, "vocabulary", s.vocabulary, standard.vocabulary, "tokens known");
   model_setting(sub, "dropout", s.dropout, standard.dropout, "dropout rate");
-  sub.add_option("--granularity", texts.granularity, "op, layer or primitive")
-      ->check(CLI::IsMember({"op", "layer", "primitive"}))
-      ->capture_default_str();
-  sub.add_option("--optimizer", texts.optimizer, "none, sgd, momentum or adam")
-      ->check(CLI::IsMember({"none", "sgd", "momentum", "adam"}))
-      ->capture_default_str();
-  sub.add_option("--dtype", texts.dtype, "fp32 or bf16 (two bytes, tensor cores)")
-      ->check(CLI::IsMember({"fp32", "bf16"}))
-      ->capture_default_str();
-  sub.add_option("--durations", texts.durations, "unit or roofline (nanoseconds)")
-      ->check(CLI::IsMember({"unit", "roofline"}))
-      ->capture_default_str();
+  take_one_of(
+      *sub.add_option("--granularity", texts.granularity, "op, layer or primitive")->capture_default_str(),
+      {"op", "layer", "primitive"});
+  take_one_of(
+      *sub.add_option("--optimizer", texts.optimizer, "none, sgd, momentum or adam")->capture_default_str(),
+      {"none", "sgd", "momentum", "adam"});
+  take_one_of(*sub.add_option("--dtype", texts.dtype, "fp32 or bf16 (two bytes, tensor cores)")
+                   ->capture_default_str(),
+              {"fp32", "bf16"});
+  take_one_of(*sub.add_option("--durations", texts.durations, "unit or roofline (nanoseconds)")
+                   ->capture_default_str(),
+              {"unit", "roofline"});
   sub.add_option("--device", texts.device,
                  "cpu, p100, v100, a100, h100, h200, or flops=F,bandwidth=B,launch=L [a100]");
   sub.add_flag("--no-random-recompute{false}", texts.options.random_recomputable,

@@ -186,8 +186,9 @@ void add_pipeline(CLI::App& app, Action& action) {
       "--door", command->door,
       "saved: any set of results is saved; checkpoint: a block runs again as a whole but for what it "
       "saves (default: saved)");
-  sub->add_option("--cuts", command->cuts, "layers: between numbered modules; all: wherever one value passes")
-      ->check(CLI::IsMember({"layers", "all"}));
+  take_one_of(*sub->add_option("--cuts", command->cuts,
+                               "layers: between numbered modules; all: wherever one value passes"),
+              {"layers", "all"});
   sub->add_option("--data", command->options.data, "graph input that comes with each micro-batch")
       ->type_name("NAME");
   add_whole(

@@ -126,8 +126,6 @@ int ReportCommand::run() {
   const ReportFormat wanted = parse_report_format(format);
   effort.finish();
   check_usage();
-  // A look at a plan should not take as long as making one.
-  if (!effort.time_limit && !effort.work_limit) effort.time_limit = "5s";
   const LoadedGraph loaded = load_and_warn(graph);
   refuse_to_replace_input(out, FileKind::kOther);
   ReportContent content;
@@ -156,20 +154,21 @@ void add_report(CLI::App& app, Action& action) {
   auto command = std::make_shared<ReportCommand>();
   CLI::App* sub = app.add_subcommand("report", "a page that shows where memory goes under plans");
   sub->add_option("GRAPH", command->graph, "remat.graph or node-link JSON")->required();
-  sub->add_option("PLAN", command->plans, "plans of it; keep-all is always shown");
+  sub->add_option("PLAN", command->plans, "plans of the graph; keeping everything is always shown");
   add_output(*sub, "-o,--output", command->out, "write the report here")->type_name("FILE")->required();
-  sub->add_option("--format", command->format,
-                  "html, json, csv, dot (Graphviz), perfetto (ui.perfetto.dev), memory_viz (PyTorch's "
-                  "viewer) (default: html)")
-      ->check(CLI::IsMember({"html", "json", "csv", "dot", "perfetto", "memory_viz"}))
-      ->type_name("NAME");
+  take_one_of(
+      *sub->add_option("--format", command->format,
+                       "dot is for Graphviz, perfetto for ui.perfetto.dev, memory_viz for PyTorch's viewer "
+                       "(default: html)"),
+      {"html", "json", "csv", "dot", "perfetto", "memory_viz"});
   add_whole(*sub, "--points", command->points, 0, kMostPoints,
             "budgets of the curve of overhead against memory, 0 for none (default: 12)");
-  sub->add_option("--planner", command->planner, "that draws the curve (default: auto)")->type_name("NAME");
-  sub->add_option("--planners", command->planners, "others to draw beside it: dtr,checkmate_lp")
+  sub->add_option("--planner", command->planner, "draws the curve (default: auto)")->type_name("NAME");
+  sub->add_option("--planners", command->planners, "draw curves beside it: dtr,checkmate_lp")
       ->delimiter(',')
       ->type_name("NAMES");
   command->allocator.declare(*sub);
+  command->effort.default_time = "5s";  // a look at a plan should not take as long as making one
   command->effort.declare(*sub);
   sub->add_flag("--json", command->json, "print one JSON object");
   sub->callback([command, &action] { action = [command] { return command->run(); }; });

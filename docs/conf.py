@@ -78,7 +78,7 @@ def complete_page(app: Any, docname: str, source: list[str]) -> None:
         compared, pages, menu = from_readme()
         names = toctree("Names", ["api/python", "api/torch", "api/jax", "api/cpp"])
         source[0] += (
-            f"\n{compared}\n\n[Every row](alternatives.md).\n\n## All pages\n\n{pages}\n{menu}{names}"
+            f"\n{compared}\n\n[How this was measured, with every row](alternatives.md).\n\n## All pages\n\n{pages}\n{menu}{names}"
         )
     elif docname in ("planners/index", "results", "torch_results"):
         folder = "" if "/" in docname else f"{docname}/"

@@ -253,10 +253,23 @@ def machine_of(graph: dict[str, Any], words: list[str]) -> Machine | None:
     return Machine(units, {"out": int(words[0]), "in": int(words[1])}, latency, "shared" in words[3:])
 
 
+def read(path: str) -> dict[str, Any]:
+    """A JSON object. Exits with one line where there is none."""
+    try:
+        with open(path) as file:
+            found = json.load(file)
+    except (OSError, ValueError) as error:
+        sys.exit(f"INVALID {path}: {error}")
+    return found if isinstance(found, dict) else {}
+
+
 def main(graph_path: str, plan_path: str, *words: str) -> str:
     """The answer as one line."""
-    with open(graph_path) as graph_file, open(plan_path) as plan_file:
-        graph, plan = json.load(graph_file), json.load(plan_file)
+    graph, plan = (read(path) for path in (graph_path, plan_path))
+    if graph.get("format") != "remat.graph":
+        return f"INVALID {graph_path} is no remat.graph file: `remat convert {graph_path} -o FILE` makes one"
+    if plan.get("format") != "remat.plan":
+        return f"INVALID {plan_path} is no remat.plan file"
     copies = [Copy(one["value"], one["way"], one["issue"], one["wait"]) for one in plan.get("copies", [])]
     try:
         return json.dumps(verified(graph, plan["steps"], copies, machine_of(graph, list(words))))

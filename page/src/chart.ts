@@ -355,6 +355,6 @@ export class Chart {
     const lines = this.options.lines.map((line) => u.valToPos(line.at, "y", true));
     const near = lines.some((line) => Math.abs(line - y) < 16 * ratio);
     const crowded = left + wide > bbox.left + bbox.width - 140 * ratio;
-    this.label(ctx, text, left, near && crowded ? y - 14 * ratio : y);
+    this.label(ctx, text, left, near && crowded ? y - 18 * ratio : y);
   }
 }

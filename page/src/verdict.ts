@@ -33,7 +33,7 @@ function verdict(plan: Plan): [string, string] {
   if (data.status === "optimal" || (data.status === "feasible" && gap(plan) === 0))
     return ["optimal", "proved: no plan within the budget is faster"];
   if (data.status !== "feasible") return [data.status || "not stated", `within ${nearness(plan)} of optimal`];
-  return [`within ${nearness(plan)} of optimal`, "feasible, and proved to be so near to the fastest"];
+  return [`within ${nearness(plan)} of optimal`, "feasible, and proved to be this close to the fastest"];
 }
 
 /** The gap in two digits, rounded up. */

@@ -107,7 +107,7 @@ def compare(
     Args:
         graph: what to plan.
         budget: as of :func:`plan`.
-        planners: their names; None: all of :func:`planners`.
+        planners: their names, or one name; None: all of :func:`planners`.
         plans: plans of other programs, by name: validated, simulated and compared with the bounds as ours.
         host: as of :func:`plan`.
 
@@ -119,6 +119,8 @@ def compare(
         BudgetError: a budget that is not a positive amount of bytes.
         UsageError: an unknown planner, or a limit that is not 0 or more.
     """
+    if isinstance(planners, str):
+        planners = [planners]
     names = [planner.name for planner in _core.planners()] if planners is None else list(planners)
     question, limits, progress = asked("compare", graph, budget, effort, host=host)
     # An unknown planner ends it before any has run.

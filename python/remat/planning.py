@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING, Any, Literal, TypedDict
 
 from remat import _core
 from remat._core import Graph, Host, LayoutResult, Plan, PlanResult, SweepResult
-from remat.errors import UsageError
+from remat.errors import BudgetError, UsageError
 from remat.signatures import keywords_of
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
 
-#: How near to the fastest plan is near enough, as for the command line.
+#: The gap at which planning stops, as for the command line.
 GAP = "0.01%"
 
 Progress = Callable[[str, float, "int | None", "int | None", bool], object]
@@ -50,7 +50,9 @@ def asked(
 ) -> Asked:
     """What the core is asked, with defaults for what is not given; options: by name, of the core's
     `request_options`. Raises TypeError for a keyword that does not exist, UsageError for the value of an
-    option."""
+    option, BudgetError for a number that is no amount of bytes."""
+    require_graph(graph)
+    refuse_share(budget)
     limits, progress = limits_of(call, effort)
     options |= {name: value for name, value in effort.items() if name in _REQUESTED}
     return _core.Question(graph, budget, host, options), limits, progress
@@ -70,6 +72,30 @@ def limits_of(call: str, effort: Effort) -> tuple[_core.Effort, Progress | None]
         dict(effort.get("options") or {}),
     )
     return limits, effort.get("progress")
+
+
+def require_graph(graph: object) -> None:
+    """Raises UsageError for what is no graph, a path to one for example."""
+    if not isinstance(graph, Graph):
+        kind = type(graph).__name__
+        raise UsageError(
+            f"the graph is of type {kind}: it has to be a remat.Graph; load_graph() reads a file"
+        )
+
+
+def refuse_share(budget: object) -> None:
+    """Raises BudgetError for a share in place of a percentage, 0.6 for example."""
+    if isinstance(budget, float) and 0 < budget <= 1:
+        raise BudgetError(
+            f'budget {budget} is not a whole number of bytes: did you mean "{100 * budget:g}%"?'
+        )
+
+
+def name_of(planner: object) -> str:
+    """The name of a planner. Raises UsageError for what is no text."""
+    if isinstance(planner, str):
+        return planner
+    raise UsageError(f'planner is of type {type(planner).__name__}: it has to be a name, such as "auto"')
 
 
 def gap_text(gap: object) -> str | None:
@@ -124,12 +150,12 @@ def plan(
         time_limit: seconds of wall clock, 10.0 by default, or None; also as a text: ``"500ms"``, ``"2m"``.
         work_limit: deterministic units of work, None by default. With a work limit, no time limit and a seed
             the same plan comes out on every machine.
-        gap: end as soon as the plan is proved to be so near to the fastest (`stopped_by` is then "gap"), or
-            at the limits; ``"0.01%"`` by default, as a number 0.0001. None or 0: only at the limits.
+        gap: stop once the plan is proved this close to the fastest (`stopped_by` is then "gap");
+            ``"0.01%"`` by default, as a number 0.0001. None or 0: stop only at the limits.
         seed: of the planner's random numbers, 0 by default.
         threads: how many the planner may use, 1 by default.
         options: of the planner itself, by name.
-        progress: called on the calling thread for each better plan, as ``progress(planner, seconds, peak,
+        progress: called on the calling thread for every improved plan, as ``progress(planner, seconds, peak,
             duration, within_budget)``; what it raises stops the planner and is raised here.
 
     Within one process more memory never gives a slower plan: planners that improve on plans ("auto" and
@@ -158,7 +184,7 @@ def plan(
         allocator=allocator,
         door=door,
     )
-    result = _core.plan(question, planner, limits, progress)
+    result = _core.plan(question, name_of(planner), limits, progress)
     if check:
         result.raise_if_no_plan()
     return result
@@ -190,7 +216,7 @@ def sweep(
         UsageError: an unknown planner or option, or a number of points outside [2, 1000].
     """
     question, limits, progress = asked("sweep", graph, None, effort, host=host)
-    return _core.sweep(question, points, planner, limits, progress)
+    return _core.sweep(question, points, name_of(planner), limits, progress)
 
 
 class LayoutEffort(TypedDict, total=False):
@@ -239,7 +265,7 @@ def layout(
         work_limit: deterministic units of work, None by default; alone it makes the same layout on every
             machine.
         seed: of the search's random numbers, 0 by default.
-        progress: called for each better layout, as that of :func:`plan`, with the pool in place of the peak.
+        progress: called for every improved layout, as that of :func:`plan`, with the pool for the peak.
 
     A first layout exists after milliseconds. It runs without the GIL; Ctrl-C returns the best layout so far.
 
@@ -248,6 +274,9 @@ def layout(
         BudgetError: a capacity that is not a positive amount of bytes.
         UsageError: an alignment below 1, or a limit that is not 0 or more.
     """
+    if not isinstance(plan, Plan):
+        raise UsageError(f"the plan is of type {type(plan).__name__}: it has to be a remat.Plan")
+    require_graph(graph)
     limits, progress = layout_effort("layout", effort)
     return _core.layout(graph, plan, capacity, alignment, limits, progress)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from remat import _core
 from remat._core import Graph, Plan, PlanResult, Report, SweepPoint, SweepResult
@@ -68,6 +68,7 @@ def report(
         raise UsageError("an allocator goes with the formats html and json")
     titled = _titled(plans)
     known = [sweeps] if isinstance(sweeps, SweepResult) else list(sweeps)
+    others = [planners] if isinstance(planners, str) else list(planners)
     amounts = {str(title): [int(each) for each in column] for title, column in (measured or {}).items()}
     _core.check_report(graph, titled, amounts)
     if not known and points > 0 and format in ("html", "json"):
@@ -77,7 +78,7 @@ def report(
             effort["order"] = "free" if titled[0][1].order == "free" else "fixed"
         order = effort.get("order", "fixed")
         around = [plan.budget for _, plan in titled if plan.budget is not None and plan.order == order]
-        for name in (planner, *planners):
+        for name in (planner, *others):
             question, limits, progress = asked("report", graph, None, effort)
             beside = [] if known else around
             known.append(_core.sweep(question, points, name, limits, progress, beside))
@@ -87,7 +88,9 @@ def report(
 def _titled(plans: Shown | Iterable[Shown] | Mapping[str, Shown]) -> list[tuple[str, Plan]]:
     if isinstance(plans, Mapping):
         return [(str(title), _plan_of(shown)) for title, shown in plans.items()]
-    several = [plans] if isinstance(plans, (Plan, PlanResult, SweepPoint)) else list(plans)
+    # A plan can be iterated over too: its steps.
+    is_one = isinstance(plans, Plan) or not isinstance(plans, Iterable)
+    several: list[Any] = [plans] if is_one else list(plans)  # type: ignore[arg-type]
     titled: dict[str, Plan] = {}
     for shown in several:
         plan = _plan_of(shown)

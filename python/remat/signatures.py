@@ -36,7 +36,17 @@ def signed(function: Wrapped, module: str) -> Wrapped:
     """A Python function that calls `function` of the core, with its name, docstring and signature."""
 
     def call(*args: Any, **keywords: Any) -> Any:
-        return function(*args, **keywords)
+        try:
+            return function(*args, **keywords)
+        except TypeError as error:
+            if "incompatible function arguments" not in str(error):
+                raise
+            # nanobind's own message takes four lines.
+            given = [type(value).__name__ for value in args]
+            given += [f"{name}: {type(value).__name__}" for name, value in keywords.items()]
+            raise TypeError(
+                f"{function.__name__}() takes {signature_of(function)}, not ({', '.join(given)})"
+            ) from None
 
     functools.update_wrapper(call, function)
     call.__module__ = module

@@ -135,6 +135,26 @@ def test_nothing_found_is_not_called_infeasible() -> None:
     assert caught.value.smallest_known < graph.keep_all_peak
 
 
+def test_what_was_probably_meant_is_said_in_one_line() -> None:
+    graph = chain(2)
+    wrong: list[tuple[Any, str]] = [
+        (lambda: remat.plan(graph, 0.6), 'budget 0.6 is not a whole number of bytes: did you mean "60%"?'),
+        (
+            lambda: remat.plan("graph.json", "60%"),
+            "the graph is of type str: it has to be a remat.Graph; load_",
+        ),
+        (lambda: remat.plan(graph, "60%", 3), 'planner is of type int: it has to be a name, such as "auto"'),
+        (lambda: remat.layout(graph, 3), "the plan is of type int: it has to be a remat.Plan"),
+        (lambda: remat.report(graph, 3), "plans are Plan, PlanResult or SweepPoint, not int"),
+        (lambda: remat.simulate(graph, None), "simulate() takes (graph: "),
+    ]
+    for call, message in wrong:
+        with pytest.raises((remat.RematError, TypeError)) as caught:
+            call()
+        assert message in str(caught.value)
+        assert "\n" not in str(caught.value)
+
+
 @pytest.mark.parametrize(
     ("budget", "message"),
     [
@@ -142,7 +162,7 @@ def test_nothing_found_is_not_called_infeasible() -> None:
         (-(2**30), f"budget {-(2**30)} is outside [1, {2**62})"),
         (2**62, f"budget {2**62} is outside"),
         (10**30, f"budget: {10**30} does not fit into 64 bits"),
-        (0.5, "budget: found 0.5 instead of an integer"),
+        (1.5, "budget: found 1.5 instead of an integer"),
         (True, "budget: found True instead of an integer"),
         ("abc", "budget 'abc'"),
         ("", "budget ''"),

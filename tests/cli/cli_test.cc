@@ -393,7 +393,7 @@ TEST_F(Cli, WrongUsageExitsWith64AndOneLine) {
   expect_one_line(run_cli({"plan", graph_, "-b", "0"}), 64,
                   "budget '0' is 0 bytes: a budget must be positive");
   expect_one_line(run_cli({"plan", graph_, "-b", "9", "--order", "loose"}), 64,
-                  "--order: loose not in {fixed,free} (see 'remat plan --help')");
+                  "--order: 'loose' is none of fixed, free (see 'remat plan --help')");
   expect_one_line(run_cli({"plan", graph_, "-b", "9", "--time-limit", "soon"}), 64,
                   "time limit 'soon' is not a time: write 10s, 500ms, 2m or 1h");
   expect_one_line(run_cli({"plan", graph_, "-b", "9", "--set", "k"}), 64, "--set 'k' is not KEY=VALUE");

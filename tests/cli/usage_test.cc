@@ -48,6 +48,8 @@ TEST_F(CliUsage, TwoOutputsThatAreOneFileAreRefused) {
   expect_usage(with(plan), "-o and --layout are one file: " + plan);
   const std::string roundabout = (folder_.path() / "." / "plan.json").string();
   expect_usage(with(roundabout), "-o and --layout are one file: " + plan + ", " + roundabout);
+  expect_usage({"plan", graph_, "-b", "100%", "-o", "not-there", "--layout", "./not-there"},
+               "-o and --layout are one file: not-there, ./not-there");
   fs::create_symlink("plan.json", link);
   expect_usage(with(link), "-o and --layout are one file: " + plan + ", " + link);
   EXPECT_FALSE(fs::exists(plan));
@@ -68,6 +70,15 @@ TEST_F(CliUsage, PlansOfTwoPlannersOrBudgetsAreNeverOneFile) {
   fs::create_symlink("13.json", plans + "/12.json");
   expect_usage({"sweep", graph_, "--out-dir", plans},
                "12.json and 13.json are one file: " + plans + "/12.json, " + plans + "/13.json");
+}
+
+TEST_F(CliUsage, OptionsWithoutAValueOrGivenTwiceAreNamed) {
+  expect_usage({"plan", graph_, "-b", "9%", "-b", "8%"},
+               "--budget is given more than once (see 'remat plan --help')");
+  expect_usage({"plan", graph_, "-b"}, "--budget needs a value (see 'remat plan --help')");
+  expect_usage({"plan", "", "-b", "9%"}, "the name of the file to read is empty");
+  expect_usage({"plan", graph_, "-b", "100%", "--objective", "tine"},
+               "--objective: 'tine' is none of time, peak: did you mean 'time'? (see 'remat plan --help')");
 }
 
 TEST_F(CliUsage, SlipsAreAnsweredWithWhatWasProbablyMeant) {
@@ -199,7 +210,9 @@ TEST_F(CliUsage, CompletionOffersWhatTheParserKnows) {
       EXPECT_NE(run.out.find(word), std::string::npos) << word << " in " << shell;
     }
   }
-  expect_usage({"completion", "csh"}, "SHELL: csh not in {bash,zsh,fish} (see 'remat completion --help')");
+  expect_usage(
+      {"completion", "csh"},
+      "SHELL: 'csh' is none of bash, zsh, fish: did you mean 'zsh'? (see 'remat completion --help')");
 }
 
 /// What bash offers for the last word of a line.

@@ -12,12 +12,13 @@ import jax
 
 import remat
 from remat import Graph, PlanResult, SweepResult
-from remat.errors import InfeasibleError, NoPlanError, RematError, UsageError
+from remat.errors import BudgetError, InfeasibleError, NoPlanError, RematError, UsageError
 from remat.files import write_atomically
 from remat.jax.capture import Joint, place_of, refuse_effects
 from remat.jax.costs import bytes_of
 from remat.jax.plans import Program, is_float
 from remat.jax.regions import FORMAT, Primal, primal_of, primal_of_jaxpr, run_regions, with_scans
+from remat.planning import refuse_share
 
 #: XLA on the CPU drops optimization barriers, and with them every checkpoint, unless it is told not to.
 COMPILER_OPTIONS: dict[str, Any] = {"xla_disable_hlo_passes": "cse_barrier_expander"}
@@ -183,6 +184,11 @@ class Planned:
     """Of the last call. None before the first."""
 
     def __init__(self, fn: Callable[..., Any], budget: int | str, limits: dict[str, Any]) -> None:
+        if not callable(fn):
+            raise UsageError(f"the loss is of type {type(fn).__name__}: it has to be a function")
+        if budget is None:
+            raise BudgetError('a budget is needed, for example "6GiB" or "60%"')
+        refuse_share(budget)
         remat.parse_bytes(budget, MOST)  # raises for what is none, whatever it is a share of
         self.fn, self.budget, self.limits = fn, budget, limits
         self.report = None

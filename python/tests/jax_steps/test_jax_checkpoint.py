@@ -180,6 +180,17 @@ def test_budgets_that_are_none_are_refused(budget: Any) -> None:
         planned(mlp, budget)(*arguments())
 
 
+def test_what_is_no_function_or_no_amount_is_refused_at_once() -> None:
+    wrong: list[tuple[Any, Any, str]] = [
+        (3, "60%", "the loss is of type int: it has to be a function"),
+        (mlp, None, "a budget is needed"),
+        (mlp, 0.6, 'did you mean "60%"'),
+    ]
+    for fn, budget, message in wrong:
+        with pytest.raises(remat.RematError, match=message):
+            remat.jax.checkpoint(fn, budget)
+
+
 def test_callbacks_are_refused_with_their_line() -> None:
     def prints(weights: Any, x: Any) -> Any:
         jax.debug.print("{x}", x=x[0, 0])

@@ -152,10 +152,13 @@ class PlanReport:
 
     def save(self, path: str | os.PathLike[str], **options: Any) -> None:
         """Write :func:`remat.report` of the graph and its plan: a page for the browser, unless `format` says
-        otherwise. options: those of `remat.report`. Its amounts are without `reserve`; its times are those of
-        kernels, and the plan's title has the overhead with what Python takes in eager mode.
+        otherwise. options: those of `remat.report`. Its amounts are without `reserve`, which the plan's title
+        says; its times are those of kernels, and the title has the overhead with what Python takes in eager
+        mode.
         """
         title = f"{self.name}, planned"
+        if self.reserve:
+            title += f" (without the reserve of {format_bytes(self.reserve)})"
         if self.planner == EAGER_PLANNER and self.recomputed_steps:
             title += f" ({100 * self.overhead:.1f} % more time with what Python takes for it)"
         remat.report(self.graph, {title: self.plan}, **options).save(path)

@@ -90,7 +90,7 @@ def _fit(part: PlanReport) -> list[str]:
     else:
         lines.append("not measured: remat.torch.measure_peak does that for a step")
     if part.reserve:
-        lines.append(f"{format_bytes(part.reserve)} of each are reserved")
+        lines.append(f"{format_bytes(part.reserve)} of each of these is reserved")
     if part.reserved_peak is not None:
         lines.append(f"{format_bytes(part.reserved_peak)} taken from the device by its allocator")
     if part.arena is not None:
@@ -132,12 +132,15 @@ def _distance(part: PlanReport) -> list[str]:
         return ["no plan is faster: nothing is added"]
     if part.asked is None:
         return ["how much faster a plan can be is not known for these options"]
-    duration = part.graph.base_duration * (1 + part.overhead)
-    gap = max(0.0, duration / max(1, part.duration_lower_bound) - 1)
+    least = part.duration_lower_bound / max(1, part.graph.base_duration) - 1
     where = "the budget" if part.asked >= min(part.budget, part.keep_all_peak) else format_bytes(part.asked)
-    faster = "faster" if gap < 1e-6 else f"more than {math.ceil(10_000 * gap) / 100:.2f} % faster"
-    text = f"no plan within {where} is {faster}"
-    return [text, "(of those that run each op again once at most)"] if part.is_eager else [text]
+    if part.overhead - least < 1e-6:
+        text = f"no plan within {where} is faster"
+    elif least < 1e-4:
+        text = f"that a plan within {where} takes no more time is not ruled out"
+    else:
+        text = f"no plan within {where} takes less than {math.floor(10_000 * least) / 100:.2f} % more time"
+    return [text, "(among plans that run each op again at most once)"] if part.is_eager else [text]
 
 
 def _more(part: PlanReport) -> list[str]:

@@ -258,8 +258,9 @@ class Preparation:
         which = named[False not in missed]
         amounts = "; ".join(f"{named[adds]}: {exact_bytes(size)}" for adds, size in least.items())
         return type(worst)(
-            f"{worst} (this is {which}; smallest budgets known to work for {amounts}; accumulate=False or "
-            "True plans for one of them alone)",
+            f"{worst} (this is {which}; smallest budget known to work for both kinds of steps: "
+            f"{exact_bytes(max(least.values()))}; for {amounts}; accumulate=False or True plans for one of "
+            "them alone)",
             floor=max(error.floor for error in missed.values()),
             smallest_known=max(least.values()),
         )
