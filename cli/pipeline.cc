@@ -14,7 +14,7 @@ namespace {
 
 struct PipelineCommand {
   std::vector<std::string> graphs;
-  std::string budget, schedule = "1f1b", door = "saved", cuts = "layers", out;
+  std::string budget, schedule = "1f1b", executor = "saved", cuts = "layers", out;
   PipelineOptions options;
   bool json = false;
   EffortOptions effort;
@@ -149,7 +149,7 @@ int PipelineCommand::run() {
   if (budget.ends_with('%')) throw UsageError("a budget in percent would be another one for each stage");
   options.budget = parse_budget(budget, Bytes());
   options.schedule = parse_schedule(schedule);
-  options.door = parse_pipeline_door(door);
+  options.executor = parse_pipeline_executor(executor);
   options.whole_layers = cuts == "layers";
   if (options.schedule == Schedule::kInterleaved && options.chunks == 1) options.chunks = 2;
   prepare_outputs({{"-o", out}});
@@ -183,7 +183,7 @@ void add_pipeline(CLI::App& app, Action& action) {
   sub->add_option("--schedule", command->schedule, "1f1b or interleaved (default: 1f1b)");
   add_whole(*sub, "--chunks", command->options.chunks, 1, 64, "of each stage, interleaved (default: 2)");
   sub->add_option(
-      "--door", command->door,
+      "--executor", command->executor,
       "saved: any set of results is saved; checkpoint: a block runs again as a whole but for what it "
       "saves (default: saved)");
   take_one_of(*sub->add_option("--cuts", command->cuts,

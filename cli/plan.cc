@@ -7,7 +7,7 @@
 #include "chart.h"
 #include "commands.h"
 #include "common.h"
-#include "door.h"
+#include "executor.h"
 #include "host.h"
 #include "nearby.h"
 #include "people.h"
@@ -79,7 +79,7 @@ Report PlanCommand::report() const {
   report["duration_bound_argument"] = found.duration_bound.argument;
   report["gap"] = or_null(fits, gap(found));
   report["gap_limit"] = effort.gap_limit;
-  if (answer_.door) add_door(report, request, answer_);
+  if (answer_.executor) add_executor(report, request, answer_);
   report["seconds"] = found.seconds;
   report["seed"] = effort.plan.seed;
   return report;
@@ -130,8 +130,8 @@ int PlanCommand::explain_failure(Report& report, Limits& limits, std::string& me
   const Problem& problem = request.problem;
   const PlanResult& found = result();
   const std::string asked = describe_budget(budget, problem.budget);
-  if (answer_.door) {
-    message = door_failure(request, answer_, asked, report);
+  if (answer_.executor) {
+    message = executor_failure(request, answer_, asked, report);
     return found.status == Status::kInfeasible ? kInfeasible : kNothingFound;
   }
   if (found.status == Status::kInfeasible) {
@@ -172,7 +172,7 @@ void PlanCommand::draw() const {
   if (chart(columns).empty()) return;
   std::cout << "\nmemory by step, up to the keep-all peak:\n" << std::flush;
   std::vector<std::string> nearby;
-  const bool has_curve = !answer_.door && request.budget_on == Measure::kPeak && !problem.host &&
+  const bool has_curve = !answer_.executor && request.budget_on == Measure::kPeak && !problem.host &&
                          problem.objective == Objective::kTime;
   if (!budget.empty() && has_curve) {
     nearby = nearby_budgets(problem, result(), keep_all_peak_, effort.plan, catch_interrupts());

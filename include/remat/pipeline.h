@@ -54,7 +54,7 @@ ScheduleTimes time_schedule(const std::vector<std::vector<Turn>>& turns, std::sp
 /// kSaved: a set of saved results; what else the backward half needs runs again, once, as late as possible
 /// (Inductor's partitioner, our executor). kCheckpoint: the block runs again as a whole but for the ops whose
 /// results are saved (`torch.utils.checkpoint`).
-enum class PipelineDoor { kSaved, kCheckpoint };
+enum class PipelineExecutor { kSaved, kCheckpoint };
 
 struct PipelineOptions {
   int stages = 2;  ///< devices
@@ -62,7 +62,7 @@ struct PipelineOptions {
   Bytes budget = kNoBudget;  ///< of each device
   Schedule schedule = Schedule::k1f1b;
   int chunks = 1;  ///< of each device; interleaved: at least 2
-  PipelineDoor door = PipelineDoor::kSaved;
+  PipelineExecutor executor = PipelineExecutor::kSaved;
   /// Cuts between modules that are numbered, "layers.3" and "layers.4", alone; else wherever one value
   /// passes.
   bool whole_layers = true;
@@ -169,6 +169,6 @@ std::vector<BlockPolicy> policies_of(const PipelineResult& result, const std::ve
 
 /// Throw UsageError with the words that are known.
 Schedule parse_schedule(std::string_view text);
-PipelineDoor parse_pipeline_door(std::string_view text);
+PipelineExecutor parse_pipeline_executor(std::string_view text);
 
 }  // namespace REMAT_API remat

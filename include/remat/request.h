@@ -10,7 +10,7 @@
 
 #include "remat/allocator.h"
 #include "remat/arena.h"
-#include "remat/door.h"
+#include "remat/executor.h"
 #include "remat/export.h"
 #include "remat/io.h"
 #include "remat/limits.h"
@@ -38,9 +38,9 @@ struct Request {
   Problem problem;  ///< graph, budget, order, objective, host, plans known before
   std::string planner = "auto";
   Measure budget_on = Measure::kPeak;
-  Door door = Door::kRemat;        ///< the executor whose limits the plan keeps
-  std::int64_t alignment = 64;     ///< in bytes: with kArena every offset is a multiple of it
-  AllocatorConfig allocator = {};  ///< for kReserved
+  Executor executor = Executor::kRemat;  ///< the executor whose limits the plan keeps
+  std::int64_t alignment = 64;           ///< in bytes: with kArena every offset is a multiple of it
+  AllocatorConfig allocator = {};        ///< for kReserved
   Effort effort = {};
 };
 
@@ -71,31 +71,32 @@ struct PackedPlan {
 };
 
 /// What came of a request. `result` is as from `make_plan`, with what the plan takes by the measure in place
-/// of its peak: optimal and feasible only where that is within the budget. With a door, status and bounds are
-/// those of the door alone.
+/// of its peak: optimal and feasible only where that is within the budget. With an executor, status and
+/// bounds are those of the executor alone.
 struct Answer {
   PlanResult result;
-  Bytes takes;                          ///< by the measure, of `result.plan` if there is one
-  std::optional<PackedPlan> packed;     ///< of a plan, with kArena
-  std::optional<AllocatorPeaks> peaks;  ///< of a plan, with kReserved
-  std::optional<DoorPlan> door;         ///< with a door; `DoorPlan::result` is `result`
-  std::optional<PlanResult> full;  ///< with a door: what any plan can do, found in what is left of limits
-  int measured = 0;                ///< plans that were laid out or run through the allocator
-  /// The smallest budget that is known to work where nobody has to look for it: not with kPeak and no door,
-  /// for which there is `smallest_known_budget`.
+  Bytes takes;                           ///< by the measure, of `result.plan` if there is one
+  std::optional<PackedPlan> packed;      ///< of a plan, with kArena
+  std::optional<AllocatorPeaks> peaks;   ///< of a plan, with kReserved
+  std::optional<ExecutorPlan> executor;  ///< with an executor; `ExecutorPlan::result` is `result`
+  std::optional<PlanResult>
+      full;          ///< with an executor: what any plan can do, found in what is left of limits
+  int measured = 0;  ///< plans that were laid out or run through the allocator
+  /// The smallest budget that is known to work where nobody has to look for it: not with kPeak and no
+  /// executor, for which there is `smallest_known_budget`.
   std::optional<Bytes> smallest_known;
 };
 
-/// Checks a request and answers it within limits, which the effort has been applied to. The door's plan gets
-/// half of them, and the full plan beside it starts from that one. With a store, planners that improve on
-/// plans start from those known there, and it learns the plan found: not with a host, whose copies no store
-/// knows, nor with a work limit, which asks for the same plan whatever came before, nor with another measure
-/// or a door. Throws as `check_request`, `make_plan`, `make_arena_plan`, `make_reserved_plan` and
-/// `make_door_plan` do.
+/// Checks a request and answers it within limits, which the effort has been applied to. The executor's plan
+/// gets half of them, and the full plan beside it starts from that one. With a store, planners that improve
+/// on plans start from those known there, and it learns the plan found: not with a host, whose copies no
+/// store knows, nor with a work limit, which asks for the same plan whatever came before, nor with another
+/// measure or an executor. Throws as `check_request`, `make_plan`, `make_arena_plan`, `make_reserved_plan`
+/// and `make_executor_plan` do.
 Answer answer(const Request& request, Limits& limits, PlanStore* store = nullptr);
 
 /// The plan of an answer for a file. What was asked is in it where a file can say how to ask it again: not
-/// for budgets on other measures than the peak, nor for doors.
+/// for budgets on other measures than the peak, nor for executors.
 PlanRecord make_record(const Request& request, const PlanResult& result);
 
 }  // namespace REMAT_API remat

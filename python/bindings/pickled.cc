@@ -103,31 +103,31 @@ Question unpacked_question(nb::tuple t) {
   return q;
 }
 
-nb::object packed_door(const std::optional<DoorPlan>& door) {
-  if (!door) return nb::none();
+nb::object packed_executor(const std::optional<ExecutorPlan>& executor) {
+  if (!executor) return nb::none();
   std::vector<std::pair<std::string, Counts>> regions;
-  for (const DoorRegion& region : door->regions) {
+  for (const CheckpointRegion& region : executor->regions) {
     Counts& again = regions.emplace_back(region.name, Counts()).second;
     for (OpId op : region.again) again.push_back(op.index());
   }
   Counts saved;
-  for (ValueId v : door->saved) saved.push_back(v.index());
-  return nb::make_tuple(std::string(to_string(door->door)), regions, saved);
+  for (ValueId v : executor->saved) saved.push_back(v.index());
+  return nb::make_tuple(std::string(to_string(executor->executor)), regions, saved);
 }
 
 /// What `remat.PlanResult` shows of it.
-std::optional<DoorPlan> unpacked_door(nb::handle state) {
+std::optional<ExecutorPlan> unpacked_executor(nb::handle state) {
   if (state.is_none()) return std::nullopt;
   const auto t = nb::cast<nb::tuple>(state);
-  DoorPlan door;
-  door.door = parse_door(nb::cast<std::string>(t[0]));
+  ExecutorPlan executor;
+  executor.executor = parse_executor(nb::cast<std::string>(t[0]));
   for (const auto& [name, ops] : nb::cast<std::vector<std::pair<std::string, Counts>>>(t[1])) {
-    DoorRegion& region = door.regions.emplace_back();
+    CheckpointRegion& region = executor.regions.emplace_back();
     region.name = name;
     for (const std::int64_t op : ops) region.again.emplace_back(op);
   }
-  for (const std::int64_t value : nb::cast<Counts>(t[2])) door.saved.emplace_back(value);
-  return door;
+  for (const std::int64_t value : nb::cast<Counts>(t[2])) executor.saved.emplace_back(value);
+  return executor;
 }
 
 nb::object packed_peaks(const std::optional<AllocatorPeaks>& p) {
@@ -153,7 +153,8 @@ nb::object text_of(const std::optional<Record>& record, std::string (*format)(co
 nb::tuple packed(const BoundResult& r) {
   return nb::make_tuple(packed_question(r.question), packed_outcome(r.result), text_of(r.record, format_plan),
                         r.keep_all_peak.count(), r.floor.count(), count_of(r.smallest_known),
-                        text_of(r.layout, format_layout), packed_peaks(r.peaks), packed_door(r.door), r.full);
+                        text_of(r.layout, format_layout), packed_peaks(r.peaks), packed_executor(r.executor),
+                        r.full);
 }
 
 BoundResult unpacked(nb::tuple t) {
@@ -168,7 +169,7 @@ BoundResult unpacked(nb::tuple t) {
     r.layout = with_fault<PlanFault>([&] { return parse_layout(*text, "pickled layout"); });
   }
   r.peaks = unpacked_peaks(nb::object(t[7]));
-  r.door = unpacked_door(nb::object(t[8]));
+  r.executor = unpacked_executor(nb::object(t[8]));
   r.full = nb::object(t[9]);
   return r;
 }

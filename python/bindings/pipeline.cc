@@ -23,13 +23,15 @@ struct BoundPipeline {
 };
 
 BoundPipeline plan(const std::vector<std::pair<Graph*, int>>& graphs, int stages, int microbatches,
-                   std::int64_t budget, const std::string& schedule, int chunks, const std::string& door,
+                   std::int64_t budget, const std::string& schedule, int chunks, const std::string& executor,
                    bool whole_layers, const std::vector<std::string>& data, int state, const Effort& effort) {
   std::vector<PipelinePart> parts;
   for (const auto& [graph, count] : graphs) parts.push_back({graph, count});
-  const PipelineOptions options{
-      stages,       microbatches, Bytes(budget), parse_schedule(schedule), chunks, parse_pipeline_door(door),
-      whole_layers, state,        data};
+  const PipelineOptions options{stages,        microbatches,
+                                Bytes(budget), parse_schedule(schedule),
+                                chunks,        parse_pipeline_executor(executor),
+                                whole_layers,  state,
+                                data};
   BoundPipeline bound;
   PlannerThread thread;
   effort.apply(thread.limits());
@@ -142,8 +144,8 @@ void bind_pipeline(nb::module_& m) {
             .format(b.stages.size(), std::string(to_string(b.result.status)));
       });
   m.def("plan_pipeline", plan, nb::arg("graphs"), nb::arg("stages"), nb::arg("microbatches"),
-        nb::arg("budget"), nb::arg("schedule"), nb::arg("chunks"), nb::arg("door"), nb::arg("whole_layers"),
-        nb::arg("data"), nb::arg("state"), nb::arg("effort"), "See remat.pipeline.");
+        nb::arg("budget"), nb::arg("schedule"), nb::arg("chunks"), nb::arg("executor"),
+        nb::arg("whole_layers"), nb::arg("data"), nb::arg("state"), nb::arg("effort"), "See remat.pipeline.");
   m.def(
       "pipeline_turns",
       [](const std::string& schedule, int devices, int chunks, int microbatches) {

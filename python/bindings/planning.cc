@@ -55,7 +55,7 @@ BoundResult plan(const Question& asked, const std::string& planner, const Effort
   }
   outcome.peaks = found.peaks;
   outcome.smallest_known = found.smallest_known;
-  outcome.door = std::move(found.door);
+  outcome.executor = std::move(found.executor);
   return outcome;
 }
 
@@ -106,7 +106,9 @@ std::string what_is_known(BoundResult& r) {
 }
 
 std::string kind_of_plan(const BoundResult& r) {
-  return r.door ? "set of saved results of the door '" + std::string(to_string(r.door->door)) + "'" : "plan";
+  return r.executor
+             ? "set of saved results of the executor '" + std::string(to_string(r.executor->executor)) + "'"
+             : "plan";
 }
 
 void raise_if_infeasible(BoundResult& r) {
@@ -176,34 +178,37 @@ void bind_outcome(nb::class_<BoundResult>& result) {
           "allocator_peaks", [](const BoundResult& r) { return r.within() ? r.peaks : std::nullopt; },
           "What the allocator takes for `plan`, where the budget is on reserved bytes; else None.")
       .def_prop_ro(
-          "door",
-          [](const BoundResult& r) { return std::string(to_string(r.door ? r.door->door : Door::kRemat)); },
-          "Whose limits `plan` keeps: \"remat\", \"inductor\" or \"checkpoint\" (docs/doors.md).")
+          "executor",
+          [](const BoundResult& r) {
+            return std::string(to_string(r.executor ? r.executor->executor : Executor::kRemat));
+          },
+          "Whose limits `plan` keeps: \"remat\", \"inductor\" or \"checkpoint\" (docs/executors.md).")
       .def_prop_ro(
           "full", [](const BoundResult& r) { return r.full; }, nb::sig("def full(self) -> PlanResult | None"),
-          "Where there is a door: what any plan can do within the same budget; else None.")
+          "Where there is an executor: what any plan can do within the same budget; else None.")
       .def_prop_ro(
           "saved",
           [](const BoundResult& r) -> std::optional<std::vector<std::int64_t>> {
-            if (!r.within() || !r.door) return std::nullopt;
+            if (!r.within() || !r.executor) return std::nullopt;
             std::vector<std::int64_t> saved;
-            for (ValueId v : r.door->saved) saved.push_back(v.index());
+            for (ValueId v : r.executor->saved) saved.push_back(v.index());
             return saved;
           },
-          "Values that the forward half leaves for the backward half, where there is a door; else None.")
+          "Values that the forward half leaves for the backward half, where there is an executor; else None.")
       .def_prop_ro(
           "regions",
           [](const BoundResult& r)
               -> std::optional<std::vector<std::pair<std::string, std::vector<std::int64_t>>>> {
-            if (!r.within() || !r.door || r.door->door != Door::kCheckpoint) return std::nullopt;
+            if (!r.within() || !r.executor || r.executor->executor != Executor::kCheckpoint)
+              return std::nullopt;
             std::vector<std::pair<std::string, std::vector<std::int64_t>>> regions;
-            for (const DoorRegion& region : r.door->regions) {
+            for (const CheckpointRegion& region : r.executor->regions) {
               auto& again = regions.emplace_back(region.name, std::vector<std::int64_t>()).second;
               for (OpId op : region.again) again.push_back(op.index());
             }
             return regions;
           },
-          "With the door \"checkpoint\": by region, in order, the ops that run again; else None.")
+          "With the executor \"checkpoint\": by region, in order, the ops that run again; else None.")
       .def_prop_ro("duration", if_within([](const BoundResult& r) { return r.result.cost.duration.count(); }),
                    "Of `plan`, in the graph's time unit, or None.")
       .def_prop_ro("overhead", if_within([](const BoundResult& r) { return overhead_of(r); }),

@@ -27,11 +27,11 @@ struct BoundResult {
   std::optional<PlanRecord> record;  ///< of `result.plan`, also where that is over the budget
   Bytes keep_all_peak;
   Bytes floor;
-  std::optional<Bytes> smallest_known;  ///< once somebody asked
-  std::optional<LayoutRecord> layout;   ///< of the plan, where the budget is on its arena
-  std::optional<AllocatorPeaks> peaks;  ///< of the plan, where the budget is on what is reserved
-  std::optional<DoorPlan> door;         ///< where it was made for one
-  nb::object full = nb::none();         ///< and the PlanResult of what any plan can do
+  std::optional<Bytes> smallest_known;   ///< once somebody asked
+  std::optional<LayoutRecord> layout;    ///< of the plan, where the budget is on its arena
+  std::optional<AllocatorPeaks> peaks;   ///< of the plan, where the budget is on what is reserved
+  std::optional<ExecutorPlan> executor;  ///< where it was made for one
+  nb::object full = nb::none();          ///< and the PlanResult of what any plan can do
 
   bool within() const { return record && has_plan(result); }
 };

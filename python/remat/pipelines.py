@@ -20,7 +20,7 @@ def pipeline(
     microbatches: int,
     budget: int | str | None = None,
     chunks: int | None = None,
-    door: Literal["saved", "checkpoint"] = "saved",
+    executor: Literal["saved", "checkpoint"] = "saved",
     cuts: Literal["layers", "all"] = "layers",
     data: Iterable[str] = (),
     state: int = 0,
@@ -39,7 +39,7 @@ def pipeline(
         microbatches: of a step; interleaved: a multiple of the stages.
         budget: of each device, in bytes or as ``"40GiB"``; None: no budget.
         chunks: of each device, interleaved: 2 by default.
-        door: "saved": a block saves any set of results, and what else its backward needs runs again, once;
+        executor: "saved": a block saves any set of results, and what else its backward needs runs again, once;
             "checkpoint": it runs again as a whole but for ops whose results it saves, as
             `torch.utils.checkpoint` does.
         cuts: "layers": between numbered modules (``layers.3``, ``layers.4``) where there are any; "all":
@@ -65,7 +65,7 @@ def pipeline(
         _NO_LIMIT if budget is None else _core.parse_bytes(budget),
         schedule,
         (2 if schedule == "interleaved" else 1) if chunks is None else chunks,
-        door,
+        executor,
         cuts == "layers",
         list(data),
         state,
@@ -79,7 +79,7 @@ def pipeline(
 
 
 def checkpoint_file(stage: _core.PipelineStage) -> dict[str, object]:
-    """The blocks of a stage as `remat.torch.checkpoint_policy` exports them (docs/doors.md)."""
+    """The blocks of a stage as `remat.torch.checkpoint_policy` exports them (docs/executors.md)."""
     blocks = {
         name: {
             "save": saved,

@@ -116,7 +116,7 @@ def plan(
     objective: Literal["time", "peak"] = "time",
     host: Host | float | str | None = None,
     check: bool = False,
-    door: Literal["remat", "inductor", "checkpoint"] = "remat",
+    executor: Literal["remat", "partitioner", "checkpoint"] = "remat",
     budget_on: Literal["peak", "arena", "reserved"] = "peak",
     alignment: int = 64,
     allocator: str = "cuda",
@@ -134,9 +134,9 @@ def plan(
         host: memory to copy values to and fetch them back from while ops run, or its bandwidth both ways
             (``"25GB/s"``): a value is kept, computed again or fetched back. Only with a budget on the peak.
         check: raise an error if no plan within the budget was found, instead of returning such a result.
-        door: whose limits the plan keeps (docs/doors.md): ``"remat"``: none; ``"inductor"``: PyTorch's
+        executor: whose limits the plan keeps (docs/executors.md): ``"remat"``: none; ``"partitioner"``: PyTorch's
             partitioner, which takes a set of saved results; ``"checkpoint"``: ``torch.utils.checkpoint``
-            around each numbered module. Bounds and proofs are those of the door; `full` of the result is
+            around each numbered module. Bounds and proofs are those of the executor; `full` of the result is
             what any plan can do. Only with order "fixed", objective "time", a budget on the peak and no host.
         budget_on: ``"peak"``: live bytes are within the budget; ``"arena"``: what they need with a fixed
             offset for each buffer is, and the result has that `layout`; ``"reserved"``: what PyTorch's
@@ -167,8 +167,8 @@ def plan(
 
     Raises:
         BudgetError: a budget that is not a positive amount of bytes.
-        UsageError: an unknown planner, door, allocator or option, or a value that it cannot take.
-        GraphError: a graph that lacks what the door needs.
+        UsageError: an unknown planner, executor, allocator or option, or a value that it cannot take.
+        GraphError: a graph that lacks what the executor needs.
         InfeasibleError: only with `check`: proved that no plan fits.
         NoPlanError: only with `check`: nothing found within the limits.
     """
@@ -182,7 +182,7 @@ def plan(
         budget_on=budget_on,
         alignment=alignment,
         allocator=allocator,
-        door=door,
+        executor=executor,
     )
     result = _core.plan(question, name_of(planner), limits, progress)
     if check:

@@ -74,18 +74,18 @@ def test_results_pickle(chain: remat.Graph, budget_on: str) -> None:
     assert again._repr_html_() == result._repr_html_()
 
 
-def test_results_without_a_plan_and_those_of_a_door_pickle() -> None:
+def test_results_without_a_plan_and_those_of_a_executor_pickle() -> None:
     graph = remat.generate("gpt", variant="small", depth=2, batch=1, sequence=32, durations="roofline")
     infeasible = remat.plan(graph, 1)
     again = pickle.loads(pickle.dumps(infeasible))
     with pytest.raises(remat.InfeasibleError, match="proved infeasible"):
         again.raise_if_no_plan()
-    door = remat.plan(graph, "80%", door="inductor", time_limit="1s")
-    again = pickle.loads(pickle.dumps(door))
-    assert (again.door, again.saved, again.plan) == ("inductor", door.saved, door.plan)
+    executor = remat.plan(graph, "80%", executor="partitioner", time_limit="1s")
+    again = pickle.loads(pickle.dumps(executor))
+    assert (again.executor, again.saved, again.plan) == ("partitioner", executor.saved, executor.plan)
     assert again.full is not None
-    assert door.full is not None
-    assert again.full.plan == door.full.plan
+    assert executor.full is not None
+    assert again.full.plan == executor.full.plan
 
 
 @pytest.mark.parametrize("host", [None, "25GB/s"])

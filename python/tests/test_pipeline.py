@@ -48,7 +48,7 @@ def test_more_memory_is_never_slower(gpt: remat.Graph) -> None:
 
 
 def test_policies_are_those_of_checkpoints(gpt: remat.Graph) -> None:
-    result = remat.pipeline(gpt, 3, microbatches=6, budget="8MiB", door="checkpoint")
+    result = remat.pipeline(gpt, 3, microbatches=6, budget="8MiB", executor="checkpoint")
     stage = result.stages[0]
     assert [name for name, _, _ in stage.policies] == stage.names
     file = remat.checkpoint_file(stage)

@@ -208,13 +208,13 @@ std::vector<BlockChoice> undominated(std::vector<BlockChoice> choices) {
 
 }  // namespace
 
-BlockCurve make_curve(const Block& block, PipelineDoor door, int state, Limits& limits) {
+BlockCurve make_curve(const Block& block, PipelineExecutor executor, int state, Limits& limits) {
   BlockCurve curve;
   for (OpId op : block.forward) curve.forward += block.graph->duration[op];
   for (OpId op : block.backward) curve.backward += block.graph->duration[op];
   const Alone alone(block, state);
   std::vector<BlockChoice> choices;
-  if (door == PipelineDoor::kSaved) {
+  if (executor == PipelineExecutor::kSaved) {
     add_saved(alone, choices, limits);
     if (choices.empty()) choices.push_back(alone.measured(alone.base()));
   } else {

@@ -14,7 +14,7 @@ inline constexpr int kMostChoices = 64;
 /// to kMostChoices; and the block left alone, which is all that a
 /// block that is no module can do. Of choices, none is beaten in bytes saved, in the highest step
 /// and in time.
-BlockCurve make_curve(const Block& block, PipelineDoor door, int state, Limits& limits);
+BlockCurve make_curve(const Block& block, PipelineExecutor executor, int state, Limits& limits);
 
 /// Blocks with the same number of each are alike in everything but names, or but names and amounts.
 struct Kinds {

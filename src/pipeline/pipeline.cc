@@ -44,7 +44,7 @@ class Planner {
       const int kind = kinds.kind[at(b)];
       if (kind == narrow<int>(result_.curves.size())) {
         result_.curves.push_back(
-            make_curve(blocks_[at(b)], options.door, options.state_per_gradient, limits));
+            make_curve(blocks_[at(b)], options.executor, options.state_per_gradient, limits));
         structure_.push_back(kinds.structure[at(b)]);
       }
       const Block& block = blocks_[at(b)];

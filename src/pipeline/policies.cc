@@ -48,10 +48,10 @@ Schedule parse_schedule(std::string_view text) {
   throw UsageError(unknown_word("schedule", text, {"1f1b", "interleaved"}));
 }
 
-PipelineDoor parse_pipeline_door(std::string_view text) {
-  if (text == "saved") return PipelineDoor::kSaved;
-  if (text == "checkpoint") return PipelineDoor::kCheckpoint;
-  throw UsageError(unknown_word("door", text, {"saved", "checkpoint"}));
+PipelineExecutor parse_pipeline_executor(std::string_view text) {
+  if (text == "saved") return PipelineExecutor::kSaved;
+  if (text == "checkpoint") return PipelineExecutor::kCheckpoint;
+  throw UsageError(unknown_word("executor", text, {"saved", "checkpoint"}));
 }
 
 }  // namespace remat

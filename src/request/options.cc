@@ -28,8 +28,10 @@ const OptionTable<Request>& table() {
               [](const AllocatorConfig& config) { return to_string(config); },
               "what PyTorch's caching allocator takes: cuda, cuda-expandable, exact; "
               "cuda:max_split_size_mb:200 and the like")
-          .choice("door", &Request::door, {Door::kRemat, Door::kInductor, Door::kCheckpoint},
-                  "who runs it: remat: any plan; inductor: PyTorch's partitioner, which takes a set of saved "
+          .choice("executor", &Request::executor,
+                  {Executor::kRemat, Executor::kPartitioner, Executor::kCheckpoint},
+                  "who runs it: remat: any plan; partitioner: that of PyTorch's Inductor, which takes a set "
+                  "of saved "
                   "results; checkpoint: torch.utils.checkpoint around each numbered module");
   return kTable;
 }

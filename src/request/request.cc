@@ -1,7 +1,7 @@
 // A request and its answer: what goes together, then the search that the measure and the executor ask for.
 #include "remat/request.h"
 
-#include "doors/door_plan.h"
+#include "executors/executor_plan.h"
 #include "planning/measured.h"
 #include "remat/error.h"
 #include "remat/reserved.h"
@@ -49,11 +49,11 @@ void check_request(const Request& request, const Spelling& spelling) {
   if (request.budget_on != Measure::kPeak) {
     expect_time_and_no_host({"budget_on", to_string(request.budget_on)});
   }
-  if (request.door != Door::kRemat) {
-    const Given door{"door", to_string(request.door)};
-    expect_time_and_no_host(door);
-    expect(problem.order == OrderMode::kFixed, door, {"order", to_string(OrderMode::kFixed)});
-    expect(request.budget_on == Measure::kPeak, door, {"budget_on", to_string(Measure::kPeak)});
+  if (request.executor != Executor::kRemat) {
+    const Given executor{"executor", to_string(request.executor)};
+    expect_time_and_no_host(executor);
+    expect(problem.order == OrderMode::kFixed, executor, {"order", to_string(OrderMode::kFixed)});
+    expect(request.budget_on == Measure::kPeak, executor, {"budget_on", to_string(Measure::kPeak)});
   }
   if (request.alignment < 1 || request.alignment >= kMaxCount) {
     throw UsageError("alignment " + std::to_string(request.alignment) + " is outside [1, 2^62)");
@@ -63,7 +63,7 @@ void check_request(const Request& request, const Spelling& spelling) {
 
 namespace {
 
-constexpr double kDoorShare = 0.5;
+constexpr double kExecutorShare = 0.5;
 
 Answer answer_on_peak(const Request& request, Limits& limits, PlanStore* store) {
   const Problem& problem = request.problem;
@@ -79,16 +79,16 @@ Answer answer_on_peak(const Request& request, Limits& limits, PlanStore* store) 
   return answer;
 }
 
-Answer answer_of_door(const Request& request, Limits& limits) {
+Answer answer_of_executor(const Request& request, Limits& limits) {
   const PlanOptions& options = request.effort.options;
   Answer answer;
   {
-    Limits share(limits, kDoorShare);
-    answer.door = doors::best_plan(request.problem, request.door, options, share);
+    Limits share(limits, kExecutorShare);
+    answer.executor = executors::best_plan(request.problem, request.executor, options, share);
   }
-  answer.result = answer.door->result;
+  answer.result = answer.executor->result;
   answer.takes = answer.result.cost.peak;
-  answer.smallest_known = answer.door->least_peak;
+  answer.smallest_known = answer.executor->least_peak;
   Problem full = request.problem;
   if (has_plan(answer.result)) full.starts = std::span(&*answer.result.plan, 1);
   answer.full = make_plan(full, request.planner, options, limits);
@@ -109,7 +109,7 @@ Request request_of(const Problem& problem, std::string_view planner, const PlanO
 
 Answer answer(const Request& request, Limits& limits, PlanStore* store) {
   check_request(request);
-  if (request.door != Door::kRemat) return answer_of_door(request, limits);
+  if (request.executor != Executor::kRemat) return answer_of_executor(request, limits);
   switch (request.budget_on) {
     case Measure::kPeak:
       break;
@@ -142,12 +142,13 @@ ReservedPlan make_reserved_plan(const Problem& problem, std::string_view planner
   return {std::move(found.result), found.peaks.value_or(AllocatorPeaks()), found.measured};
 }
 
-DoorPlan make_door_plan(const Problem& problem, Door door, const PlanOptions& options, Limits& limits) {
+ExecutorPlan make_executor_plan(const Problem& problem, Executor executor, const PlanOptions& options,
+                                Limits& limits) {
   Request request = request_of(problem, "auto", options, Measure::kPeak);
-  request.door = door;
+  request.executor = executor;
   check_request(request);
-  if (door != Door::kRemat) return doors::best_plan(problem, door, options, limits);
-  DoorPlan plan;
+  if (executor != Executor::kRemat) return executors::best_plan(problem, executor, options, limits);
+  ExecutorPlan plan;
   plan.result = make_plan(problem, "auto", options, limits);
   return plan;
 }
@@ -155,7 +156,7 @@ DoorPlan make_door_plan(const Problem& problem, Door door, const PlanOptions& op
 PlanRecord make_record(const Request& request, const PlanResult& result) {
   const Effort& effort = request.effort;
   PlanRecord record = make_record(request.problem, result, effort.options.seed);
-  if (request.budget_on != Measure::kPeak || request.door != Door::kRemat) return record;
+  if (request.budget_on != Measure::kPeak || request.executor != Executor::kRemat) return record;
   record.request = make_request(request.problem, request.planner, effort.options);
   record.request->time_limit = effort.time_limit;
   record.request->work_limit = effort.work_limit;

@@ -26,7 +26,7 @@ TEST(CliPipeline, PrintsStagesAndWhatUniformOnesTake) {
   const testing::TemporaryFolder folder;
   const std::string graph = model_in(folder), policies = folder / "policies.json";
   const CliRun run = run_cli({"pipeline", graph, "--stages", "3", "--microbatches", "6", "--budget", "8MiB",
-                              "--door", "checkpoint", "--json", "-o", policies});
+                              "--executor", "checkpoint", "--json", "-o", policies});
   ASSERT_EQ(run.code, 0) << run.err;
   const auto said = run.json();
   EXPECT_EQ(said.at("status"), "optimal");

@@ -4,7 +4,7 @@
 
 #include "helpers/errors.h"
 #include "helpers/graphs.h"
-#include "remat/door.h"
+#include "remat/executor.h"
 #include "remat/hiremate.h"
 #include "remat/keep_all.h"
 #include "remat/planner.h"
@@ -93,11 +93,11 @@ TEST(WithoutSolvers, SetsAreSearchedAndNotProved) {
 
   const Graph graph = testing::training_step("gpt", {.depth = 2});
   const Problem tight{.graph = &graph, .budget = Bytes(keep_all_peak(graph).count() * 9 / 10)};
-  Limits of_door;
-  of_door.set_work(kWork);
-  const DoorPlan door = make_door_plan(tight, Door::kInductor, {}, of_door);
-  ASSERT_TRUE(has_plan(door.result));
-  EXPECT_FALSE(validate(graph, *door.result.plan, OrderMode::kFixed, tight.budget));
+  Limits of_executor;
+  of_executor.set_work(kWork);
+  const ExecutorPlan executor = make_executor_plan(tight, Executor::kPartitioner, {}, of_executor);
+  ASSERT_TRUE(has_plan(executor.result));
+  EXPECT_FALSE(validate(graph, *executor.result.plan, OrderMode::kFixed, tight.budget));
 }
 
 }  // namespace

@@ -37,12 +37,12 @@ PipelineResult planned(const Graph& graph, const PipelineOptions& options) {
 }
 
 PipelineOptions options_of(int stages, int microbatches, std::int64_t budget,
-                           PipelineDoor door = PipelineDoor::kSaved) {
+                           PipelineExecutor executor = PipelineExecutor::kSaved) {
   PipelineOptions options;
   options.stages = stages;
   options.microbatches = microbatches;
   options.budget = Bytes(budget);
-  options.door = door;
+  options.executor = executor;
   return options;
 }
 
@@ -121,7 +121,7 @@ TEST(PipelineChoices, OfACheckpointRunAllAgainThatIsNotSaved) {
   const Graph graph = gpt(2);
   const auto blocks = pipeline::cut_into_blocks(graph, {});
   Limits limits;
-  const BlockCurve curve = pipeline::make_curve(blocks[1], PipelineDoor::kCheckpoint, 0, limits);
+  const BlockCurve curve = pipeline::make_curve(blocks[1], PipelineExecutor::kCheckpoint, 0, limits);
   EXPECT_GT(curve.choices.size(), 5U);
   EXPECT_EQ(curve.choices.front().extra, Duration());
   const BlockChoice& least = curve.choices.back();
@@ -145,7 +145,8 @@ class BruteForce {
   BruteForce(const Graph& graph, const PipelineOptions& options) : options_(options) {
     blocks_ = pipeline::cut_into_blocks(graph, {options.whole_layers, options.data});
     Limits limits;
-    for (const auto& block : blocks_) curves_.push_back(pipeline::make_curve(block, options.door, 0, limits));
+    for (const auto& block : blocks_)
+      curves_.push_back(pipeline::make_curve(block, options.executor, 0, limits));
   }
 
   std::optional<std::int64_t> slowest() { return from(0, 0); }
@@ -286,11 +287,11 @@ TEST(Pipeline, InterleavesChunksWithinTheBudgetOfADevice) {
 
 TEST(Pipeline, TellsACheckpointWhichCallsItSaves) {
   const Graph graph = gpt(4);
-  const PipelineResult wide = planned(graph, options_of(2, 4, 1 << 30, PipelineDoor::kCheckpoint));
+  const PipelineResult wide = planned(graph, options_of(2, 4, 1 << 30, PipelineExecutor::kCheckpoint));
   ASSERT_TRUE(wide.plan);
   EXPECT_FALSE(policies_of(wide, {{&graph, 1}}, wide.plan->stages[0])[1].runs_again);
   const std::int64_t budget = wide.plan->stages[0].peak.count() * 3 / 4;
-  const PipelineResult found = planned(graph, options_of(2, 4, budget, PipelineDoor::kCheckpoint));
+  const PipelineResult found = planned(graph, options_of(2, 4, budget, PipelineExecutor::kCheckpoint));
   ASSERT_TRUE(found.plan);
   const PipelineStage& stage = found.plan->stages[0];
   const auto policies = policies_of(found, {{&graph, 1}}, stage);

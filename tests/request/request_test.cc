@@ -80,9 +80,9 @@ TEST(Request, SaysWhatDoesNotGoTogetherAsUsersWriteIt) {
   EXPECT_EQ(testing::usage_error([&] { check_request(request, as_flag); }),
             "--budget_on arena and --host do not go together");
   request.problem.host.reset();
-  request.door = Door::kInductor;
+  request.executor = Executor::kPartitioner;
   EXPECT_EQ(testing::usage_error([&] { check_request(request); }),
-            "door='inductor' goes with budget_on='peak' only");
+            "executor='partitioner' goes with budget_on='peak' only");
   request = request_for(graph, 90);
   request.planner = "best";
   EXPECT_EQ(testing::usage_error([&] { check_request(request); }).find("unknown planner 'best'"), 0U);
@@ -123,8 +123,8 @@ TEST(Request, EveryCombinationIsAnsweredOrRefused) {
     const Answer found = answered(request);
     EXPECT_EQ(found.packed.has_value(), request.budget_on == Measure::kArena && found.result.plan);
     EXPECT_EQ(found.peaks.has_value(), request.budget_on == Measure::kReserved && found.result.plan);
-    EXPECT_EQ(found.door.has_value(), request.door != Door::kRemat);
-    EXPECT_EQ(found.full.has_value(), request.door != Door::kRemat);
+    EXPECT_EQ(found.executor.has_value(), request.executor != Executor::kRemat);
+    EXPECT_EQ(found.full.has_value(), request.executor != Executor::kRemat);
     EXPECT_EQ(has_plan(found.result), found.result.plan && found.takes <= request.problem.budget);
     if (found.result.plan) {
       EXPECT_GE(found.takes, found.result.cost.peak);
@@ -157,12 +157,12 @@ TEST(Request, TheCallsBeforeItAnswerTheSame) {
   ASSERT_TRUE(reserved.result.plan);
   EXPECT_EQ(answered(request).peaks, reserved.peaks);
   request.budget_on = Measure::kPeak;
-  for (const Door door : {Door::kInductor, Door::kCheckpoint}) {
-    request.door = door;
+  for (const Executor executor : {Executor::kPartitioner, Executor::kCheckpoint}) {
+    request.executor = executor;
     const Answer found = answered(request);
-    const DoorPlan alone = limited([&](Limits& limits) {
+    const ExecutorPlan alone = limited([&](Limits& limits) {
       Limits half(limits, 0.5);
-      return make_door_plan(request.problem, door, {}, half);
+      return make_executor_plan(request.problem, executor, {}, half);
     });
     EXPECT_EQ(found.result.plan, alone.result.plan);
     EXPECT_LE(found.full->cost.duration, found.result.cost.duration);

@@ -42,7 +42,7 @@ class Report:
     """Of the step that runs."""
     temporary: int
     """XLA's temporary size, of `compiled`."""
-    door: str
+    executor: str
     """"none": the step as it is written keeps the budget; "names": saved names in regions."""
     overhead: float
     """Time of second runs, as a share of that of the plain step, by rooflines."""
@@ -53,7 +53,7 @@ class Report:
     compiles: int
     """How often a planned step was compiled."""
     plan: PlanResult | None
-    """What the core said. None with door "none"."""
+    """What the core said. None with executor "none"."""
 
     def __str__(self) -> str:
         sizes = [
@@ -65,7 +65,9 @@ class Report:
         lines = [f"{name:<10}{remat.format_bytes(size):>12}" for name, size in sizes]
         gap = "nothing proved" if self.gap is None else f"at most {self.gap:.2%} above the least"
         lines.append(f"{'overhead':<10}{self.overhead:>12.2%}  {gap}")
-        lines.append(f"{'door':<10}{self.door:>12}  {self.regions} regions, compiled {self.compiles} times")
+        lines.append(
+            f"{'executor':<10}{self.executor:>12}  {self.regions} regions, compiled {self.compiles} times"
+        )
         return "\n".join(lines)
 
 

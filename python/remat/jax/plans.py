@@ -84,7 +84,7 @@ class Program:
         for primal, joint, policies in self.levels:
             if budget <= joint.copied:
                 continue
-            result = remat.plan(joint.graph, budget - joint.copied, door="inductor", **self.limits)
+            result = remat.plan(joint.graph, budget - joint.copied, executor="partitioner", **self.limits)
             bounds.append(joint.size(result.peak_lower_bound))
             if result.plan is None or result.saved is None or result.peak is None:
                 continue
@@ -113,7 +113,7 @@ class Body:
         """
         graph = self.joint.graph
         budget = self.given + int(share * (graph.keep_all_peak - self.given))
-        result = remat.plan(graph, budget, door="inductor", **limits)
+        result = remat.plan(graph, budget, executor="partitioner", **limits)
         if result.plan is None or result.saved is None:
             return None
         return policy_of(self.primal, self.joint, result.saved)

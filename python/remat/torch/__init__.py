@@ -9,8 +9,8 @@
 - ask before training: `sweep` (`Sweep`, `SweepRow`), `report` (`PeakReport`, `PeakRow`), `largest_batch`
   (`LargestBatch`, `BatchRow`)
 - measure: `measure_peak`, `measure_costs`; `record` (`Recording`), a real step beside its plan
-- for `torch.utils.checkpoint`: `checkpoint_policy` (`CheckpointPolicies`, `DoorReport`); for PyTorch's
-  partitioner: `memory_budget_solver` (`MemoryBudgetSolver`); docs/doors.md
+- for `torch.utils.checkpoint`: `checkpoint_policy` (`CheckpointPolicies`, `ExecutorReport`); for PyTorch's
+  partitioner: `memory_budget_solver` (`MemoryBudgetSolver`); docs/executors.md
 - prove: `verify` (`Verification`), planned steps beside those of eager mode; `python -m remat.torch.doctor`
 - plan elsewhere: `capture`
 - errors: those of `remat`, `UnsupportedModelError`, `VerificationError`
@@ -35,16 +35,16 @@ from .base.errors import (
     UnsupportedModelError as UnsupportedModelError,
     VerificationError as VerificationError,
 )
-from .doors.checkpoint import (
+from .executors.checkpoint import (
     checkpoint_policy as checkpoint_policy,
 )
-from .doors.partitioner import (
+from .executors.partitioner import (
     MemoryBudgetSolver as MemoryBudgetSolver,
     memory_budget_solver as memory_budget_solver,
 )
-from .doors.policies import (
+from .executors.policies import (
     CheckpointPolicies as CheckpointPolicies,
-    DoorReport as DoorReport,
+    ExecutorReport as ExecutorReport,
 )
 from .eager.together import (
     PlannedSteps as PlannedSteps,

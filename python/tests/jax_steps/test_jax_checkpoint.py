@@ -67,7 +67,7 @@ def test_gradients_under_jit_equal_those_of_the_plain_step_and_the_budget_is_kep
     got = sizes.temp_size_in_bytes + sizes.argument_size_in_bytes + sizes.output_size_in_bytes
     assert got == six.report.compiled <= six.report.budget < six.report.plain
     assert six.report.temporary == sizes.temp_size_in_bytes
-    assert six.report.door == "names"
+    assert six.report.executor == "names"
     assert six.report.overhead > 0
     assert "regions" in str(six.report)
 
@@ -87,7 +87,7 @@ def test_jvp_vmap_and_products_with_the_hessian_go_through(six: Any) -> None:
 def test_a_step_that_fits_is_run_as_it_is_written() -> None:
     fn = planned(mlp, "100%")
     report = fn.plan(*arguments())
-    assert (report.door, report.regions, report.compiled, fn.names) == ("none", 0, report.plain, [])
+    assert (report.executor, report.regions, report.compiled, fn.names) == ("none", 0, report.plain, [])
     assert same(fn(*arguments()), mlp(*arguments()))
 
 

@@ -32,7 +32,7 @@ def check(loss: Any, *args: Any) -> Any:
     got, wanted = (jitted(jax.value_and_grad(f))(*args) for f in (fn, loss))
     for a, b in zip(jax.tree_util.tree_leaves(got), jax.tree_util.tree_leaves(wanted), strict=True):
         np.testing.assert_allclose(a, b, rtol=1e-12, atol=1e-14)
-    assert fn.report.door == "names"
+    assert fn.report.executor == "names"
     assert fn.report.compiled <= fn.report.budget
     return fn
 

@@ -57,11 +57,11 @@ def assert_equal(found: list[torch.Tensor], expected: list[torch.Tensor]) -> Non
 
 
 @pytest.mark.parametrize("form", FORMS)
-@pytest.mark.parametrize("door", ["fit", "compile"])
-def test_every_value_gives_the_bits_of_eager_mode(form: str, door: str) -> None:
+@pytest.mark.parametrize("executor", ["fit", "compile"])
+def test_every_value_gives_the_bits_of_eager_mode(form: str, executor: str) -> None:
     model, x = made(form)
     eager = copy.deepcopy(model)
-    if door == "fit":
+    if executor == "fit":
         trained = fit(model, (x, VALUES[0]), "95%")
     else:
         trained = torch.compile(model, backend="remat", options={"budget": 1 << 20, "work_limit": 20_000})

@@ -26,7 +26,7 @@ def _lines(page: str, after: str, containing: str = "") -> str:
 def _named(title: str, **given: Any) -> dict[str, Any]:
     """What the lines of a framework define, the loader beside them."""
     names: dict[str, Any] = dict(given)
-    exec(_lines("doors.md", "\n", "def load_policies"), names)
+    exec(_lines("executors.md", "\n", "def load_policies"), names)
     exec(_lines("frameworks.md", f"\n## {title}\n"), names)
     return names
 

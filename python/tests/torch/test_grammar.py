@@ -11,8 +11,8 @@ import pytest
 import torch
 from grammar.check import check
 from remat.torch.cost.layouts import Layouts
-from remat.torch.doors import regions, steps
-from remat.torch.doors.recording import tensors_like
+from remat.torch.executors import regions, steps
+from remat.torch.executors.recording import tensors_like
 from remat.torch.run import replay
 from remat.torch.session import region
 from remat.torch.session.untouched import Snapshot

@@ -16,7 +16,7 @@ import remat.torch
 
 # From the bottom up. The files beside the folders are on top of them, side by side, but for those that call
 # others of them.
-LAYERS = ("base", "trace", "cost", "plan", "run", "session", "eager", "doors", "steps")
+LAYERS = ("base", "trace", "cost", "plan", "run", "session", "eager", "executors", "steps")
 # Of them, what is a file.
 FILES = {"steps"}
 CALLERS = ("verify", "doctor")

@@ -299,7 +299,7 @@ def _planned(graph: remat.Graph, target: int, options: Options) -> remat.PlanRes
         effort["time_limit"] = seconds_for(graph.num_ops)
     if options.host is not None:
         return remat.plan(graph, target, host=options.settled_host, **effort)
-    return remat.plan(graph, target, door="inductor", **effort)
+    return remat.plan(graph, target, executor="partitioner", **effort)
 
 
 def seconds_for(ops: int) -> float:

@@ -1,5 +1,5 @@
-// A plan of a door: a quick search, then an integer program whose answers are simulated.
-#include "doors/door_plan.h"
+// A plan of an executor: a quick search, then an integer program whose answers are simulated.
+#include "executors/executor_plan.h"
 
 #include <algorithm>
 #include <cmath>
@@ -8,36 +8,37 @@
 #include <utility>
 
 #include "base/numbers.h"
-#include "doors/model.h"
-#include "doors/search.h"
-#include "doors/shape.h"
+#include "executors/model.h"
+#include "executors/search.h"
+#include "executors/shape.h"
 #include "lp/highs.h"
-#include "remat/door.h"
 #include "remat/error.h"
+#include "remat/executor.h"
 #include "remat/keep_all.h"
 
 namespace remat {
 
-std::string_view to_string(Door door) {
-  switch (door) {
-    case Door::kRemat:
+std::string_view to_string(Executor executor) {
+  switch (executor) {
+    case Executor::kRemat:
       return "remat";
-    case Door::kInductor:
-      return "inductor";
-    case Door::kCheckpoint:
+    case Executor::kPartitioner:
+      return "partitioner";
+    case Executor::kCheckpoint:
       return "checkpoint";
   }
   return "";
 }
 
-Door parse_door(std::string_view text) {
-  for (Door door : {Door::kRemat, Door::kInductor, Door::kCheckpoint}) {
-    if (text == to_string(door)) return door;
+Executor parse_executor(std::string_view text) {
+  for (Executor executor : {Executor::kRemat, Executor::kPartitioner, Executor::kCheckpoint}) {
+    if (text == to_string(executor)) return executor;
   }
-  throw UsageError("door must be 'checkpoint', 'inductor' or 'remat', not '" + std::string(text) + "'");
+  throw UsageError("executor must be 'checkpoint', 'partitioner' or 'remat', not '" + std::string(text) +
+                   "'");
 }
 
-namespace doors {
+namespace executors {
 namespace {
 
 /// Steps times values of a program that is built at all.
@@ -109,7 +110,7 @@ void halve_budgets(const Problem& problem, int most, Limits& limits,
 /// so budgets around ours are asked for.
 void look_at_checkpoints(const Problem& problem, Search& search, Limits& limits) {
   constexpr int kMostBudgets = 12;
-  const auto shape = shape_if_any(*problem.graph, Door::kCheckpoint);
+  const auto shape = shape_if_any(*problem.graph, Executor::kCheckpoint);
   if (!shape) return;
   halve_budgets(problem, kMostBudgets, limits, [&](Bytes budget) -> std::optional<bool> {
     Search checkpoints(*shape, budget, limits);
@@ -124,8 +125,8 @@ void look_at_checkpoints(const Problem& problem, Search& search, Limits& limits)
   });
 }
 
-/// What a plan without the limits of a door runs again, in another order and perhaps more than once there.
-/// Does that keep our budget here? Nothing where there is no such plan.
+/// What a plan without the limits of an executor runs again, in another order and perhaps more than once
+/// there. Does that keep our budget here? Nothing where there is no such plan.
 std::optional<bool> look_at_plan(const Problem& problem, Bytes budget, const PlanOptions& options,
                                  Search& search, Limits& limits) {
   const Graph& graph = *problem.graph;
@@ -166,7 +167,7 @@ PlanResult run(const Shape& shape, const Problem& problem, const PlanOptions& op
                Search& search) {
   PlanResult result;
   search.start();
-  if (shape.door == Door::kInductor &&
+  if (shape.executor == Executor::kPartitioner &&
       !(search.best() && search.best()->cost.duration == problem.graph->base_duration)) {
     look_at_checkpoints(problem, search, limits);
     look_at_plans(problem, options, search, limits);
@@ -180,7 +181,7 @@ PlanResult run(const Shape& shape, const Problem& problem, const PlanOptions& op
     result.plan = search.best()->plan;
     if (proved.closed) result.status = Status::kOptimal;
     const Duration least = proved.closed ? search.best()->cost.duration : proved.least;
-    result.duration_bound = {"door", std::min(least, search.best()->cost.duration)};
+    result.duration_bound = {"executor", std::min(least, search.best()->cost.duration)};
   } else {
     if (search.lowest()) result.plan = search.lowest()->plan;
     if (proved.closed) {
@@ -193,7 +194,7 @@ PlanResult run(const Shape& shape, const Problem& problem, const PlanOptions& op
 }
 
 /// What runs again in a plan, and what its first half leaves.
-void describe(const Shape& shape, const Plan& plan, DoorPlan& answer) {
+void describe(const Shape& shape, const Plan& plan, ExecutorPlan& answer) {
   const Graph& graph = *shape.graph;
   Again again(graph.num_ops(), false);
   for (StepId step(shape.first_backward.index()); step < StepId(std::ssize(plan.steps.raw())); ++step) {
@@ -202,7 +203,7 @@ void describe(const Shape& shape, const Plan& plan, DoorPlan& answer) {
   for (OpId op : graph.ops()) {
     if (again[op]) answer.again.push_back(op);
   }
-  for (DoorRegion& region : answer.regions)
+  for (CheckpointRegion& region : answer.regions)
     std::ranges::copy_if(region.ops, std::back_inserter(region.again), [&](OpId op) { return again[op]; });
   const StepId turn(shape.first_backward.index());
   for (const InstanceLife& life : instance_lives(graph, plan)) {
@@ -215,16 +216,16 @@ void describe(const Shape& shape, const Plan& plan, DoorPlan& answer) {
 
 }  // namespace
 
-DoorPlan best_plan(const Problem& asked, Door door, const PlanOptions& options, Limits& limits) {
-  DoorPlan answer;
-  answer.door = door;
+ExecutorPlan best_plan(const Problem& asked, Executor executor, const PlanOptions& options, Limits& limits) {
+  ExecutorPlan answer;
+  answer.executor = executor;
   Problem problem = asked;
   problem.starts = {};
-  const Shape shape = shape_of(*problem.graph, door);
+  const Shape shape = shape_of(*problem.graph, executor);
   answer.regions = shape.regions;
   Search search(shape, problem.budget, limits);
   answer.result = make_plan_with(
-      problem, to_string(door),
+      problem, to_string(executor),
       [&](const Problem& bounded, Limits& inner) { return run(shape, bounded, options, inner, search); },
       limits);
   if (!search.lowest()) search.start();  // infeasible for any plan
@@ -233,5 +234,5 @@ DoorPlan best_plan(const Problem& asked, Door door, const PlanOptions& options, 
   return answer;
 }
 
-}  // namespace doors
+}  // namespace executors
 }  // namespace remat

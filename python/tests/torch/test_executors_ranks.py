@@ -14,7 +14,7 @@ from torch.distributed.fsdp import fully_shard
 from torch.distributed.tensor import DTensor
 from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, parallelize_module
 from torch.utils._python_dispatch import TorchDispatchMode
-from test_doors import Net, batch, made
+from test_executors import Net, batch, made
 
 data, tensor = {data}, {tensor}
 mesh = init_device_mesh("cpu", (data, tensor), mesh_dim_names=("data", "tensor"))

@@ -1,13 +1,13 @@
-// The choices of a door as an integer program: which ops run again, and what is in memory when.
+// The choices of an executor as an integer program: which ops run again, and what is in memory when.
 #pragma once
 
 #include <optional>
 #include <vector>
 
-#include "doors/shape.h"
+#include "executors/shape.h"
 #include "lp/model.h"
 
-namespace remat::doors {
+namespace remat::executors {
 
 /// A step that may be: a backward op asks for it.
 struct Slot {
@@ -20,7 +20,7 @@ struct Slot {
 /// between two neighbouring moments at which it is made again or read; given the binaries, the least that
 /// meets the rows is what the simulator counts, but for what an op writes over when it runs again (counted
 /// as written over always) and, of partitioners, the order of reads within one place. So what the program
-/// says is a lower bound for the door, and what it chooses is simulated.
+/// says is a lower bound for the executor, and what it chooses is simulated.
 class Model {
  public:
   Model(const Shape& shape, Bytes budget);
@@ -54,8 +54,8 @@ class Model {
   void add_slots();
   void add_presences();
   void add_presence(ValueId v);
-  void add_door_rules();
-  void add_region_rules(const DoorRegion& region);
+  void add_executor_rules();
+  void add_region_rules(const CheckpointRegion& region);
   void add_memory_rows();
   void add_value(Row& row, ValueId v, int slot) const;
   void add_over(Row& row, int slot) const;
@@ -73,4 +73,4 @@ class Model {
   IndexVector<ValueId, Presence> presence_;
 };
 
-}  // namespace remat::doors
+}  // namespace remat::executors

@@ -1,4 +1,4 @@
-#include "doors/search.h"
+#include "executors/search.h"
 
 #include <algorithm>
 #include <utility>
@@ -7,7 +7,7 @@
 #include "exact/retention_cut.h"
 #include "model/step.h"
 
-namespace remat::doors {
+namespace remat::executors {
 
 std::optional<Simulation> Search::look(const Again& again) {
   auto choice = settled(shape_, again);
@@ -31,7 +31,7 @@ void Search::start() {
   look(Again(graph.num_ops(), false));
   if (best_) return;
   look(shape_.may);
-  if (shape_.door == Door::kInductor) look_at_cuts();
+  if (shape_.executor == Executor::kPartitioner) look_at_cuts();
 }
 
 /// Minimum cuts at the moment between the halves, each with less room by as much as the last one's plan was
@@ -79,7 +79,7 @@ void Search::lower() {
 void Search::improve_once(bool& better) {
   const Graph& graph = *shape_.graph;
   std::vector<std::vector<OpId>> moves;
-  for (const DoorRegion& region : shape_.regions) moves.push_back(region.ops);
+  for (const CheckpointRegion& region : shape_.regions) moves.push_back(region.ops);
   for (OpId op : graph.ops()) {
     if (best_->again[op]) moves.push_back({op});
   }
@@ -113,4 +113,4 @@ void Search::improve() {
   }
 }
 
-}  // namespace remat::doors
+}  // namespace remat::executors

@@ -1,4 +1,4 @@
-// `remat plan --door` as users meet it.
+// `remat plan --executor` as users meet it.
 #include <gtest/gtest.h>
 
 #include "cli/run_cli.h"
@@ -18,17 +18,17 @@ std::string model_in(const testing::TemporaryFolder& folder) {
   return graph;
 }
 
-TEST(CliDoor, SaysWhatTheDoorAndWhatAnyPlanTakes) {
+TEST(CliExecutor, SaysWhatTheExecutorAndWhatAnyPlanTakes) {
   const testing::TemporaryFolder folder;
   const std::string graph = model_in(folder), plan = folder / "plan.json";
-  for (const std::string door : {"checkpoint", "inductor"}) {
-    const CliRun run = run_cli(
-        {"plan", graph, "--budget", "70%", "--door", door, "--work-limit", "3000000", "--json", "-o", plan});
+  for (const std::string executor : {"checkpoint", "partitioner"}) {
+    const CliRun run = run_cli({"plan", graph, "--budget", "70%", "--executor", executor, "--work-limit",
+                                "3000000", "--json", "-o", plan});
     ASSERT_EQ(run.code, 0) << run.err;
     const auto said = run.json();
-    EXPECT_EQ(said.at("door"), door);
-    EXPECT_EQ(said.at("planner"), door);
-    EXPECT_EQ(said.contains("regions"), door == "checkpoint");
+    EXPECT_EQ(said.at("executor"), executor);
+    EXPECT_EQ(said.at("planner"), executor);
+    EXPECT_EQ(said.contains("regions"), executor == "checkpoint");
     EXPECT_GT(said.at("recomputed_ops").get<int>(), 0);
     EXPECT_LE(said.at("peak").get<std::int64_t>(), said.at("budget").get<std::int64_t>());
     EXPECT_LE(said.at("full_duration").get<std::int64_t>(), said.at("duration").get<std::int64_t>());
@@ -37,29 +37,30 @@ TEST(CliDoor, SaysWhatTheDoorAndWhatAnyPlanTakes) {
   }
 }
 
-TEST(CliDoor, ExitsAsAllCommandsDo) {
+TEST(CliExecutor, ExitsAsAllCommandsDo) {
   const testing::TemporaryFolder folder;
   const std::string graph = model_in(folder);
-  const CliRun none = run_cli({"plan", graph, "--budget", "100000", "--door", "checkpoint"});
+  const CliRun none = run_cli({"plan", graph, "--budget", "100000", "--executor", "checkpoint"});
   EXPECT_EQ(none.code, 2);
-  EXPECT_EQ(none.err.rfind("remat: proved infeasible: no set of saved results of the door 'checkpoint' fits "
-                           "into 97.7 KiB (100000 bytes); the smallest peak found is ",
-                           0),
-            0U)
+  EXPECT_EQ(
+      none.err.rfind("remat: proved infeasible: no set of saved results of the executor 'checkpoint' fits "
+                     "into 97.7 KiB (100000 bytes); the smallest peak found is ",
+                     0),
+      0U)
       << none.err;
   for (const std::vector<std::string>& more : std::vector<std::vector<std::string>>{
            {"--order", "free"}, {"--objective", "peak"}, {"--budget-on", "arena"}, {"--host", "1GB/s"}}) {
-    std::vector<std::string> command{"plan", graph, "--budget", "70%", "--door", "inductor"};
+    std::vector<std::string> command{"plan", graph, "--budget", "70%", "--executor", "partitioner"};
     command.insert(command.end(), more.begin(), more.end());
     const CliRun wrong = run_cli(command);
     EXPECT_EQ(wrong.code, 64) << more[0];
-    EXPECT_EQ(wrong.err.rfind("remat: --door inductor ", 0), 0U) << wrong.err;
+    EXPECT_EQ(wrong.err.rfind("remat: --executor partitioner ", 0), 0U) << wrong.err;
     EXPECT_NE(wrong.err.find(more[0]), std::string::npos) << wrong.err;
   }
-  EXPECT_EQ(run_cli({"plan", graph, "--budget", "70%", "--door", "window"}).code, 64);
+  EXPECT_EQ(run_cli({"plan", graph, "--budget", "70%", "--executor", "window"}).code, 64);
   const std::string chain = folder / "chain.json";
   ASSERT_EQ(run_cli({"generate", "chain", "-o", chain}).code, 0);
-  const CliRun lacks = run_cli({"plan", chain, "--budget", "70%", "--door", "checkpoint"});
+  const CliRun lacks = run_cli({"plan", chain, "--budget", "70%", "--executor", "checkpoint"});
   EXPECT_EQ(lacks.code, 1);
   EXPECT_NE(lacks.err.find("chain.json: graph "), std::string::npos) << lacks.err;
   EXPECT_NE(lacks.err.find("numbered modules"), std::string::npos) << lacks.err;

@@ -26,11 +26,11 @@ from ..session.measure import measure_peak
 from ..session.proof import copies
 from ..session.untouched import untouched
 from .outcomes import Outcome, differing, outcome_of
-from .policies import CheckpointPolicies, DoorReport, FullPlan
+from .policies import CheckpointPolicies, ExecutorReport, FullPlan
 from .recording import record_step, regions_around
 from .regions import Around, Region, blocks_of
 from .savings import Rules, choose, rules_of
-from .steps import DoorStep, build_step
+from .steps import ExecutorStep, build_step
 
 Regions = Mapping[str, Region | None]
 
@@ -129,7 +129,7 @@ class _Trial:
     held: bool
     costs: Costs
 
-    def run(self, regions: Regions) -> DoorStep:
+    def run(self, regions: Regions) -> ExecutorStep:
         """The step op by op."""
         with self._undone(regions) as inputs:
             recorded = record_step(self.model, inputs, lambda begins: self._step(inputs, begins), regions)
@@ -218,7 +218,7 @@ class _Found:
     """A set of saved results, and the step that it makes."""
 
     regions: dict[str, Region | None]
-    step: DoorStep
+    step: ExecutorStep
 
 
 @dataclass
@@ -232,7 +232,7 @@ class _Search:
     seconds: float
     beside: int
     routing: str
-    eager: DoorStep = field(init=False)
+    eager: ExecutorStep = field(init=False)
     rules: dict[str, Rules] = field(init=False)
     expected: Outcome = field(init=False)
     unseen: int = field(init=False)
@@ -327,9 +327,9 @@ class _Search:
         )
 
 
-def _report(found: _Found, search: _Search, limit: int, beside: int, full: FullPlan | None) -> DoorReport:
+def _report(found: _Found, search: _Search, limit: int, beside: int, full: FullPlan | None) -> ExecutorReport:
     eager, step = search.eager, found.step
-    return DoorReport(
+    return ExecutorReport(
         budget=limit + beside,
         eager_peak=eager.peak + beside,
         predicted_peak=step.peak + beside,

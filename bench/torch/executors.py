@@ -2,8 +2,10 @@
 """Checkpoint policies on every architecture of the tests' zoo: bits, bytes and times beside what else
 there is.
 
-    python bench/torch/doors.py --out DIR [--models gpt2,unet] [--size small] [--budgets 90,75,layer,least]
-    python bench/torch/doors.py --out DIR --partitioner    shares of PyTorch's partitioner beside our solver's
+    python bench/torch/executors.py --out DIR [--models gpt2,unet] [--size small]
+           [--budgets 90,75,layer,least]
+    python bench/torch/executors.py --out DIR --partitioner
+           shares of PyTorch's partitioner beside our solver's
 
 Budgets are percent of the measured eager peak; `layer` is the peak that `torch.utils.checkpoint` around each
 layer has, and 0.1 %, `least` the smallest for which policies are found. Beside each row stand our own

@@ -29,8 +29,8 @@ class _Counting(TorchDispatchMode):  # type: ignore[misc]
 
 
 def _loader() -> dict[str, Any]:
-    """The lines of docs/doors.md."""
-    blocks = (ROOT / "docs/doors.md").read_text().split("```python\n")[1:]
+    """The lines of docs/executors.md."""
+    blocks = (ROOT / "docs/executors.md").read_text().split("```python\n")[1:]
     (found,) = [block.split("```")[0] for block in blocks if "def load_policies" in block]
     names: dict[str, Any] = {}
     exec(found, names)
@@ -55,9 +55,9 @@ def _step(model: GPT, inputs: Inputs) -> tuple[list[torch.Tensor], collections.C
 def test_stages_save_what_their_policies_say(tmp_path: Path) -> None:
     model, inputs = _model()
     graph = remat.torch.capture(model, inputs)
-    wide = remat.pipeline(graph, 2, microbatches=4, door="checkpoint")
+    wide = remat.pipeline(graph, 2, microbatches=4, executor="checkpoint")
     budget = wide.stages[0].peak * 3 // 4
-    found = remat.pipeline(graph, 2, microbatches=4, door="checkpoint", budget=budget, check=True)
+    found = remat.pipeline(graph, 2, microbatches=4, executor="checkpoint", budget=budget, check=True)
     (stage,) = [s for s in found.stages if s.device == 0]
     path = tmp_path / "stage0.json"
     path.write_text(json.dumps(remat.checkpoint_file(stage)))

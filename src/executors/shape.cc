@@ -1,4 +1,4 @@
-#include "doors/shape.h"
+#include "executors/shape.h"
 
 #include <algorithm>
 #include <map>
@@ -9,18 +9,18 @@
 #include "model/step.h"
 #include "remat/error.h"
 
-namespace remat::doors {
+namespace remat::executors {
 namespace {
 
 class Finder {
  public:
-  Finder(const Graph& graph, Door door) : graph_(graph) {
+  Finder(const Graph& graph, Executor executor) : graph_(graph) {
     shape_.graph = &graph;
-    shape_.door = door;
+    shape_.executor = executor;
     const auto pairing = find_pairing(graph);
     if (!pairing) {
-      throw InputError("graph '" + graph.name + "' has no backward half, which the door '" +
-                       std::string(to_string(door)) + "' needs");
+      throw InputError("graph '" + graph.name + "' has no backward half, which the executor '" +
+                       std::string(to_string(executor)) + "' needs");
     }
     shape_.first_backward = pairing->first_backward;
     shape_.region.assign(graph.num_ops(), -1);
@@ -33,13 +33,13 @@ class Finder {
     for (OpId op : IdRange<OpId>(OpId(0), shape_.first_backward)) {
       shape_.may[op] = graph_.recomputable[op] && graph_.phase[op] != Phase::kUpdate && !is_kept(op);
     }
-    if (shape_.door == Door::kCheckpoint) {
+    if (shape_.executor == Executor::kCheckpoint) {
       find_regions();
       find_owners();
       for (int r : indices(shape_.regions)) find_trigger(shape_.regions[at(r)], r);
       drop_regions_without_trigger();
       for (OpId op : IdRange<OpId>(OpId(0), shape_.first_backward)) describe(op);
-      for (const DoorRegion& region : shape_.regions) pin_random(region);
+      for (const CheckpointRegion& region : shape_.regions) pin_random(region);
     } else {
       // The partitioner has random ops run once.
       for (OpId op : graph_.ops()) shape_.may[op] = shape_.may[op] && !is_random(graph_, op);
@@ -66,9 +66,10 @@ class Finder {
       shape_.region[op] = narrow<int>(shape_.regions.size()) - 1;
     }
     if (shape_.regions.empty()) {
-      throw InputError("graph '" + graph_.name +
-                       "' has no ops of numbered modules ('layers.3.fc1'), which are the regions of the door "
-                       "'checkpoint'");
+      throw InputError(
+          "graph '" + graph_.name +
+          "' has no ops of numbered modules ('layers.3.fc1'), which are the regions of the executor "
+          "'checkpoint'");
     }
   }
 
@@ -91,7 +92,7 @@ class Finder {
   }
 
   /// Whatever its backward half unpacks first, saved or not, a parameter even, makes a checkpoint run again.
-  void find_trigger(DoorRegion& region, int number) const {
+  void find_trigger(CheckpointRegion& region, int number) const {
     for (OpId op : IdRange<OpId>(shape_.first_backward, OpId(graph_.ops().size()))) {
       if (shape_.region[op] != number) continue;
       const bool unpacks = std::ranges::any_of(graph_.inputs[op], [&](ValueId v) {
@@ -104,16 +105,16 @@ class Finder {
   }
 
   void drop_regions_without_trigger() {
-    std::vector<DoorRegion> kept;
+    std::vector<CheckpointRegion> kept;
     std::vector<int> number;
-    for (DoorRegion& region : shape_.regions) {
+    for (CheckpointRegion& region : shape_.regions) {
       number.push_back(region.trigger ? narrow<int>(kept.size()) : -1);
       if (region.trigger) kept.push_back(std::move(region));
     }
     if (kept.empty()) {
       throw InputError("graph '" + graph_.name +
                        "' does not say which backward ops are of which numbered module (by 'module' or "
-                       "'forward_of'), which the door 'checkpoint' needs");
+                       "'forward_of'), which the executor 'checkpoint' needs");
     }
     shape_.regions = std::move(kept);
     for (int& region : shape_.region.raw()) region = region < 0 ? -1 : number[at(region)];
@@ -144,7 +145,7 @@ class Finder {
   }
 
   /// A random op that does not draw again would shift the numbers of those after it.
-  void pin_random(const DoorRegion& region) {
+  void pin_random(const CheckpointRegion& region) {
     bool pinned = false;
     for (OpId op : region.ops) {
       if (!is_random(graph_, op)) continue;
@@ -169,7 +170,7 @@ class Settling {
     for (const auto& [maker, reader] : shape_.conflicts) {
       if (again_[maker] && again_[reader]) set(maker, false);
     }
-    for (const DoorRegion& region : shape_.regions) settle(region);
+    for (const CheckpointRegion& region : shape_.regions) settle(region);
     return changed_;
   }
 
@@ -179,7 +180,7 @@ class Settling {
     changed_ = true;
   }
 
-  void settle(const DoorRegion& region) {
+  void settle(const CheckpointRegion& region) {
     bool reached = false;
     bool draws = false;  // a random op further on runs again
     for (auto op = region.ops.rbegin(); op != region.ops.rend(); ++op) {
@@ -217,11 +218,11 @@ class Settling {
 
 }  // namespace
 
-Shape shape_of(const Graph& graph, Door door) { return Finder(graph, door).run(); }
+Shape shape_of(const Graph& graph, Executor executor) { return Finder(graph, executor).run(); }
 
-std::optional<Shape> shape_if_any(const Graph& graph, Door door) {
+std::optional<Shape> shape_if_any(const Graph& graph, Executor executor) {
   try {
-    return shape_of(graph, door);
+    return shape_of(graph, executor);
   } catch (const InputError&) {
     return std::nullopt;
   }
@@ -229,7 +230,7 @@ std::optional<Shape> shape_if_any(const Graph& graph, Door door) {
 
 std::optional<Again> settled(const Shape& shape, Again again) {
   for (OpId op : shape.graph->ops()) again[op] = again[op] && shape.may[op];
-  if (shape.door != Door::kCheckpoint) return again;
+  if (shape.executor != Executor::kCheckpoint) return again;
   constexpr int kRounds = 50;
   Settling settling(shape, again);
   for (int i = 0; i < kRounds; ++i) {
@@ -261,10 +262,10 @@ Plan plan_of(const Shape& shape, const Again& again) {
   Plan plan;
   for (OpId op : IdRange<OpId>(OpId(0), shape.first_backward)) plan.steps.push_back(op);
   Again away = again;
-  std::multimap<OpId, const DoorRegion*> triggered;
-  for (const DoorRegion& region : shape.regions) triggered.emplace(region.trigger, &region);
+  std::multimap<OpId, const CheckpointRegion*> triggered;
+  for (const CheckpointRegion& region : shape.regions) triggered.emplace(region.trigger, &region);
   for (OpId op : IdRange<OpId>(shape.first_backward, OpId(graph.ops().size()))) {
-    if (shape.door == Door::kCheckpoint) {
+    if (shape.executor == Executor::kCheckpoint) {
       for (auto [one, end] = triggered.equal_range(op); one != end; ++one) {
         for (OpId inside : one->second->ops) {
           if (again[inside]) plan.steps.push_back(inside);
@@ -281,4 +282,4 @@ Plan plan_of(const Shape& shape, const Again& again) {
   return plan;
 }
 
-}  // namespace remat::doors
+}  // namespace remat::executors

@@ -4,17 +4,17 @@
 #include <optional>
 
 #include "base/numbers.h"
-#include "doors/shape.h"
+#include "executors/shape.h"
 #include "helpers/reproduce.h"
-#include "remat/door.h"
 #include "remat/error.h"
+#include "remat/executor.h"
 #include "remat/random.h"
 
 namespace remat {
 namespace {
 
-using doors::Again;
-using doors::Shape;
+using executors::Again;
+using executors::Shape;
 
 /// A training step of `forward` ops in `layers` numbered modules, with skips, several outputs, workspaces,
 /// results written over others and random ops.
@@ -94,7 +94,7 @@ class RandomStep {
   std::int64_t gradient_ = -1;
 };
 
-/// Of all choices of a door: the fastest within each budget, the least peak.
+/// Of all choices of an executor: the fastest within each budget, the least peak.
 struct All {
   std::vector<std::pair<Bytes, Duration>> costs;
 
@@ -115,8 +115,8 @@ All all_choices(const Shape& shape) {
   for (std::uint32_t set = 0; set < 1u << free.size(); ++set) {
     Again again(graph.num_ops(), false);
     for (int i : indices(free)) again[free[at(i)]] = (set >> i & 1) != 0;
-    if (doors::settled(shape, again) != again) continue;
-    const Plan plan = doors::plan_of(shape, again);
+    if (executors::settled(shape, again) != again) continue;
+    const Plan plan = executors::plan_of(shape, again);
     EXPECT_FALSE(validate(graph, plan, OrderMode::kFixed));
     const Simulation cost = simulate(graph, plan);
     all.costs.emplace_back(cost.peak, cost.duration);
@@ -124,14 +124,14 @@ All all_choices(const Shape& shape) {
   return all;
 }
 
-class DoorPlans : public ::testing::TestWithParam<Door> {};
+class ExecutorPlans : public ::testing::TestWithParam<Executor> {};
 
-TEST_P(DoorPlans, are_as_fast_as_the_best_of_all_sets) {
+TEST_P(ExecutorPlans, are_as_fast_as_the_best_of_all_sets) {
   Random random(22);
   int with_choice = 0, infeasible = 0;
   for (int round = 0; round < 250; ++round) {
     const Graph graph = RandomStep(random).make();
-    const auto shape = doors::shape_if_any(graph, GetParam());
+    const auto shape = executors::shape_if_any(graph, GetParam());
     if (!shape) continue;
     const All all = all_choices(*shape);
     const Bytes most = simulate(graph, keep_all_plan(graph)).peak;
@@ -143,7 +143,7 @@ TEST_P(DoorPlans, are_as_fast_as_the_best_of_all_sets) {
       problem.budget = budget;
       Limits limits;
       limits.set_work(50'000'000);
-      const DoorPlan found = make_door_plan(problem, GetParam(), {}, limits);
+      const ExecutorPlan found = make_executor_plan(problem, GetParam(), {}, limits);
       const auto best = all.fastest(budget);
       ASSERT_EQ(has_plan(found.result), best.has_value())
           << "round " << round << " budget " << budget.count();
@@ -163,7 +163,8 @@ TEST_P(DoorPlans, are_as_fast_as_the_best_of_all_sets) {
   EXPECT_GT(infeasible, 100);
 }
 
-INSTANTIATE_TEST_SUITE_P(Doors, DoorPlans, ::testing::Values(Door::kInductor, Door::kCheckpoint),
+INSTANTIATE_TEST_SUITE_P(Executors, ExecutorPlans,
+                         ::testing::Values(Executor::kPartitioner, Executor::kCheckpoint),
                          [](const auto& one) { return std::string(to_string(one.param)); });
 
 }  // namespace

@@ -1,12 +1,12 @@
-// Sets of a door that keep the budget: what is simple, made better op by op.
+// Sets of an executor that keep the budget: what is simple, made better op by op.
 #pragma once
 
 #include <optional>
 
-#include "doors/shape.h"
+#include "executors/shape.h"
 #include "remat/limits.h"
 
-namespace remat::doors {
+namespace remat::executors {
 
 /// A choice and what its plan costs.
 struct Found {
@@ -45,4 +45,4 @@ class Search {
   std::int64_t looked_at_ = 0;
 };
 
-}  // namespace remat::doors
+}  // namespace remat::executors

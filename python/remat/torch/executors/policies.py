@@ -32,7 +32,7 @@ class FullPlan:
 
 
 @dataclass(frozen=True)
-class DoorReport:
+class ExecutorReport:
     """What checkpoints come to. Amounts are bytes.
 
     Attributes:
@@ -86,7 +86,7 @@ class CheckpointPolicies:
     """
 
     def __init__(
-        self, regions: Mapping[str, Region | None], report: DoorReport, model: torch.nn.Module
+        self, regions: Mapping[str, Region | None], report: ExecutorReport, model: torch.nn.Module
     ) -> None:
         self.regions, self.report = dict(regions), report
         self._model = model
@@ -153,7 +153,7 @@ class CheckpointPolicies:
         return {"format": "remat.checkpoint", "version": 1, "blocks": blocks}
 
     def export(self, path: str | os.PathLike[str]) -> None:
-        """Write the policies as JSON, which ten lines without Remat apply (docs/doors.md). Raises
+        """Write the policies as JSON, which ten lines without Remat apply (docs/executors.md). Raises
         RematError.
         """
         try:

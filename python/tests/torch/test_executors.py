@@ -23,13 +23,13 @@ import torch
 from remat.torch.cost import source
 from remat.torch.cost.cost import Cost
 from remat.torch.cost.source import Costs
-from remat.torch.doors import tolls
-from remat.torch.doors.checkpoint import _UNSEEN, _Trial
-from remat.torch.doors.regions import Region
+from remat.torch.executors import tolls
+from remat.torch.executors.checkpoint import _UNSEEN, _Trial
+from remat.torch.executors.regions import Region
 from torch import nn
 from torch.nn import functional
 
-DOCS = Path(__file__).resolve().parents[3] / "docs" / "doors.md"
+DOCS = Path(__file__).resolve().parents[3] / "docs" / "executors.md"
 
 
 class Block(nn.Module):

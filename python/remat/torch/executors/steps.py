@@ -25,7 +25,7 @@ _ADD: Any = torch.ops.aten.add.Tensor
 
 
 @dataclass(frozen=True)
-class DoorStep:
+class ExecutorStep:
     """graph: each op of the recorded step once, recomputations too, in order.
 
     at: by recorded op, its step in the graph; that of the op before it where it only shows other memory.
@@ -59,7 +59,7 @@ def _blocks(size: int, device: torch.device) -> int:
     return -(-size // block) * block
 
 
-def build_step(recorded: Recorded, costs: Costs, name: str) -> DoorStep:
+def build_step(recorded: Recorded, costs: Costs, name: str) -> ExecutorStep:
     """The graph of a recorded step, its ops measured, its memory simulated."""
     return _Building(recorded, name).run(costs)
 
@@ -77,7 +77,7 @@ class _Building:
         self.made_by: dict[int, RecordedOp] = {}
         self.at: list[int] = []
 
-    def run(self, costs: Costs) -> DoorStep:
+    def run(self, costs: Costs) -> ExecutorStep:
         recorded, step = self.recorded, self.step
         for storage in sorted(recorded.resident):
             self.value[storage] = step.add_value(recorded.names[storage], self._size(storage))
@@ -120,7 +120,7 @@ class _Building:
             0 if op.is_view else step.ops[at].duration for op, at in zip(recorded.ops, self.at, strict=True)
         ]
         random = [is_random(node) for node in nodes]
-        return DoorStep(recorded, graph, self.at, durations, memory, simulated.duration, random)
+        return ExecutorStep(recorded, graph, self.at, durations, memory, simulated.duration, random)
 
     def _size(self, storage: int) -> int:
         return _blocks(self.recorded.bytes[storage], self.recorded.device[storage])

@@ -1,4 +1,4 @@
-#include "doors/model.h"
+#include "executors/model.h"
 
 #include <algorithm>
 #include <cmath>
@@ -9,7 +9,7 @@
 #include "base/numbers.h"
 #include "model/step.h"
 
-namespace remat::doors {
+namespace remat::executors {
 namespace {
 
 // The budget in rows of bytes, and what a solver's tolerances need there.
@@ -19,8 +19,8 @@ constexpr double kScale = 1000, kTolerance = 1e-5;
 std::vector<std::vector<OpId>> places(const Shape& shape) {
   const Graph& graph = *shape.graph;
   std::vector<std::vector<OpId>> found(graph.num_ops());
-  if (shape.door == Door::kCheckpoint) {
-    for (const DoorRegion& region : shape.regions) {
+  if (shape.executor == Executor::kCheckpoint) {
+    for (const CheckpointRegion& region : shape.regions) {
       for (OpId op : region.ops)
         if (shape.may[op]) found[at(region.trigger)].push_back(op);
     }
@@ -59,7 +59,7 @@ Model::Model(const Shape& shape, Bytes budget)
   unit_ = std::max(1.0, real(graph_.base_duration) / 1e4);
   add_slots();
   add_presences();
-  add_door_rules();
+  add_executor_rules();
   add_memory_rows();
 }
 
@@ -131,19 +131,19 @@ lp::Column Model::run_of(OpId op) const {
 }
 
 /// Those of checkpoints; a partitioner has none beyond what is made before it is read.
-void Model::add_door_rules() {
+void Model::add_executor_rules() {
   for (const auto& [maker, reader] : shape_.conflicts) {
     const lp::Column first = run_of(maker), second = run_of(reader);
     if (first < 0 || second < 0) continue;
     const std::vector<lp::Term> terms{{first, 1}, {second, 1}};
     model_.add_row(-lp::kInfinity, 1, terms);
   }
-  for (const DoorRegion& region : shape_.regions) add_region_rules(region);
+  for (const CheckpointRegion& region : shape_.regions) add_region_rules(region);
 }
 
 /// Up to the last result that is lacked all runs again but for what is saved and read again; a random op runs
 /// again where one after it does.
-void Model::add_region_rules(const DoorRegion& region) {
+void Model::add_region_rules(const CheckpointRegion& region) {
   lp::Column reached = -1, draws = -1;
   for (auto op = region.ops.rbegin(); op != region.ops.rend(); ++op) {
     const lp::Column run = run_of(*op);
@@ -306,4 +306,4 @@ void Model::forbid(const Again& again) {
   model_.add_row(1 - runs, lp::kInfinity, terms);
 }
 
-}  // namespace remat::doors
+}  // namespace remat::executors

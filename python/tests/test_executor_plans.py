@@ -1,4 +1,4 @@
-"""Plans for the doors: `remat.plan(..., door=...)`."""
+"""Plans for the executors: `remat.plan(..., executor=...)`."""
 
 from __future__ import annotations
 
@@ -53,13 +53,13 @@ def step(layers: int = 4, named: bool = True) -> remat.Graph:
     )
 
 
-def test_doors_give_up_time_and_say_how_much() -> None:
+def test_executors_give_up_time_and_say_how_much() -> None:
     graph = step()
     budget = graph.keep_all_peak - 12
-    for door in ("inductor", "checkpoint"):
-        result = remat.plan(graph, budget, door=door, **REPEATABLE)
-        assert (result.door, result.status) == (door, "optimal")
-        assert result.duration_bound_argument == "door"
+    for executor in ("partitioner", "checkpoint"):
+        result = remat.plan(graph, budget, executor=executor, **REPEATABLE)
+        assert (result.executor, result.status) == (executor, "optimal")
+        assert result.duration_bound_argument == "executor"
         assert result.duration_lower_bound == result.duration
         assert result.full is not None
         assert result.full.duration is not None
@@ -73,7 +73,7 @@ def test_doors_give_up_time_and_say_how_much() -> None:
 
 def test_a_region_runs_again_in_a_row_right_before_its_backward() -> None:
     graph = step()
-    result = remat.plan(graph, graph.keep_all_peak - 12, door="checkpoint", **REPEATABLE)
+    result = remat.plan(graph, graph.keep_all_peak - 12, executor="checkpoint", **REPEATABLE)
     assert result.plan is not None
     assert result.regions is not None
     steps = result.plan.steps
@@ -89,15 +89,15 @@ def test_a_region_runs_again_in_a_row_right_before_its_backward() -> None:
     assert not made_again & set(result.saved) - {2, 4, 6, 8}  # what a layer hands on is held anyway
 
 
-def test_a_plan_without_a_door_has_nothing_beside_it() -> None:
+def test_a_plan_without_a_executor_has_nothing_beside_it() -> None:
     graph = step()
-    result = remat.plan(graph, "90%", door="remat", **REPEATABLE)
-    assert (result.door, result.full, result.saved, result.regions) == ("remat", None, None, None)
+    result = remat.plan(graph, "90%", executor="remat", **REPEATABLE)
+    assert (result.executor, result.full, result.saved, result.regions) == ("remat", None, None, None)
 
 
 def test_what_a_graph_lacks_is_named() -> None:
     with pytest.raises(remat.GraphError, match="graph 'step' has no ops of numbered modules"):
-        remat.plan(step(named=False), "80%", door="checkpoint")
+        remat.plan(step(named=False), "80%", executor="checkpoint")
     chain = {
         "format": "remat.graph",
         "version": 1,
@@ -108,29 +108,31 @@ def test_what_a_graph_lacks_is_named() -> None:
         "outputs": [1],
     }
     with pytest.raises(
-        remat.GraphError, match="graph 'line' has no backward half, which the door 'inductor' needs"
+        remat.GraphError, match="graph 'line' has no backward half, which the executor 'partitioner' needs"
     ):
-        remat.plan(remat.Graph.from_dict(chain), 2, door="inductor")
+        remat.plan(remat.Graph.from_dict(chain), 2, executor="partitioner")
 
 
 def test_wrong_uses_are_refused() -> None:
     graph = step()
-    with pytest.raises(remat.UsageError, match="door='window' is not one of remat, inductor, checkpoint"):
-        remat.plan(graph, "80%", door="window")  # type: ignore[arg-type]
-    with pytest.raises(remat.UsageError, match="door='inductor' goes with order='fixed' only"):
-        remat.plan(graph, "80%", door="inductor", order="free")
-    with pytest.raises(remat.UsageError, match="door='inductor' goes with budget_on='peak' only"):
-        remat.plan(graph, "80%", door="inductor", budget_on="arena")
+    with pytest.raises(remat.UsageError, match="executor='window' is not one of remat, inductor, checkpoint"):
+        remat.plan(graph, "80%", executor="window")  # type: ignore[arg-type]
+    with pytest.raises(remat.UsageError, match="executor='partitioner' goes with order='fixed' only"):
+        remat.plan(graph, "80%", executor="partitioner", order="free")
+    with pytest.raises(remat.UsageError, match="executor='partitioner' goes with budget_on='peak' only"):
+        remat.plan(graph, "80%", executor="partitioner", budget_on="arena")
 
 
-def test_below_what_the_door_can_do_the_error_says_so() -> None:
+def test_below_what_the_executor_can_do_the_error_says_so() -> None:
     graph = step(3)
-    for door in ("inductor", "checkpoint"):
+    for executor in ("partitioner", "checkpoint"):
         budget = graph.keep_all_peak
-        while remat.plan(graph, budget - 1, door=door, **REPEATABLE).status == "optimal":
+        while remat.plan(graph, budget - 1, executor=executor, **REPEATABLE).status == "optimal":
             budget -= 1
-        with pytest.raises(remat.InfeasibleError, match=f"set of saved results of the door '{door}'") as said:
-            remat.plan(graph, budget - 1, door=door, check=True, **REPEATABLE)
+        with pytest.raises(
+            remat.InfeasibleError, match=f"set of saved results of the executor '{executor}'"
+        ) as said:
+            remat.plan(graph, budget - 1, executor=executor, check=True, **REPEATABLE)
         assert budget <= said.value.smallest_known <= graph.keep_all_peak
 
 
@@ -140,5 +142,7 @@ def test_a_budget_has_a_plan_where_a_smaller_one_has_one() -> None:
     graph = remat.Graph.from_dict(json.loads(packed))
     for share in (0.85, 0.75, 0.65):
         budget = int(share * graph.keep_all_peak)
-        result = remat.plan(graph, budget, door="inductor", work_limit=2_000_000, time_limit=None, seed=1)
+        result = remat.plan(
+            graph, budget, executor="partitioner", work_limit=2_000_000, time_limit=None, seed=1
+        )
         assert result.plan is not None, share

@@ -12,7 +12,7 @@ import remat.torch
 import torch
 from functorch.compile import min_cut_rematerialization_partition
 from remat.torch.run.codegen import boxed
-from test_doors import batch, equal, made, state
+from test_executors import batch, equal, made, state
 from torch import nn
 from torch._dynamo.backends.common import aot_autograd
 

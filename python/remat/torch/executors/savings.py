@@ -23,7 +23,7 @@ from ..base.nodes import BUILTIN_NAMESPACES, WHOLE, decides, is_inexact
 from ..base.private import OpOverload, schema
 from .recording import Recorded, RecordedOp, RegionCall, tensors_like
 from .regions import Region
-from .steps import DoorStep
+from .steps import ExecutorStep
 from .tolls import checkpoint_toll, selective_toll
 
 _aten: Any = torch.ops.aten
@@ -205,7 +205,7 @@ class Candidate:
     lives: list[tuple[int, int, int]] = field(default_factory=list)
 
 
-def candidates(step: DoorStep, rules: Mapping[str, Rules], eager: DoorStep) -> list[Candidate]:
+def candidates(step: ExecutorStep, rules: Mapping[str, Rules], eager: ExecutorStep) -> list[Candidate]:
     """Of a step in which all regions run again. eager: the same without checkpoints."""
     found: dict[tuple[str, _Key | None], Candidate] = {}
     until = _Backward(step, eager)
@@ -224,7 +224,7 @@ class _Backward:
     the whole function is through, of what a checkpoint hands it already at the last reader.
     """
 
-    def __init__(self, step: DoorStep, eager: DoorStep) -> None:
+    def __init__(self, step: ExecutorStep, eager: ExecutorStep) -> None:
         self.step, self.eager = step, eager
         self.ours, self.theirs = _backward_ops(step.recorded), _backward_ops(eager.recorded)
         ours, theirs = step.recorded.ops, eager.recorded.ops
@@ -248,7 +248,7 @@ def _backward_ops(recorded: Recorded) -> list[int]:
 
 
 def _of_call(
-    step: DoorStep, call: RegionCall, rules: Rules, plain: RegionCall, until: _Backward
+    step: ExecutorStep, call: RegionCall, rules: Rules, plain: RegionCall, until: _Backward
 ) -> Iterator[tuple[_Key | None, int, list[tuple[int, int, int]]]]:
     recorded = step.recorded
     whole: list[tuple[int, int, int]] = []
@@ -293,8 +293,8 @@ class Choice:
 
 
 def choose(
-    step: DoorStep,
-    eager: DoorStep,
+    step: ExecutorStep,
+    eager: ExecutorStep,
     rules: Mapping[str, Rules],
     budget: int,
     seconds: float,

@@ -1,1 +1,0 @@
-"""Plans for other people's executors: a set of saved results, no order (docs/doors.md)."""
