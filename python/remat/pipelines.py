@@ -39,7 +39,7 @@ def pipeline(
         microbatches: of a step; interleaved: a multiple of the stages.
         budget: of each device, in bytes or as ``"40GiB"``; None: no budget.
         chunks: of each device, interleaved: 2 by default.
-        executor: "saved": a block saves any set of results, and what else its backward needs runs again, once;
+        executor: "saved": a block saves any set of results, what else its backward needs runs again once;
             "checkpoint": it runs again as a whole but for ops whose results it saves, as
             `torch.utils.checkpoint` does.
         cuts: "layers": between numbered modules (``layers.3``, ``layers.4``) where there are any; "all":

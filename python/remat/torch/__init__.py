@@ -35,6 +35,9 @@ from .base.errors import (
     UnsupportedModelError as UnsupportedModelError,
     VerificationError as VerificationError,
 )
+from .eager.together import (
+    PlannedSteps as PlannedSteps,
+)
 from .executors.checkpoint import (
     checkpoint_policy as checkpoint_policy,
 )
@@ -45,9 +48,6 @@ from .executors.partitioner import (
 from .executors.policies import (
     CheckpointPolicies as CheckpointPolicies,
     ExecutorReport as ExecutorReport,
-)
-from .eager.together import (
-    PlannedSteps as PlannedSteps,
 )
 from .explore import (
     Sweep as Sweep,

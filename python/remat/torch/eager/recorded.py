@@ -1,9 +1,9 @@
 """From a recorded step to a graph that the planner knows, and back from its plan to what runs again.
 
 The order of both halves is the program's. What can be chosen is which forward ops run again, each once,
-before the first backward op that needs it: the executor "partitioner" (docs/executors.md). Where Python lets go
-of a value later than the last op that reads it, an op of no duration reads it there, so that memory is that of
-the program.
+before the first backward op that needs it: the executor "partitioner" (docs/executors.md). Where Python
+lets go of a value later than the last op that reads it, an op of no duration reads it there, so that memory
+is that of the program.
 """
 
 from __future__ import annotations
