@@ -134,8 +134,8 @@ def plan(
         host: memory to copy values to and fetch them back from while ops run, or its bandwidth both ways
             (``"25GB/s"``): a value is kept, computed again or fetched back. Only with a budget on the peak.
         check: raise an error if no plan within the budget was found, instead of returning such a result.
-        executor: whose limits the plan keeps (docs/executors.md): ``"remat"``: none; ``"partitioner"``: that of
-            Inductor, which takes a set of saved results; ``"checkpoint"``: ``torch.utils.checkpoint``
+        executor: whose limits the plan keeps, docs/executors.md: ``"remat"``: none; ``"partitioner"``: that
+            of Inductor, which takes a set of saved results; ``"checkpoint"``: ``torch.utils.checkpoint``
             around each numbered module. Bounds and proofs are those of the executor; `full` of the result is
             what any plan can do. Only with order "fixed", objective "time", a budget on the peak and no host.
         budget_on: ``"peak"``: live bytes are within the budget; ``"arena"``: what they need with a fixed
