@@ -103,7 +103,8 @@ void Arms::take(PlanResult result) {
   }
   if (!best_.plan || better(problem_, result, best_) || result.status == Status::kInfeasible) {
     best_ = std::move(result);
-    return report();
+    report();
+    return note_proof();
   }
   best_.counters = std::move(result.counters);
   if (best_.status != Status::kOptimal) best_.stopped_by = result.stopped_by;
@@ -127,9 +128,15 @@ void Arms::take(std::optional<Plan> faster, DurationBound bound) {
     best_.planner = "stage_milp";
     report();
   }
-  if (bound.duration <= best_.duration_bound.duration) return;
-  best_.duration_bound = std::move(bound);
-  if (best_.duration_bound.duration != best_.cost.duration) return;
+  if (bound.duration > best_.duration_bound.duration) best_.duration_bound = std::move(bound);
+  note_proof();
+}
+
+/// A plan may meet a bound that another arm proved.
+void Arms::note_proof() {
+  const bool is_met = problem_.objective == Objective::kTime && has_plan() &&
+                      best_.cost.duration == best_.duration_bound.duration;
+  if (!is_met) return;
   best_.status = Status::kOptimal;
   best_.stopped_by = StoppedBy::kProof;
 }

@@ -64,6 +64,7 @@ class Arms {
   void take(PlanResult result);
   void take(std::optional<Plan> faster, DurationBound bound);
   bool is_good_enough() const;
+  void note_proof();
   void report() const;
   std::optional<LoggedPlan> logged() const;
   void log(std::string arm, std::optional<LoggedPlan> before, const Limits& part);
