@@ -63,7 +63,6 @@ CASES = {
 
 SETTINGS = {
     "auto": {
-        "first": ("low", [0.3, 0.6, 0.8]),
         "turn": ("low", [0.15, 0.3, 0.5]),
         "order": ("any", [0.05, 0.1, 0.25]),
         "round_seconds": ("any", [0.1, 0.25, 1]),

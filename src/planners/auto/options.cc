@@ -7,16 +7,14 @@ const OptionTable<Options>& table() {
   const std::string share = "share of what is left";
   static const OptionTable<Options> kTable =
       OptionTable<Options>("auto")
-          .number("first", &Options::first, kLeast, 1, share,
-                  "each planner of first plans, and the search for the least peak while there is none")
-          .number("turn", &Options::turn, kLeast, 1, share,
-                  "a call of search or lns, a restart, evict, the bound")
+          .number("turn", &Options::turn, kLeast, 0.5, share,
+                  "search, lns, a restart, evict, the bound; twice as much for each other first plan")
           .number("order", &Options::order, kLeast, 1, share,
                   "free order: search for an order that needs less memory by itself")
           .number("round_seconds", &Options::round_seconds, 1e-3, 1e9, "seconds",
                   "least length of the first round, or ten million units of work for each second")
           .integer("proof_ops", &Options::proof_ops, 0, 1'000'000, "ops",
-                   "larger graphs get no more than a turn for the bound, and nothing before the first search")
+                   "up to this size the bound comes before the first search, however little time there is")
           .integer("large_ops", &Options::large_ops, 0, std::int64_t{1} << 31, "ops",
                    "from this size on there is one round, and search makes no start plans of its own")
           .integer("lns_ops", &Options::lns_ops, 0, std::int64_t{1} << 31, "ops",

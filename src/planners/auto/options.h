@@ -8,7 +8,6 @@ namespace remat::automatic {
 /// What each is for stands in options.cc, what it was measured to be worth in docs/planners/auto.md;
 /// bench/quality/settings.py measures it again. Shares are of what is left of a round.
 struct Options {
-  double first = 0.6;
   double turn = 0.3;
   double order = 0.1;
   double round_seconds = 0.25;

@@ -59,9 +59,9 @@ class Schedule {
   }
 
   void first_plans() {
-    arms_.plan("retention", own_.first);
+    arms_.plan("retention", 2 * own_.turn);
     for (const char* planner : {"rotor", "greedy", "tw_remat"}) {
-      if (!arms_.has_plan()) arms_.plan(planner, own_.first, first_plan_call(planner));
+      if (!arms_.has_plan()) arms_.plan(planner, 2 * own_.turn, first_plan_call(planner));
     }
     if (is_small()) raise_bound(own_.turn);  // on some it is the proof, and no other arm needs to run
     if (may_cut()) {
@@ -80,7 +80,7 @@ class Schedule {
 
   /// From nothing: plans over the budget from which nothing led within it lead nowhere.
   void lower_peak() {
-    arms_.plan("search", own_.first,
+    arms_.plan("search", 2 * own_.turn,
                {.set = {{"peak_share", "1"}},
                 .purpose = "_for_peak",
                 .objective = Objective::kPeak,
@@ -129,7 +129,7 @@ class Schedule {
     };
     // Its plans hold in free order too, where the search needs far longer to get as low.
     const bool is_free = problem_.order == OrderMode::kFree;
-    const double share = is_free ? own_.first / 2 : own_.first;
+    const double share = is_free ? own_.turn : 2 * own_.turn;
     lower(share / 3, OrderMode::kFixed, false);  // some graphs end lower without what others need most
     if (is_free) lower(share, OrderMode::kFixed, true);
     lower(share, problem_.order, true);
