@@ -4,9 +4,9 @@
 A row is a shared graph, a budget of 90, 80, ..., 30 % of keep-all and a seed. `auto` plans it, and so does
 every other registered planner, with the same work limit (10,000,000 units: some two seconds of `auto` on a
 core that it has for itself). Rows where `auto` proves the optimum, or that there is no plan, need no others.
-A row is behind where another planner's plan takes less by more than a millionth (the base included), or where
-it has a plan and `auto` has none. Planners that draw get the same seed, or one of fewer (--other-seeds). Plans
-of others are reused from the output of an earlier run (--others).
+A row is behind where another planner's plan takes less by more than a millionth (the base included), or
+where it has a plan and `auto` has none. Planners that draw get the same seed, or one of fewer (--other-
+seeds). Plans of others are reused from the output of an earlier run (--others).
 """
 
 import argparse

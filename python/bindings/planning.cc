@@ -228,6 +228,15 @@ void bind_outcome(nb::class_<BoundResult>& result) {
            "found.");
 }
 
+/// All that a log entry says.
+auto facts(const LogEntry& e) {
+  const auto counts = [](const std::optional<LoggedPlan>& plan) {
+    return plan ? std::tuple(plan->duration.count(), plan->peak.count(), plan->within_budget)
+                : std::tuple(std::int64_t{-1}, std::int64_t{-1}, false);
+  };
+  return std::tuple(e.seconds, e.work, e.round, e.arm, counts(e.before), counts(e.after), e.bound.count());
+}
+
 void bind_log(nb::module_& m) {
   const auto of = [](std::optional<LoggedPlan> LogEntry::* when, auto LoggedPlan::* which) {
     return [when, which](const LogEntry& e) -> std::optional<std::int64_t> {
@@ -260,6 +269,10 @@ void bind_log(nb::module_& m) {
           "gap", [](const LogEntry& e) { return gap(e); },
           "(duration_after - duration_lower_bound) / duration_lower_bound, where the plan is within the "
           "budget; else None.")
+      .def(
+          "__eq__", [](const LogEntry& a, const LogEntry& b) { return facts(a) == facts(b); },
+          nb::is_operator(), nb::sig("def __eq__(self, other: object, /) -> bool"))
+      .def("__hash__", [](const LogEntry& e) { return nb::hash(nb::cast(facts(e))); })
       .def("__repr__", [number](const LogEntry& e) {
         return "<remat.LogEntry: round " + number(e.round) + ", " + e.arm + ", " + number(e.work) +
                " units, duration " + (e.after ? number(e.after->duration.count()) : "none") + ", bound " +
