@@ -85,6 +85,29 @@ Report PlanCommand::report() const {
   return report;
 }
 
+/// A row for each call of `auto`; nothing of other planners.
+Report log_rows(const std::vector<LogEntry>& log) {
+  Report rows = Report::array();
+  const auto add_plan = [](Report& row, const std::string& when, const std::optional<LoggedPlan>& plan) {
+    row["duration_" + when] = plan ? Report(plan->duration.count()) : Report(nullptr);
+    row["peak_" + when] = plan ? Report(plan->peak.count()) : Report(nullptr);
+  };
+  for (const LogEntry& entry : log) {
+    Report row;
+    row["seconds"] = entry.seconds;
+    row["work"] = entry.work;
+    row["round"] = entry.round;
+    row["arm"] = entry.arm;
+    add_plan(row, "before", entry.before);
+    add_plan(row, "after", entry.after);
+    row["fits"] = entry.after && entry.after->within_budget ? "yes" : "no";
+    row["bound"] = entry.bound.count();
+    row["gap"] = or_null(gap(entry).has_value(), gap(entry).value_or(0));
+    rows.push_back(std::move(row));
+  }
+  return rows;
+}
+
 void PlanCommand::check_usage() const {
   if (budget.empty() && request.problem.objective != Objective::kPeak) {
     throw UsageError("--budget is required (only --objective peak goes without)");
@@ -225,8 +248,10 @@ int PlanCommand::run() {
   }
   if (json || verbose) {
     for (const auto& [name, count] : result().counters) said["counter." + name] = count;
+    said["log"] = log_rows(result().log);
   }
-  print(said, json, {.time_unit = std::string(loaded.graph.time_unit)});
+  print(said, json,
+        {.time_unit = std::string(loaded.graph.time_unit), .spare = {"work", "peak_before", "peak_after"}});
   const bool is_for_people = !json && !is_standard_output_taken() && ::isatty(STDOUT_FILENO) == 1;
   if (has_plan(result()) && is_for_people) draw();
   if (code != kOk) std::cerr << "remat: " << one_line(message) << "\n";
@@ -251,7 +276,7 @@ void add_plan(CLI::App& app, Action& action) {
       ->type_name("PLAN");
   add_output(*sub, "--layout", command->layout_out, "write the layout of the plan here")->type_name("LAYOUT");
   sub->add_flag("--json", command->json, "print one JSON object");
-  sub->add_flag("--verbose", command->verbose, "print what the planner counted too");
+  sub->add_flag("--verbose", command->verbose, "print what the planner counted too, and the log of `auto`");
   sub->callback([command, sub, &action] {
     const bool is_given = sub->count(spelled_for_shell("allocator", "")) > 0;
     command->asks_allocator = is_given || command->request.budget_on == Measure::kReserved;

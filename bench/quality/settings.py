@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""What a number in a planner is worth: settings.py --planner auto --setting tree=0.3,0.6,0.9
+"""What a number in a planner is worth: settings.py --planner auto --setting turn=0.2,0.3,0.5
 
 Plans generated graphs with each value of a setting and prints how many plans were found and their mean
 overhead over the cases in which every value found one. Limits are work units, so that a busy machine changes
@@ -63,24 +63,12 @@ CASES = {
 
 SETTINGS = {
     "auto": {
-        "retention": ("any", [0.05, 0.2, 0.5]),
-        "chain_gap": ("low", [0, 0.01, 0.1]),
-        "chain": ("low", [0.05, 0.2, 0.5]),
-        "first_chain": ("low", [0.2, 0.5, 0.8]),
-        "search_turn": ("low", [0.1, 0.2, 0.4]),
-        "lns_turn": ("low", [0.1, 0.3, 0.5]),
-        "turn": ("low", [0.1, 0.3, 0.5]),
-        "late_turn": ("low", [0.3, 0.5, 0.7]),
-        "lns_gap": ("any", [0, 0.0001, 0.01]),
-        "proof_gap": ("small", [0.01, 0.05, 1]),
-        "greedy": ("low", [0.01, 0.05, 0.2]),
-        "tree_gap": ("low", [0.1, 0.3, 1]),
-        "tree": ("low", [0.3, 0.6, 0.8]),
-        "evict": ("low", [0.1, 0.25, 0.5]),
-        "proof_ops": ("small", [100, 220, 500]),
-        "search_before_proof": ("small", [0.02, 0.06, 0.2]),
-        "proof": ("small", [0.6, 0.85, 0.95]),
+        "turn": ("low", [0.15, 0.3, 0.5]),
+        "order": ("any", [0.05, 0.1, 0.25]),
+        "round_seconds": ("any", [0.1, 0.25, 1]),
+        "proof_ops": ("small", [0, 220, 500]),
         "large_ops": ("large", [500, 4000, 100_000]),
+        "lns_ops": ("any", [0, 300, 20_000]),
     },
     "search": {
         "cooling": ("any", [2, 8, 32]),

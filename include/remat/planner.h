@@ -59,6 +59,26 @@ std::string_view to_string(Status status);
 /// Counters of a planner, in the order in which it wants them printed.
 using Counters = std::vector<std::pair<std::string, std::int64_t>>;
 
+/// What the best plan known costs, within the budget or over it.
+struct LoggedPlan {
+  Duration duration;
+  Bytes peak;
+  bool within_budget = false;
+};
+
+/// One call of planner `auto`: of a planner, for a bound or for a proof.
+struct LogEntry {
+  double seconds = 0;     ///< from the begin of the limits to the end of the call
+  std::int64_t work = 0;  ///< units that the call took
+  int round = 1;
+  std::string arm;                          ///< who was called
+  std::optional<LoggedPlan> before, after;  ///< the best plan; none before the first
+  Duration bound;                           ///< that no plan within the budget goes below, after the call
+};
+
+/// (duration - bound) / bound after the call, where there is a plan within the budget then.
+std::optional<double> gap(const LogEntry& entry);
+
 struct PlanResult {
   Status status = Status::kUnknown;
   StoppedBy stopped_by = StoppedBy::kTarget;
@@ -72,6 +92,7 @@ struct PlanResult {
   PeakBound peak_bound;
   DurationBound duration_bound;
   Counters counters;
+  std::vector<LogEntry> log;  ///< of planner `auto`: its calls, in sequence
   double seconds = 0;
 };
 
@@ -150,7 +171,7 @@ struct PlannerInfo {
 };
 
 /// All planners, in the order of src/registry/registry.cc, the only file that names them all, then those that
-/// were registered. Which of them `auto` runs, and when, is its own schedule (src/planners/auto/auto.cc).
+/// were registered. Which of them `auto` runs, and when, is its own schedule (src/planners/auto/schedule.cc).
 std::span<const PlannerInfo> planners();
 /// Throws UsageError with the known names.
 const PlannerInfo& find_planner(std::string_view name);

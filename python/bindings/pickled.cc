@@ -29,12 +29,44 @@ std::int64_t number_of(T word) {
   return static_cast<std::int64_t>(word);
 }
 
+using LoggedCounts = std::optional<Counts>;
+
+LoggedCounts packed_logged(const std::optional<LoggedPlan>& p) {
+  if (!p) return std::nullopt;
+  return Counts{p->duration.count(), p->peak.count(), p->within_budget};
+}
+
+std::optional<LoggedPlan> unpacked_logged(const LoggedCounts& c) {
+  if (!c) return std::nullopt;
+  return LoggedPlan{Duration(c->at(0)), Bytes(c->at(1)), c->at(2) != 0};
+}
+
+nb::list packed_log(const std::vector<LogEntry>& log) {
+  nb::list entries;
+  for (const LogEntry& e : log) {
+    entries.append(nb::make_tuple(e.seconds, e.work, e.round, e.arm, packed_logged(e.before),
+                                  packed_logged(e.after), e.bound.count()));
+  }
+  return entries;
+}
+
+std::vector<LogEntry> unpacked_log(nb::handle entries) {
+  std::vector<LogEntry> log;
+  for (nb::handle entry : nb::cast<nb::list>(entries)) {
+    const auto t = nb::cast<nb::tuple>(entry);
+    log.push_back({nb::cast<double>(t[0]), nb::cast<std::int64_t>(t[1]), nb::cast<int>(t[2]),
+                   nb::cast<std::string>(t[3]), unpacked_logged(nb::cast<LoggedCounts>(t[4])),
+                   unpacked_logged(nb::cast<LoggedCounts>(t[5])), Duration(nb::cast<std::int64_t>(t[6]))});
+  }
+  return log;
+}
+
 /// `result.plan` is packed as a record beside it.
 nb::tuple packed_outcome(const PlanResult& r) {
   return nb::make_tuple(number_of(r.status), number_of(r.stopped_by), r.planner, r.known, number_of(r.order),
                         packed_cost(r.cost), r.peak_bound.argument, r.peak_bound.peak.count(),
                         r.peak_bound.op.index(), r.duration_bound.argument, r.duration_bound.duration.count(),
-                        r.counters, r.seconds);
+                        r.counters, r.seconds, packed_log(r.log));
 }
 
 PlanResult unpacked_outcome(nb::tuple t, const std::optional<PlanRecord>& record) {
@@ -50,6 +82,7 @@ PlanResult unpacked_outcome(nb::tuple t, const std::optional<PlanRecord>& record
   r.duration_bound = {nb::cast<std::string>(t[9]), Duration(nb::cast<std::int64_t>(t[10]))};
   r.counters = nb::cast<Counters>(t[11]);
   r.seconds = nb::cast<double>(t[12]);
+  r.log = unpacked_log(t[13]);
   if (record) r.plan = recorded_plan(*record);
   return r;
 }

@@ -233,6 +233,58 @@ void bind_outcome(nb::class_<BoundResult>& result) {
            "found.");
 }
 
+/// All that a log entry says.
+auto facts(const LogEntry& e) {
+  const auto counts = [](const std::optional<LoggedPlan>& plan) {
+    return plan ? std::tuple(plan->duration.count(), plan->peak.count(), plan->within_budget)
+                : std::tuple(std::int64_t{-1}, std::int64_t{-1}, false);
+  };
+  return std::tuple(e.seconds, e.work, e.round, e.arm, counts(e.before), counts(e.after), e.bound.count());
+}
+
+void bind_log(nb::module_& m) {
+  const auto of = [](std::optional<LoggedPlan> LogEntry::* when, auto LoggedPlan::* which) {
+    return [when, which](const LogEntry& e) -> std::optional<std::int64_t> {
+      if (!(e.*when)) return std::nullopt;
+      return (*(e.*when).*which).count();
+    };
+  };
+  const auto number = [](std::int64_t value) { return std::to_string(value); };
+  nb::class_<LogEntry>(m, "LogEntry",
+                       "One call of planner \"auto\": of a planner, or for a bound. Plans are the "
+                       "best known, within\n"
+                       "the budget or not; None before the first.")
+      .def_ro("seconds", &LogEntry::seconds, "From the begin of planning to the end of the call.")
+      .def_ro("work", &LogEntry::work, "Units that the call took.")
+      .def_ro("round", &LogEntry::round, "From 1; each is as long as all before it together.")
+      .def_ro("arm", &LogEntry::arm,
+              "Who was called: a planner, perhaps with what for (\"lns_restart\"), or \"bound\".")
+      .def_prop_ro("duration_before", of(&LogEntry::before, &LoggedPlan::duration),
+                   "Of the plan, in the graph's time unit.")
+      .def_prop_ro("duration_after", of(&LogEntry::after, &LoggedPlan::duration))
+      .def_prop_ro("peak_before", of(&LogEntry::before, &LoggedPlan::peak), "Of the plan, in bytes.")
+      .def_prop_ro("peak_after", of(&LogEntry::after, &LoggedPlan::peak))
+      .def_prop_ro(
+          "within_budget", [](const LogEntry& e) { return e.after && e.after->within_budget; },
+          "The plan after the call is.")
+      .def_prop_ro(
+          "duration_lower_bound", [](const LogEntry& e) { return e.bound.count(); },
+          "Duration that no plan within the budget can go below, as it is known after the call.")
+      .def_prop_ro(
+          "gap", [](const LogEntry& e) { return gap(e); },
+          "(duration_after - duration_lower_bound) / duration_lower_bound, where the plan is within the "
+          "budget; else None.")
+      .def(
+          "__eq__", [](const LogEntry& a, const LogEntry& b) { return facts(a) == facts(b); },
+          nb::is_operator(), nb::sig("def __eq__(self, other: object, /) -> bool"))
+      .def("__hash__", [](const LogEntry& e) { return nb::hash(nb::cast(facts(e))); })
+      .def("__repr__", [number](const LogEntry& e) {
+        return "<remat.LogEntry: round " + number(e.round) + ", " + e.arm + ", " + number(e.work) +
+               " units, duration " + (e.after ? number(e.after->duration.count()) : "none") + ", bound " +
+               number(e.bound.count()) + ">";
+      });
+}
+
 void bind_facts(nb::class_<BoundResult>& result) {
   result
       .def_prop_ro(
@@ -261,6 +313,9 @@ void bind_facts(nb::class_<BoundResult>& result) {
       .def_prop_ro(
           "counters", [](const BoundResult& r) { return dict_of(r.result.counters); },
           nb::sig("def counters(self) -> dict[str, int]"), "What the planner counted, in its own order.")
+      .def_prop_ro(
+          "log", [](const BoundResult& r) { return r.result.log; },
+          "The calls of planner \"auto\", in sequence; empty for other planners.")
       .def(
           "_repr_html_",
           [](const BoundResult& r) -> std::optional<std::string> {
@@ -329,6 +384,7 @@ void bind_planning(nb::module_& m) {
           nb::sig(
               "def __init__(self, graph: Graph, budget: int | str | None, host: Host | float | str | None, "
               "options: dict[str, typing.Any]) -> None"));
+  bind_log(m);
   nb::class_<BoundResult> result(
       m, "PlanResult", "Two separate answers: is there a plan within the budget, and what is proved?");
   bind_outcome(result);

@@ -3,7 +3,8 @@
 Graphs go in, plans come out; the algorithms are in the C++ core. ``remat.torch`` runs plans in PyTorch and is
 the only part that imports torch.
 
-- to plan: `plan`, `sweep`, `planners`; they return `PlanResult`, `SweepResult`, `PlannerInfo`
+- to plan: `plan`, `sweep`, `planners`; they return `PlanResult` (with a log of `LogEntry`), `SweepResult`,
+  `PlannerInfo`
 - planners side by side: `compare`, which returns a `Comparison` of `ComparisonRow`; one of your own:
   `register_planner`, a function of a `PlannerProblem`
 - graphs: `Graph`, `Op`, `Value`, `load_graph`; of models by name: `generate`; of other programs: `convert`;
@@ -37,6 +38,7 @@ from remat._core import (
     Layout as Layout,
     LayoutBuffer as LayoutBuffer,
     LayoutResult as LayoutResult,
+    LogEntry as LogEntry,
     Op as Op,
     OptionInfo as OptionInfo,
     PipelineResult as PipelineResult,

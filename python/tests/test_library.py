@@ -50,7 +50,7 @@ def test_plans_are_sequences_of_ops(chain: remat.Graph) -> None:
 def test_representations_show_what_counts(chain: remat.Graph) -> None:
     result = remat.plan(chain, "60%", work_limit=10_000, time_limit=None)
     assert repr(result) == (
-        "<remat.PlanResult: optimal by rotor, budget 600, best peak 600, overhead 16%, gap 0%>"
+        "<remat.PlanResult: optimal by stage_milp, budget 600, best peak 600, overhead 16%, gap 0%>"
     )
     assert repr(result.plan) == "<remat.Plan of 'chain_8': 21 steps, peak 600, overhead 16%>"
     assert "infeasible" in repr(remat.plan(chain, 1))

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
 import json
+import pickle
 import subprocess
 import sys
 import time
@@ -83,6 +85,26 @@ def test_everything_a_result_says_about_a_full_budget() -> None:
     r.raise_if_infeasible()
     r.raise_if_no_plan()
     assert repr(r).startswith("<remat.PlanResult: optimal by ")
+
+
+def test_the_log_says_what_each_arm_of_auto_did() -> None:
+    graph = remat.generate("unet", depth=3)
+    r = remat.plan(graph, "40%", time_limit=None, work_limit=200_000, gap=0)
+    first, last = r.log[0], r.log[-1]
+    assert (first.arm, first.round, first.duration_before, first.peak_before) == ("keep_all", 1, None, None)
+    assert (first.peak_after, first.within_budget, first.gap) == (graph.keep_all_peak, False, None)
+    assert [entry.arm for entry in r.log][1] == "retention"
+    assert (last.duration_after, last.peak_after, last.within_budget) == (r.duration, r.peak, True)
+    assert (last.duration_lower_bound, last.gap) == (r.duration_lower_bound, r.gap)
+    for before, after in itertools.pairwise(r.log):
+        assert (after.duration_before, after.peak_before) == (before.duration_after, before.peak_after)
+        assert after.seconds >= before.seconds
+        assert after.work >= 0
+    assert repr(first).startswith("<remat.LogEntry: round 1, keep_all, ")
+    copied = pickle.loads(pickle.dumps(r))
+    assert [repr(entry) for entry in copied.log] == [repr(entry) for entry in r.log]
+    assert (copied.log[0].duration_before, copied.log[-1].gap) == (None, r.gap)
+    assert remat.plan(graph, "40%", planner="retention", work_limit=10_000).log == []
 
 
 def test_without_a_budget_nothing_is_recomputed() -> None:

@@ -33,6 +33,14 @@ double gap(const PlanResult& result) {
   return real(result.cost.duration.count() - bound) / real(bound);
 }
 
+std::optional<double> gap(const LogEntry& entry) {
+  if (!entry.after || !entry.after->within_budget) return std::nullopt;
+  PlanResult result;
+  result.cost.duration = entry.after->duration;
+  result.duration_bound.duration = entry.bound;
+  return gap(result);
+}
+
 bool better(const Problem& problem, const PlanResult& a, const PlanResult& b) {
   if (!a.plan || !b.plan) return a.plan.has_value() && !b.plan.has_value();
   return preference(problem, a.cost) < preference(problem, b.cost);

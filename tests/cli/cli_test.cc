@@ -161,6 +161,26 @@ TEST_F(Cli, CountersAreForWhoAsks) {
   EXPECT_NE(run_cli(plan).out.find("counter."), std::string::npos);
 }
 
+TEST_F(Cli, TheLogOfAutoIsForWhoAsks) {
+  std::vector<std::string> plan{"plan", graph_, "-b", "50%", "--work-limit", "1000"};
+  EXPECT_EQ(run_cli(plan).out.find("log:"), std::string::npos);
+  plan.emplace_back("--verbose");
+  const std::string table = run_cli(plan).out;
+  const std::size_t begin = table.find("\nlog:\n");
+  ASSERT_NE(begin, std::string::npos);
+  for (const char* column :
+       {" seconds ", " work ", " round ", " arm ", " duration_before ", " peak_after ", " gap\n"}) {
+    EXPECT_NE(table.find(column, begin), std::string::npos) << column;
+  }
+  plan.back() = "--json";
+  const auto log = run_cli(plan).json().at("log");
+  EXPECT_EQ(log.at(0).at("arm"), "keep_all");
+  EXPECT_EQ(log.at(0).at("round"), 1);
+  EXPECT_TRUE(log.at(0).at("duration_before").is_null());
+  plan.insert(plan.end(), {"--planner", "search"});
+  EXPECT_TRUE(run_cli(plan).json().at("log").empty());
+}
+
 TEST_F(Cli, TheWidthIsThatOfTheTerminal) {
   const int terminal = ::posix_openpt(O_RDWR | O_NOCTTY);
   ASSERT_GE(terminal, 0);

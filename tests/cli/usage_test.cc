@@ -101,8 +101,8 @@ TEST_F(CliUsage, SlipsAreAnsweredWithWhatWasProbablyMeant) {
   };
   begins({"plan", graph_, "-b", "9", "--planner", "ato"},
          "unknown planner 'ato': did you mean 'auto'? known: auto, ");
-  begins({"plan", graph_, "-b", "9", "--set", "lns_gab=1"},
-         "planner auto has no option 'lns_gab': did you mean 'lns_gap'? it has: ");
+  begins({"plan", graph_, "-b", "9", "--set", "lns_ops_=1"},
+         "planner auto has no option 'lns_ops_': did you mean 'lns_ops'? it has: ");
   begins({"generate", "gtp", "-o", folder_ / "x"},
          "unknown kind of graph 'gtp': did you mean 'gpt'? known: ");
   begins({"largest", "gtp", "-b", "9GiB"}, "unknown model 'gtp': did you mean 'gpt'? known: ");

@@ -15,13 +15,10 @@ namespace {
 
 using Names = std::vector<std::string>;
 
-/// What was called, in sequence, from the counters "auto.1.keep_all", "auto.2.retention", ...
+/// What was called, in sequence.
 Names schedule(const PlanResult& result) {
   Names names;
-  for (const auto& [name, unused] : result.counters) {
-    const std::string next = "auto." + std::to_string(names.size() + 1) + ".";
-    if (name.starts_with(next)) names.push_back(name.substr(next.size()));
-  }
+  for (const LogEntry& entry : result.log) names.push_back(entry.arm);
   return names;
 }
 
@@ -40,12 +37,12 @@ TEST(Auto, CallsNothingElseWhereKeepAllFits) {
   EXPECT_EQ(schedule(result), Names{"keep_all"});
 }
 
-TEST(Auto, SearchesThenProvesOnSmallGraphsInFixedOrder) {
+TEST(Auto, BoundsSmallGraphsInFixedOrderBeforeItSearches) {
   const Graph graph = random_layered({.ops = 60, .seed = 3});
   EXPECT_EQ(schedule(plan(graph, 80, 300'000)),
-            (Names{"keep_all", "retention", "lns", "search", "prove_optimal", "lns", "search"}));
-  // The stage model knows the fixed order only.
-  EXPECT_EQ(schedule(plan(graph, 80, 300'000, OrderMode::kFree)), (Names{"keep_all", "retention", "search"}));
+            (Names{"keep_all", "retention", "bound", "search", "lns", "bound", "search", "lns"}));
+  // The stage model knows the fixed order only. An order that needs less memory by itself is optimal.
+  EXPECT_EQ(schedule(plan(graph, 80, 300'000, OrderMode::kFree)), (Names{"keep_all", "search_for_order"}));
 }
 
 TEST(Auto, LooksInFreeOrderForAnOrderThatNeedsLessMemoryBeforeAllThatRunsAgain) {
@@ -53,7 +50,7 @@ TEST(Auto, LooksInFreeOrderForAnOrderThatNeedsLessMemoryBeforeAllThatRunsAgain) 
   const PlanResult fixed = plan(graph, 75, 1'000'000), free = plan(graph, 75, 1'000'000, OrderMode::kFree);
   const Names names = schedule(free);
   ASSERT_GT(names.size(), 2u);
-  EXPECT_EQ((Names{names[1], names[2]}), (Names{"retention", "search"}));
+  EXPECT_EQ((Names{names[1], names[2]}), (Names{"search_for_order", "retention"}));
   EXPECT_EQ(fixed.status, Status::kFeasible);
   EXPECT_LT(free.cost.duration, fixed.cost.duration);
 }
@@ -70,27 +67,26 @@ TEST(Auto, SearchesForTheLeastPeakInFixedOrderFirst) {
   EXPECT_EQ(names(OrderMode::kFree), (Names{"keep_all", "search", "search", "search", "lns", "search"}));
 }
 
-TEST(Auto, SearchesFromTheRetentionPlanOnTrainingSteps) {
-  const Names near_the_bound{"keep_all", "retention", "search"};
-  const PlanOptions near{.set = {{"lns_gap", "0.001"}}};
-  EXPECT_EQ(
-      schedule(plan(testing::training_step("gpt", {.depth = 12}), 60, 300'000, OrderMode::kFixed, near)),
-      near_the_bound);
-  EXPECT_EQ(schedule(plan(testing::training_step("resnet"), 60, 300'000, OrderMode::kFixed, near)),
-            near_the_bound);
+TEST(Auto, SearchesAndCutsFromTheRetentionPlanOnTrainingSteps) {
+  for (const Graph& graph :
+       {testing::training_step("gpt", {.depth = 12}), testing::training_step("resnet")}) {
+    const Names names = schedule(plan(graph, 60, 300'000));
+    ASSERT_GE(names.size(), 4u);
+    EXPECT_EQ(Names(names.begin(), names.begin() + 4), (Names{"keep_all", "retention", "search", "lns"}));
+  }
   EXPECT_EQ(schedule(plan(testing::training_step("unet", {.depth = 4}), 60, 300'000)),
-            (Names{"keep_all", "retention", "search", "moments"}));
+            (Names{"keep_all", "retention", "bound"}));
 }
 
 TEST(Auto, ProvesTheOptimumOfASmallTrainingStepFromFewMoments) {
   const PlanResult result = plan(testing::training_step("unet", {.depth = 2}), 60, 4'000'000);
   EXPECT_EQ(result.status, Status::kOptimal);
-  EXPECT_EQ(schedule(result).back(), "moments");
+  EXPECT_EQ(schedule(result).back(), "bound");
 }
 
 TEST(Auto, TriesAllThatIsCheapWhereNoPlanIsAtHand) {
   EXPECT_EQ(schedule(plan(testing::training_chain(200), 10, 300'000)),
-            (Names{"keep_all", "retention", "rotor", "search", "lns", "search", "lns", "search"}));
+            (Names{"keep_all", "retention", "search", "lns", "search", "lns"}));
   // No chain of stages, so that rotor is not asked.
   const PlanOptions no_cuts{.set = {{"lns_ops", "0"}}};
   EXPECT_EQ(schedule(plan(random_layered({.ops = 300}), 70, 100'000, OrderMode::kFixed, no_cuts)),
@@ -98,8 +94,7 @@ TEST(Auto, TriesAllThatIsCheapWhereNoPlanIsAtHand) {
 }
 
 TEST(Auto, TakesTurnsAndBoundsWhereSeveralMomentsBind) {
-  const Names far_from_the_bound{"keep_all", "retention", "rotor",   "lns",    "search", "search",
-                                 "lns",      "lns",       "moments", "search", "lns"};
+  const Names far_from_the_bound{"keep_all", "retention", "bound", "search", "lns", "bound", "lns", "lns"};
   EXPECT_EQ(schedule(plan(testing::training_step("unet", {.depth = 4}), 30, 2'000'000)), far_from_the_bound);
 }
 
@@ -107,7 +102,7 @@ TEST(Auto, LooksForTheLeastPeakFromNothingWhereTwoRoundsEndWithoutAPlan) {
   const Graph graph = random_layered({.ops = 100, .seed = 4});
   const auto times_for_peak = [&](std::int64_t work) {
     const Names names =
-        schedule(plan(graph, 50, work, OrderMode::kFixed, {.set = {{"round_work", "100000"}}}));
+        schedule(plan(graph, 50, work, OrderMode::kFixed, {.set = {{"round_seconds", "0.01"}}}));
     return std::ranges::count(names, "search_for_peak");
   };
   EXPECT_EQ(times_for_peak(200'000), 0);
@@ -138,7 +133,7 @@ TEST(Auto, FindsWithinALimitWhatItFoundWithinHalfOfIt) {
     Duration proved;
     for (std::int64_t work : {50'000, 100'000, 200'000, 400'000, 800'000}) {
       const PlanResult result =
-          plan(graph, 60, work, OrderMode::kFixed, {.seed = 3, .set = {{"round_work", "50000"}}});
+          plan(graph, 60, work, OrderMode::kFixed, {.seed = 3, .set = {{"round_seconds", "0.005"}}});
       const Duration duration = has_plan(result) ? result.cost.duration : Duration(kMaxCount);
       EXPECT_LE(duration, before) << work;
       EXPECT_GE(result.duration_bound.duration, proved) << work;
@@ -182,9 +177,8 @@ TEST(Auto, BoundsLargerGraphsWhereThereIsTime) {
   Limits limits;
   // The work ends it; the time only has to be long enough to be worth a bound.
   limits.set_time(60).set_work(300'000);
-  const PlanOptions near{.set = {{"lns_gap", "0.001"}}};
-  EXPECT_EQ(schedule(make_plan({&graph, Bytes(peak.count() / 10 * 6)}, "auto", near, limits)),
-            (Names{"keep_all", "retention", "moments", "search"}));
+  EXPECT_EQ(schedule(make_plan({&graph, Bytes(peak.count() / 10 * 6)}, "auto", {}, limits)),
+            (Names{"keep_all", "retention", "search", "lns", "bound", "search", "lns"}));
 }
 
 TEST(Auto, BeginsNoSearchOfALargeGraphThatItCouldNotEnd) {
@@ -228,11 +222,50 @@ TEST(Auto, ReportsWhoMadeEachBetterPlan) {
   const Bytes peak = simulate(graph, keep_all_plan(graph)).peak;
   Names reported;
   Limits limits;
-  limits.set_work(300'000).set_progress([&](const Progress& progress) {
+  limits.set_work(1'000'000).set_progress([&](const Progress& progress) {
     if (reported.empty() || reported.back() != progress.planner) reported.push_back(progress.planner);
   });
-  make_plan({&graph, Bytes(peak.count() / 10 * 6)}, "auto", {}, limits);
-  EXPECT_EQ(reported, (Names{"keep_all", "retention", "search"}));
+  make_plan({&graph, Bytes(peak.count() / 10 * 3)}, "auto", {}, limits);
+  EXPECT_EQ(reported, (Names{"keep_all", "retention", "search", "lns"}));
+}
+
+TEST(Auto, LogsWhatEachCallDid) {
+  const Graph graph = testing::training_step("unet", {.depth = 4});
+  const PlanResult result = plan(graph, 30, 2'000'000);
+  ASSERT_FALSE(result.log.empty());
+  EXPECT_FALSE(result.log.front().before);
+  std::int64_t work = 0;
+  for (std::size_t i = 0; i < result.log.size(); ++i) {
+    const LogEntry& entry = result.log[i];
+    ASSERT_TRUE(entry.after) << entry.arm;
+    work += entry.work;
+    if (i == 0) continue;
+    const LogEntry& last = result.log[i - 1];
+    EXPECT_EQ(entry.before->duration, last.after->duration);
+    EXPECT_EQ(entry.before->peak, last.after->peak);
+    EXPECT_GE(entry.bound, last.bound);
+    EXPECT_GE(entry.round, last.round);
+    EXPECT_GE(entry.seconds, last.seconds);
+    // A plan over the budget has no gap.
+    EXPECT_EQ(gap(entry).has_value(), entry.after->within_budget);
+  }
+  const LogEntry& end = result.log.back();
+  EXPECT_EQ(end.after->duration, result.cost.duration);
+  EXPECT_EQ(end.after->peak, result.cost.peak);
+  EXPECT_EQ(end.bound, result.duration_bound.duration);
+  EXPECT_EQ(gap(end), gap(result));
+  EXPECT_LE(work, 2'100'000);
+}
+
+TEST(Auto, LogsTheJointPlanWithAHostBeforeThoseWithoutCopies) {
+  const Graph graph = testing::training_step("unet", {.depth = 2});
+  Problem problem{&graph, Bytes(keep_all_peak(graph).count() * 6 / 10)};
+  problem.host = Host{.out = 25'000'000'000, .in = 25'000'000'000, .budget = std::nullopt};
+  Limits limits;
+  limits.set_work(300'000);
+  const Names names = schedule(make_plan(problem, "auto", {}, limits));
+  ASSERT_GT(names.size(), 1u);
+  EXPECT_EQ((Names{names[0], names[1]}), (Names{"offload", "keep_all"}));
 }
 
 }  // namespace

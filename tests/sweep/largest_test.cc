@@ -161,7 +161,7 @@ TEST(Largest, RefusesSizesOutOfRange) {
 }
 
 TEST(Largest, OptionsAreThoseOfThePlannerThatWasAskedFor) {
-  const PlanOptions of_auto{.set = {{"lns_gap", "0.1"}}}, of_another{.set = {{"buy_back", "off"}}};
+  const PlanOptions of_auto{.set = {{"lns_ops", "1000"}}}, of_another{.set = {{"buy_back", "off"}}};
   EXPECT_TRUE(largest_with_work(gpt_steps, Bytes(4 << 20), {.rows = 0, .plan = of_auto}).largest);
   EXPECT_THROW(largest_with_work(gpt_steps, Bytes(4 << 20), {.rows = 0, .plan = of_another}), UsageError);
 }

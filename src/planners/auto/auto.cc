@@ -3,6 +3,7 @@
 #include <optional>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "planners/auto/options.h"
 #include "planners/auto/schedule.h"
@@ -16,6 +17,7 @@ PlanResult run_with_host(const Problem& problem, const PlanOptions& options, Lim
   constexpr double kJoint = 0.9;
   const bool joint = problem.objective == Objective::kTime && problem.order == OrderMode::kFixed;
   PlanResult best;
+  std::vector<LogEntry> log;
   if (joint) {
     Limits part(limits, kJoint);
     best = make_plan_with(
@@ -24,6 +26,13 @@ PlanResult run_with_host(const Problem& problem, const PlanOptions& options, Lim
           return offload::plan_with_host(bounded, options, inner);
         },
         part);
+    LogEntry& entry = log.emplace_back();
+    entry.seconds = limits.outermost().seconds();
+    entry.work = part.work();
+    entry.arm = "offload";
+    if (best.plan) entry.after = LoggedPlan{best.cost.duration, best.cost.peak, has_plan(best)};
+    entry.bound = best.duration_bound.duration;
+    best.log = log;
     if (best.status == Status::kOptimal || best.status == Status::kInfeasible) return best;
   }
   Problem plain = problem;
@@ -33,7 +42,10 @@ PlanResult run_with_host(const Problem& problem, const PlanOptions& options, Lim
   PlanResult without = make_plan_with(
       plain, "auto",
       [&](const Problem& bounded, Limits& inner) { return run_schedule(bounded, options, inner); }, limits);
-  return better(problem, without, best) ? without : best;
+  log.insert(log.end(), without.log.begin(), without.log.end());
+  PlanResult& found = better(problem, without, best) ? without : best;
+  found.log = std::move(log);
+  return std::move(found);
 }
 
 PlanResult run(const Problem& problem, const PlanOptions& options, Limits& limits) {

@@ -21,7 +21,7 @@ Rounds::Rounds(const Options& options, const Limits& limits, bool several)
       work_(total(limits.work_left(), limits.work())),
       seconds_(total(limits.seconds_left(), limits.seconds())) {
   if (!several || (!work_ && !seconds_)) return;
-  double length = work_ ? real(*work_) / real(options.round_work) : kMost;
+  double length = work_ ? real(*work_) / (kWorkPerSecond * options.round_seconds) : kMost;
   if (seconds_) length = std::min(length, *seconds_ / options.round_seconds);
   for (; length >= 2; length /= 2) ++count_;
 }
