@@ -85,7 +85,7 @@ ASKS: dict[str, Callable[..., Any]] = {
     "report": remat.torch.report,
     "largest_batch": largest,
 }
-# Of executors that begin alike, one.
+# Of entries that begin alike, one.
 SOME = {name: call for name, call in {**RUNS, **ASKS}.items() if name not in ("boxed", "sweep", "report")}
 BUDGETS = RUNS | {"planned": planned, "compile": compiled, "report": remat.torch.report, "largest": largest}
 GIVEN = {
@@ -125,9 +125,9 @@ def one_line(call: Callable[[], Any], match: str, kind: type[remat.RematError] =
     assert " 0x" not in text
 
 
-@pytest.mark.parametrize("executor", {**RUNS, **ASKS})
-def test_what_is_no_model_or_cannot_be_called_is_refused_in_one_line(executor: str) -> None:
-    call = {**RUNS, **ASKS}[executor]
+@pytest.mark.parametrize("entry", {**RUNS, **ASKS})
+def test_what_is_no_model_or_cannot_be_called_is_refused_in_one_line(entry: str) -> None:
+    call = {**RUNS, **ASKS}[entry]
     for model, inputs, match in GIVEN.values():
         one_line(lambda model=model, inputs=inputs: call(model, inputs), match)
 
@@ -137,10 +137,10 @@ def test_quantized_inputs_are_refused() -> None:
     one_line(lambda: fit(Blocks(), torch.quantize_per_tensor(X, 0.1, 0, torch.qint8)), "quantized")
 
 
-@pytest.mark.parametrize("executor", RUNS)
-def test_what_has_no_memory_is_not_run(executor: str) -> None:
-    one_line(lambda: RUNS[executor](Blocks(), X.to("meta")), "sample inputs have no memory")
-    one_line(lambda: RUNS[executor](Blocks().to("meta"), X), "model's tensors have no memory")
+@pytest.mark.parametrize("entry", RUNS)
+def test_what_has_no_memory_is_not_run(entry: str) -> None:
+    one_line(lambda: RUNS[entry](Blocks(), X.to("meta")), "sample inputs have no memory")
+    one_line(lambda: RUNS[entry](Blocks().to("meta"), X), "model's tensors have no memory")
 
 
 def test_inputs_without_memory_are_enough_to_capture_a_step() -> None:
@@ -148,23 +148,23 @@ def test_inputs_without_memory_are_enough_to_capture_a_step() -> None:
     assert described.keep_all_peak == real.keep_all_peak
 
 
-@pytest.mark.parametrize("executor", ["fit", "eager", "capture", "largest_batch"])
-def test_where_nothing_needs_a_gradient_that_is_what_is_said(executor: str) -> None:
-    call = SOME[executor]
+@pytest.mark.parametrize("entry", ["fit", "eager", "capture", "largest_batch"])
+def test_where_nothing_needs_a_gradient_that_is_what_is_said(entry: str) -> None:
+    call = SOME[entry]
     for model in EMPTY.values():
         one_line(lambda model=model: call(model, X), "requires a gradient", remat.torch.UnsupportedModelError)
 
 
-@pytest.mark.parametrize("executor", SOME)
-def test_what_the_loss_has_to_be_is_said(executor: str) -> None:
-    call = SOME[executor]
+@pytest.mark.parametrize("entry", SOME)
+def test_what_the_loss_has_to_be_is_said(entry: str) -> None:
+    call = SOME[entry]
     for loss, match in LOSSES.values():
         one_line(lambda loss=loss: call(Blocks(lambda x: x), X, loss=loss), match)
 
 
-@pytest.mark.parametrize("executor", SOME)
-def test_errors_of_the_users_code_come_out_as_they_are(executor: str) -> None:
-    call = SOME[executor]
+@pytest.mark.parametrize("entry", SOME)
+def test_errors_of_the_users_code_come_out_as_they_are(entry: str) -> None:
+    call = SOME[entry]
     for model, options in (
         (Blocks(raises), {}),
         (Blocks(lambda x: RaisesBackward.apply(x).square().mean()), {}),
@@ -176,11 +176,11 @@ def test_errors_of_the_users_code_come_out_as_they_are(executor: str) -> None:
         call(Blocks(), X[:, :3])
 
 
-@pytest.mark.parametrize("executor", BUDGETS)
-def test_budgets_that_are_none_are_refused_before_anything_runs(executor: str) -> None:
+@pytest.mark.parametrize("entry", BUDGETS)
+def test_budgets_that_are_none_are_refused_before_anything_runs(entry: str) -> None:
     for budget in ("0", 0, -1, "-1GiB", "abc", "", "nan%", "infGiB", float("nan"), True, [1], 10**30):
         one_line(
-            lambda budget=budget: BUDGETS[executor](Blocks(raises), X, budget), "budget", remat.BudgetError
+            lambda budget=budget: BUDGETS[entry](Blocks(raises), X, budget), "budget", remat.BudgetError
         )
 
 
