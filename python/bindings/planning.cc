@@ -182,7 +182,7 @@ void bind_outcome(nb::class_<BoundResult>& result) {
           [](const BoundResult& r) {
             return std::string(to_string(r.executor ? r.executor->executor : Executor::kRemat));
           },
-          "Whose limits `plan` keeps: \"remat\", \"inductor\" or \"checkpoint\" (docs/executors.md).")
+          "Whose limits `plan` keeps: \"remat\", \"partitioner\" or \"checkpoint\" (docs/executors.md).")
       .def_prop_ro(
           "full", [](const BoundResult& r) { return r.full; }, nb::sig("def full(self) -> PlanResult | None"),
           "Where there is an executor: what any plan can do within the same budget; else None.")
