@@ -17,6 +17,7 @@ from graphs import chain
 pytestmark = pytest.mark.usefixtures("ctrl_c_works")
 
 LIMIT_S = 60.0
+BUDGET = "8%"
 
 
 @pytest.fixture(scope="module")
@@ -25,7 +26,7 @@ def graph() -> remat.Graph:
 
 
 def plan(graph: remat.Graph, **arguments: Any) -> remat.PlanResult:
-    return remat.plan(graph, "30%", time_limit=LIMIT_S, **arguments)
+    return remat.plan(graph, BUDGET, time_limit=LIMIT_S, **arguments)
 
 
 @contextmanager
@@ -50,7 +51,7 @@ def test_ctrl_c_stops_the_planner_and_keeps_its_plan(graph: remat.Graph) -> None
     assert r.stopped_by == "interrupted"
     assert r.status == "feasible"
     assert r.plan is not None
-    assert remat.check(graph, r.plan).peak <= graph.keep_all_peak * 0.3
+    assert remat.check(graph, r.plan).peak <= graph.keep_all_peak * 0.08
 
 
 def test_what_another_signal_handler_raises_ends_the_call(graph: remat.Graph) -> None:
@@ -76,7 +77,7 @@ def test_other_threads_go_on_while_planning(graph: remat.Graph) -> None:
     thread = threading.Thread(target=tick)
     thread.start()
     start = time.monotonic()
-    remat.plan(graph, "30%", time_limit=1.0)
+    remat.plan(graph, BUDGET, time_limit=1.0)
     end = time.monotonic()
     stop.set()
     thread.join()
@@ -89,7 +90,7 @@ def test_two_threads_plan_at_once(graph: remat.Graph) -> None:
     results: list[remat.PlanResult] = []
     threads = [
         threading.Thread(
-            target=lambda: results.append(remat.plan(graph, "30%", time_limit=None, work_limit=20000))
+            target=lambda: results.append(remat.plan(graph, BUDGET, time_limit=None, work_limit=20000))
         )
         for _ in range(2)
     ]
@@ -109,7 +110,7 @@ def test_progress_comes_in_order_on_the_calling_thread(graph: remat.Graph) -> No
         threads.add(threading.get_ident())
         calls.append((planner, seconds, peak, duration, within))
 
-    r = remat.plan(graph, "30%", time_limit=2.0, progress=progress)
+    r = remat.plan(graph, BUDGET, time_limit=2.0, progress=progress)
     assert threads == {threading.get_ident()}
     # "known": a plan that an earlier call found.
     assert {planner for planner, *_ in calls} <= {p.name for p in remat.planners()} | {"known"}
