@@ -115,7 +115,7 @@ def test_what_a_graph_lacks_is_named() -> None:
 
 def test_wrong_uses_are_refused() -> None:
     graph = step()
-    with pytest.raises(remat.UsageError, match="executor='window' is not one of remat, partitioner, checkpoint"):
+    with pytest.raises(remat.UsageError, match="'window' is not one of remat, partitioner, checkpoint"):
         remat.plan(graph, "80%", executor="window")  # type: ignore[arg-type]
     with pytest.raises(remat.UsageError, match="executor='partitioner' goes with order='fixed' only"):
         remat.plan(graph, "80%", executor="partitioner", order="free")

@@ -179,9 +179,7 @@ def test_errors_of_the_users_code_come_out_as_they_are(entry: str) -> None:
 @pytest.mark.parametrize("entry", BUDGETS)
 def test_budgets_that_are_none_are_refused_before_anything_runs(entry: str) -> None:
     for budget in ("0", 0, -1, "-1GiB", "abc", "", "nan%", "infGiB", float("nan"), True, [1], 10**30):
-        one_line(
-            lambda budget=budget: BUDGETS[entry](Blocks(raises), X, budget), "budget", remat.BudgetError
-        )
+        one_line(lambda budget=budget: BUDGETS[entry](Blocks(raises), X, budget), "budget", remat.BudgetError)
 
 
 @pytest.mark.parametrize(

@@ -24,12 +24,11 @@ _LEAST_WORK = 10_000_000
 # how long or how near: longer ones gain a hundredth of a percent of the step (docs/torch_results.md).
 _NEAR = 0.0025
 _SHORT_S, _SHORT_S_FOR_EACH_OP = 0.1, 0.0002
-# And so is what comes as near as this in a longer one, all of it for the search, none for proofs. Of 32 steps
+# And so is what comes as near as this in a longer one. Of 32 steps
 # (14 models of the tests, GPT-2 of 8 layers, a U-Net, at 60 and 50 %) none whose gap was smaller was made
 # faster by 0.1 % of the step by a search four times as long; four whose gap was larger were, by up to 5.7 %.
 _RATHER_NEAR = 0.01
 _LONGER_S, _LONGER_S_FOR_EACH_OP = 0.3, 0.0008
-_NO_PROOF = {"proof_ops": 0}
 # So is what comes as near as the long search of the same step at other sizes did, at about the same share of
 # its memory. The process's plans of that step are where the short search starts.
 _NOT_WORSE, _ABOUT = 0.001, 0.05
@@ -138,8 +137,6 @@ def _briefly(
         share: Effort = {**effort, "time_limit": min(limit, seconds + for_each_op * graph.num_ops)}
         if reached is not None:
             share["gap"] = f"{100 * reached:.6f}%"
-        if options.planner == "auto":
-            share["options"] = _NO_PROOF
         result = remat.plan(graph, target, options.planner, host=options.settled_host, **share)
         is_near = result.plan is not None and result.gap is not None and result.gap <= enough
         if is_near or result.status == "infeasible":
