@@ -85,8 +85,8 @@ using StepsOfSize = std::function<std::vector<Graph>(std::int64_t size)>;
 /// none, then halve what is left: first with bounds and first plans, which take milliseconds; then, between
 /// the largest that fits and the least that is proved impossible, with searches for the least peak. Plans of
 /// one size are starts at others. `largest` is proved where `impossible` is the next size; sizes between the
-/// two are a gap in which nothing is known. What is taken for granted: sizes between two that fit fit, and
-/// above one that does not fit none does; the two sizes next to the answer are looked at all the same.
+/// two are a gap in which nothing is known. Assumed: a size between two that fit fits, and none fits above
+/// one that does not. The two sizes next to the answer are checked all the same.
 /// Throws UsageError for a planner that does not support a graph and for sizes out of range.
 LargestResult find_largest(const StepsOfSize& steps, Bytes budget, const LargestOptions& options,
                            Limits& limits, PlanStore& store);

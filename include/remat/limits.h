@@ -41,8 +41,8 @@ class Limits {
   /// Seconds from the construction of this object.
   Limits& set_time(double seconds);
   Limits& set_work(std::int64_t units);
-  /// How far above its bound a duration is good enough, as a share of the bound: planners end where they
-  /// have such a plan. Never without it.
+  /// The requested gap, as a share of the bound: planners stop at a plan whose duration is within it. They
+  /// never stop for that without it.
   Limits& set_gap(double share);
   /// The flag may be set by a signal handler or another thread; it must outlive this object.
   Limits& set_stop(const std::atomic<bool>* flag);
@@ -54,9 +54,9 @@ class Limits {
   bool spend(std::int64_t units);
   /// Reads the clock and the stop flag now.
   bool reached();
-  /// Ends whoever asks this object, for a reason that it does not see itself.
+  /// Stops all users of this object, for a reason that comes from outside.
   void end(StoppedBy reason) { mark(reason); }
-  /// Only the reason that was seen first; nothing while no limit is reached.
+  /// The first reason that was seen; nothing while no limit is reached.
   std::optional<StoppedBy> stopped_by() const;
 
   double seconds() const;
@@ -64,7 +64,7 @@ class Limits {
   /// Seconds or units left; nothing where no such limit is set here or above.
   std::optional<double> seconds_left() const;
   std::optional<std::int64_t> work_left() const;
-  /// Of which this is a share of a share.
+  /// The limits that this object was made from, through all shares of shares.
   const Limits& outermost() const { return parent_ ? parent_->outermost() : *this; }
   /// Of this object, else of its parent.
   std::optional<double> gap() const { return gap_ || !parent_ ? gap_ : parent_->gap(); }

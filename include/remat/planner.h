@@ -31,8 +31,8 @@ inline constexpr Bytes kNoBudget{kMaxCount - 1};
 /// What is asked. The graph must outlive it.
 struct Problem {
   const Graph* graph = nullptr;
-  /// Resident inputs included. Objective::kPeak looks for the least peak whatever the budget is; a plan that
-  /// is over it is no answer there either.
+  /// Resident inputs included. Objective::kPeak minimizes the peak whatever the budget is, but a plan over
+  /// the budget is no answer there either.
   Bytes budget = kNoBudget;
   OrderMode order = OrderMode::kFixed;
   Objective objective = Objective::kTime;
@@ -45,8 +45,8 @@ struct Problem {
   const PeakBound* peak_bound = nullptr;
   /// The same for `cheap_duration_bound` at this budget.
   const DurationBound* duration_bound = nullptr;
-  /// Where it is set, what a plan takes that has this peak, by an allocator's rules: no less than the peak.
-  /// Planner `lns` keeps that within the budget; the others, and `PlanResult`, go by the peak.
+  /// If set, the bytes that a plan of this cost takes by an allocator's rules, never less than its peak.
+  /// Planner `lns` keeps these within the budget; the others, and `PlanResult`, go by the peak.
   const std::function<Bytes(const Plan& plan, const Simulation& cost, Limits& limits)>* footprint = nullptr;
 };
 
@@ -56,7 +56,7 @@ struct Problem {
 enum class Status { kOptimal, kFeasible, kInfeasible, kUnknown };
 std::string_view to_string(Status status);
 
-/// Counters of a planner, in the order in which it wants them printed.
+/// Counters of a planner, in the order in which they are printed.
 using Counters = std::vector<std::pair<std::string, std::int64_t>>;
 
 /// What the best plan known costs, within the budget or over it.
@@ -71,7 +71,7 @@ struct LogEntry {
   double seconds = 0;     ///< from the begin of the limits to the end of the call
   std::int64_t work = 0;  ///< units that the call took
   int round = 1;
-  std::string arm;                          ///< who was called
+  std::string arm;                          ///< the planner that was called, or "bound"
   std::optional<LoggedPlan> before, after;  ///< the best plan; none before the first
   Duration bound;                           ///< that no plan within the budget goes below, after the call
 };
@@ -161,8 +161,8 @@ struct PlannerInfo {
   /// Nothing where the problem is supported, else one line that says why not.
   std::function<std::optional<std::string>(const Problem& problem)> supports;
   std::function<PlanResult(const Problem& problem, const PlanOptions& options, Limits& limits)> run;
-  /// Goes on from `Problem::starts`: whoever holds plans for the graph should hand them over. Planners that
-  /// are there for comparison are measured on what they make themselves.
+  /// Improves on `Problem::starts`: callers that have plans of the graph should pass them. Baselines do not;
+  /// they are measured on plans of their own.
   bool improves_starts = false;
   /// What `PlanOptions::set` may hold.
   std::vector<OptionInfo> options = {};
@@ -181,15 +181,14 @@ inline constexpr std::size_t kMostRegistered = 100;
 /// Adds a planner of a user's own, or replaces the one that was registered under this name: from then on
 /// calls take it by name, and confirm its plans as all others. Not while another thread plans. Throws
 /// UsageError for the name of a planner of Remat's, for a name that has other characters than letters,
-/// digits, '_', '-' and
-/// '.', and where kMostRegistered are registered.
+/// digits, '_', '-' and '.', and where kMostRegistered are registered.
 void register_planner(PlannerInfo planner);
 
 /// The shared entry point. Answers from the bounds where they prove that no plan fits; otherwise runs the
 /// planner and confirms its plan with the validator and the reference simulator. Throws UsageError for a
 /// problem the planner does not support or an option it does not know, std::logic_error where a planner
-/// returned a plan that is not what it claims (a bug of the planner). `stopped_by` is what `limits` say where
-/// the planner does not know better.
+/// returned a plan that is not what it claims (a bug of the planner). `stopped_by` comes from `limits` unless
+/// the planner sets it.
 PlanResult make_plan(const Problem& problem, std::string_view planner, const PlanOptions& options,
                      Limits& limits);
 
@@ -200,7 +199,7 @@ PlanResult make_plan_with(const Problem& problem, std::string_view name,
 
 /// The smallest budget that is known to work where `problem` was not solved: the least peak of `result` and
 /// of a short search for it, within a quarter of what is left of `limits` and at most five seconds. A store
-/// is where that search starts and where its plan is kept, so that who asks for that budget next has one.
+/// is where that search starts and where its plan is kept, so that a later request for that budget finds it.
 std::optional<Bytes> smallest_known_budget(const Problem& problem, const PlanResult& result,
                                            const PlanOptions& options, Limits& limits,
                                            PlanStore* store = nullptr);

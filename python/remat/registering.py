@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from remat import _core
 from remat._core import Plan, PlannerProblem
+from remat.signatures import signed
 
 #: A planner: the op that each step runs, a plan, or None where it found none.
 Planner = Callable[[PlannerProblem], "Plan | Sequence[int] | None"]
@@ -19,6 +20,7 @@ class _Registered:
 
 
 _registered: dict[str, _Registered] = {}
+_register = signed(_core.register_planner, __name__)
 
 
 def register_planner(
@@ -52,7 +54,7 @@ def register_planner(
     Raises:
         UsageError: a name that it cannot have.
     """
-    _core.register_planner(name, description, guarantee, source)
+    _register(name, description, guarantee, source)
     _registered[name] = _Registered(function, supports)
 
 

@@ -10,11 +10,13 @@ from remat import _core
 from remat._core import Graph, Plan
 from remat.errors import UsageError
 from remat.planning import EFFORT_DEFAULTS, Effort, limits_of
-from remat.signatures import keywords_of
+from remat.signatures import keywords_of, signed
 from remat.tables import frame_of
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
+
+_generate = signed(_core.generate, __name__)
 
 
 def generate(kind: str, **settings: Any) -> Graph:
@@ -31,7 +33,7 @@ def generate(kind: str, **settings: Any) -> Graph:
         UsageError: an unknown kind, a setting that it does not have (those that it has are named), or a value
             that the setting cannot take.
     """
-    return _core.generate(kind, settings)
+    return _generate(kind, settings)
 
 
 def generate_buffers(**settings: Any) -> tuple[list[int], list[int], list[int]]:

@@ -169,6 +169,8 @@ def test_what_was_probably_meant_is_said_in_one_line() -> None:
         (lambda: remat.layout(graph, 3), "the plan is of type int: it has to be a remat.Plan"),
         (lambda: remat.report(graph, 3), "plans are Plan, PlanResult or SweepPoint, not int"),
         (lambda: remat.simulate(graph, None), "simulate() takes (graph: "),
+        (lambda: remat.generate(3), "generate() takes (kind: 'str', "),
+        (lambda: remat.register_planner(3, print), "register_planner() takes (name: 'str', "),
     ]
     for call, message in wrong:
         with pytest.raises((remat.RematError, TypeError)) as caught:
