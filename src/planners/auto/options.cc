@@ -19,6 +19,9 @@ const OptionTable<Options>& table() {
                    "from this size on there is one round, and search makes no start plans of its own")
           .integer("lns_ops", &Options::lns_ops, 0, std::int64_t{1} << 31, "ops",
                    "lns does not run on larger graphs: a single try takes too long")
+          .number(
+              "bound_gap", &Options::bound_gap, 0, 1e9, "share of the bound",
+              "where the plan is further from the bound, the bound of graphs above `proof_ops` is left out")
           .number("bound_seconds_per_op", &Options::bound_seconds_per_op, 0, 1, "seconds per op",
                   "with less time for it the bound of graphs above `proof_ops` is left out")
           .number("search_seconds_per_op", &Options::search_seconds_per_op, 0, 1, "seconds per op",

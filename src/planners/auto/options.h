@@ -14,6 +14,7 @@ struct Options {
   std::int64_t proof_ops = 220;
   std::int64_t large_ops = 4000;
   std::int64_t lns_ops = 20'000;
+  double bound_gap = 0.2;
   double bound_seconds_per_op = 3e-4;
   double search_seconds_per_op = 8e-6;
 };
