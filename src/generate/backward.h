@@ -1,4 +1,5 @@
-// What the differentiation rules see: gradients of one op's outputs, and where the ones of its inputs go.
+// The interface of differentiation rules: the gradients of an op's outputs, and a place for those of its
+// inputs.
 #pragma once
 
 #include <vector>

@@ -1,4 +1,4 @@
-// Lines that say where a file states something else than what is found.
+// Collects lines about numbers in a file that differ from the recomputed ones.
 #pragma once
 
 #include <optional>
@@ -11,7 +11,7 @@ namespace remat::io {
 
 class Differences {
  public:
-  /// `who` states things: "the plan".
+  /// `who`: the subject of the lines, "the plan".
   explicit Differences(std::string who) : who_(std::move(who)) {}
 
   void compare(std::string_view what, const std::string& stated, const std::string& found) {

@@ -1,5 +1,5 @@
-// The model of docs/model.md once more, written apart from the library: nothing of remat is included here,
-// sums have 128 bits, and the search knows no planner. What disagrees with it is wrong, here or there.
+// An independent implementation of docs/model.md: it includes nothing of remat, sums have 128 bits, and the
+// search knows no planner. A disagreement is a bug on one of the two sides.
 #pragma once
 
 #include <cstdint>
@@ -17,7 +17,7 @@ struct Op {
   std::vector<int> inputs, outputs, after;
   std::int64_t duration = 0, workspace = 0;
   bool may_run_again = true;
-  bool is_backward = false;                    ///< a hint for planners; no rule asks it
+  bool is_backward = false;                    ///< a hint for planners; no rule uses it
   int forward_of = -1;                         ///< the same
   std::vector<std::pair<int, int>> over = {};  ///< an input and the output that may be written over it
 };

@@ -1,4 +1,4 @@
-// What a planner is told beside the graph and the budget, drawn at random.
+// Random arguments of a planner's call, other than graph and budget.
 #pragma once
 
 #include <map>

@@ -1,4 +1,4 @@
-// Texts to start from, and the damage done to them.
+// Seed texts, and random damage to them.
 #pragma once
 
 #include <string>

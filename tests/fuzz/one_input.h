@@ -1,4 +1,4 @@
-// What must hold whatever bytes come in. A broken promise is thrown as std::logic_error, which no reader
+// Properties that must hold for any input bytes. A violation is thrown as std::logic_error, which no reader
 // throws; the mutation tests report it, and a fuzzer counts it as a crash.
 #pragma once
 

@@ -1,4 +1,4 @@
-// What refused calls say.
+// Messages of refused calls.
 #pragma once
 
 #include <string>

@@ -1,4 +1,4 @@
-// Brute force over every plan of a tiny graph: the truth that planners and bounds are held against.
+// Brute force over every plan of a tiny graph: the reference for planners and bounds.
 #pragma once
 
 #include <optional>

@@ -1,5 +1,4 @@
-// Where tests find what is not theirs: the command line under test, data, and the folder ../shared of a
-// checkout.
+// Paths for tests: the command line under test, test data, and the folder ../shared of a checkout.
 #pragma once
 
 #include <filesystem>

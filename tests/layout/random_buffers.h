@@ -1,4 +1,4 @@
-// Tiny random layout problems, and the arena that they need by trying everything.
+// Tiny random layout problems, and their smallest arena by brute force.
 #pragma once
 
 #include <optional>

@@ -1,4 +1,4 @@
-// Scripts made of plans and of what is fetched.
+// Scripts from plans and fetched values.
 #pragma once
 
 #include "plan/script.h"
