@@ -34,13 +34,13 @@ struct CompareCommand {
   std::string most_effort(const Problem& problem) const;
 };
 
-/// One row: a planner that cannot run has its reason there, it is never left out.
+/// One row. A planner that cannot run keeps its row, with the reason.
 struct Row {
   std::string planner;
   std::optional<PlanResult> result;
   std::string note;
 
-  /// for_people: "over budget" in place of "unknown" and of a column.
+  /// `for_people`: shows "over budget" in place of "unknown", and drops that column.
   Report report(const Problem& problem, bool for_people) const {
     const bool ran = result.has_value();
     const bool shown = ran && result->plan;
@@ -101,7 +101,7 @@ Row judge(const Problem& problem, const OtherPlan& other, const std::string& gra
   return {other.name, std::move(judged.result), std::move(judged.note)};
 }
 
-/// Where the plan of a planner goes.
+/// The file for a planner's plan.
 std::filesystem::path plan_file(const std::string& folder, const std::string& planner, bool fits) {
   return std::filesystem::path(folder) / (planner + (fits ? ".json" : ".over_budget.json"));
 }

@@ -11,7 +11,7 @@
 namespace remat::cli {
 namespace {
 
-/// What all kinds share: where to write, and what to say.
+/// Shared by all kinds: the output file, and the report.
 struct GenerateCommand {
   std::string out;
   bool json = false;

@@ -92,7 +92,7 @@ void LargestCommand::save(const LargestResult& found, Bytes, Report& said) const
   said["graph_file"] = out;
 }
 
-/// Why there is no answer; the exit code that says so.
+/// Reports why there is no answer. Returns the exit code.
 int LargestCommand::explain(const LargestResult& found, Bytes limit) const {
   if (found.largest) return kOk;
   const std::string asked = describe_budget(budget, limit);

@@ -49,7 +49,7 @@ std::string why_none(const LayoutResult& result, Bytes capacity, Bytes resident)
   return "no layout within " + asked + " found, nothing proved; the best arena found is " + best;
 }
 
-/// Prints, and saves what is within the capacity. `extra` stands behind the arena.
+/// Prints the result, and saves the layout if it is within the capacity. `extra` is printed after the arena.
 int LayoutCommand::finish(const LayoutProblem& problem, const LayoutResult& result, Bytes resident,
                           Report extra, const std::function<void()>& save) const {
   const bool found = result.status == Status::kOptimal || result.status == Status::kFeasible;
@@ -120,7 +120,7 @@ int LayoutCommand::lay_out_table(Limits& limits) {
 }
 
 int LayoutCommand::run() {
-  Limits limits;  // counts from here: the wait includes reading
+  Limits limits;  // started here, so that time limits include reading
   effort.finish();
   prepare_outputs({{"-o", out}});
   return plan.empty() ? lay_out_table(limits) : lay_out_plan(limits);

@@ -40,8 +40,8 @@ struct PlanCommand {
 
   const PlanResult& result() const { return answer_.result; }
 
-  /// Packed with a budget on the peak only where that is quickly done; peaks where the allocator was asked
-  /// for.
+  /// With a budget on the peak, `packed` is set only if a layout was quickly found, `peaks` only with
+  /// --allocator.
   Answer answer_;
   Bytes keep_all_peak_;
 };
@@ -113,12 +113,13 @@ void PlanCommand::check_usage() const {
     throw UsageError("--budget is required (only --objective peak goes without)");
   }
   Request asked = request;
-  if (host.is_given()) asked.problem.host.emplace();  // it is read with the graph
+  if (host.is_given()) asked.problem.host.emplace();  // read later, with the graph
   check_request(asked, spelled_for_shell);
   prepare_outputs({{"-o", out}, {"--layout", layout_out}});
 }
 
-/// Lays out a plan that was made for its peak, for some milliseconds; for a file, whatever it takes.
+/// Lays out a plan made for its peak, with a few milliseconds of work. Large plans only if the layout goes to
+/// a file.
 void PlanCommand::look_at_arena() {
   constexpr std::size_t kMostSteps = 20'000;
   if (answer_.packed || !has_plan(result())) return;
@@ -148,7 +149,7 @@ void PlanCommand::save(Report& report) const {
   }
 }
 
-/// Why there is no plan, as keys and as a message; the exit code that says so.
+/// Adds the reason why there is no plan, as keys and as a message. Returns the exit code.
 int PlanCommand::explain_failure(Report& report, Limits& limits, std::string& message) const {
   const Problem& problem = request.problem;
   const PlanResult& found = result();
@@ -183,7 +184,8 @@ int PlanCommand::explain_failure(Report& report, Limits& limits, std::string& me
   return kNothingFound;
 }
 
-/// At a terminal: memory by step, and what other budgets would cost beside it, or below where it is narrow.
+/// At a terminal: draws memory by step, with the overhead at other budgets beside it, or below on narrow
+/// terminals.
 void PlanCommand::draw() const {
   const Problem& problem = request.problem;
   constexpr std::size_t kGap = 3;
@@ -213,7 +215,7 @@ void PlanCommand::draw() const {
 }
 
 int PlanCommand::run() {
-  Limits limits;  // counts from here: the wait includes reading the graph
+  Limits limits;  // started here, so that time limits include reading the graph
   effort.finish();
   check_usage();
   const LoadedGraph loaded = load_and_warn(graph);

@@ -50,7 +50,7 @@ void ReportCommand::check_usage() const {
   prepare_outputs({{"-o", out}});
 }
 
-/// As it would be typed again; what was not asked for is left out.
+/// The command line to type again, without defaults.
 std::string ReportCommand::command_line() const {
   std::string line = "remat report " + graph;
   for (const std::string& plan : plans) line += " " + plan;
@@ -78,7 +78,7 @@ void ReportCommand::read_plans(ReportContent& content) const {
   }
 }
 
-/// Of the plans, for what some more and some less memory would do.
+/// The budgets of the plans, around which the curve gets more points.
 std::vector<Bytes> budgets_shown(const ReportContent& content, OrderMode order) {
   std::vector<Bytes> budgets;
   for (const ReportPlan& plan : content.plans) {
@@ -95,8 +95,7 @@ SweepResult ReportCommand::curve(const ReportContent& content, const std::string
   effort.apply(limits);
   limits.set_stop(&catch_interrupts());
   PlanStore store;
-  // A plan that is shown counts on the curve of who made it; others are measured on what they find
-  // themselves.
+  // A shown plan counts only on the curve of the planner that made it.
   for (const ReportPlan& plan : content.plans) {
     if (name == planner && plan.record.order == order) {
       store.add(*content.graph, order, valid_plan(*content.graph, plan.record, plan.title));
@@ -168,7 +167,7 @@ void add_report(CLI::App& app, Action& action) {
       ->delimiter(',')
       ->type_name("NAMES");
   command->allocator.declare(*sub);
-  command->effort.default_time = "5s";  // a look at a plan should not take as long as making one
+  command->effort.default_time = "5s";  // viewing a plan should not take as long as planning
   command->effort.declare(*sub);
   sub->add_flag("--json", command->json, "print one JSON object");
   sub->callback([command, &action] { action = [command] { return command->run(); }; });

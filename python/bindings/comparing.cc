@@ -1,4 +1,4 @@
-// What remat.compare asks: which planners there are, and what each makes of a problem by itself.
+// For remat.compare: the list of planners, and the plan of each one alone.
 #include "bindings.h"
 #include "effort.h"
 #include "planning.h"
@@ -6,7 +6,7 @@
 namespace remat::python {
 namespace {
 
-/// What the planner makes of it, whatever this process knows of the graph.
+/// The planner's own plan, without the plan store of this process.
 BoundResult plan_alone(const Question& question, const std::string& planner, const Effort& effort,
                        nb::handle progress) {
   return plan_by_name(with_effort(question, planner, effort), progress,

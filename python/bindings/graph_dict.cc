@@ -12,7 +12,7 @@ namespace {
 class UnknownKeys {
  public:
   void add(const std::string& key) { keys_.insert(key); }
-  /// depth: 1 for who called this module, 2 where Python's own wrapper did.
+  /// `depth` of the caller: 1, or 2 behind a Python wrapper.
   void warn(int depth) const {
     if (keys_.empty()) return;
     const std::string text = "graph: ignored unknown keys: " + listed({keys_.begin(), keys_.end()});

@@ -1,4 +1,4 @@
-// remat.Host: memory beside the device's, and copies as Python gives them.
+// remat.Host: host memory and its channels; copies as Python tuples.
 #include "remat/host.h"
 
 #include <cmath>
@@ -19,7 +19,7 @@ std::int64_t bandwidth_of(nb::handle object, const char* name) {
   return static_cast<std::int64_t>(bytes);
 }
 
-/// Rounded up to nanoseconds; what binary fractions add to 10e-6 is not a nanosecond.
+/// Rounded up to nanoseconds, except for rounding errors of binary fractions such as 10e-6.
 std::int64_t latency_of(double seconds) {
   constexpr double kMost = 1e9, kNanoseconds = 1e9, kNoise = 1e-6;
   if (!(seconds >= 0) || seconds >= kMost) throw UsageError("latency must be a number of seconds, 0 or more");

@@ -75,7 +75,7 @@ BoundLayoutResult layout_buffers(nb::handle lower, nb::handle upper, nb::handle 
   return outcome;
 }
 
-/// Everything a layout says about itself, recomputed from the plan and the offsets alone.
+/// Checks all numbers of a layout, recomputed from the plan and the offsets alone.
 void check_layout(const Graph& graph, const BoundPlan& plan, const BoundLayout& layout) {
   nb::gil_scoped_release release;
   const Plan steps = checked_plan(graph, plan.record, OrderMode::kFree);

@@ -148,7 +148,7 @@ nb::object packed_executor(const std::optional<ExecutorPlan>& executor) {
   return nb::make_tuple(std::string(to_string(executor->executor)), regions, saved);
 }
 
-/// What `remat.PlanResult` shows of it.
+/// The parts that `remat.PlanResult` shows.
 std::optional<ExecutorPlan> unpacked_executor(nb::handle state) {
   if (state.is_none()) return std::nullopt;
   const auto t = nb::cast<nb::tuple>(state);

@@ -40,7 +40,7 @@ BoundSimulation simulate_steps(const Graph& graph, nb::handle steps, nb::handle 
   return simulate_plan(graph, checked_plan(graph, record, record.order), record.host);
 }
 
-/// Everything a plan says about itself, recomputed from its steps.
+/// Checks all numbers of a plan, recomputed from its steps.
 BoundSimulation check(const Graph& graph, const BoundPlan& plan, nb::handle host) {
   PlanRecord record = plan.record;
   if (const auto given = host_of(host, graph)) record.host = given;
@@ -82,7 +82,7 @@ nb::str repr(const BoundPlan& plan) {
               percent_text(plan.record.overhead));
 }
 
-/// As of a list: `index` is an integer, counted from the end where negative, or a slice.
+/// List indexing: `index` is an integer (negative: from the end) or a slice.
 template <class Index, class Item>
 Item item(const BoundPlan& plan, Index index) {
   return nb::cast<Item>(nb::object(nb::cast(plan.record.steps)[index]));

@@ -30,8 +30,8 @@ Question asked(nb::handle_t<Graph> graph_object, nb::handle budget, nb::handle h
   return question;
 }
 
-/// Planners that improve on what they are given start from what this process knows of the graph, so that
-/// more memory is never slower.
+/// Planners that improve given plans start from the process's plan store, so that more memory is never
+/// slower.
 BoundResult plan(const Question& asked, const std::string& planner, const Effort& effort,
                  nb::handle progress) {
   Answer found;
@@ -233,7 +233,7 @@ void bind_outcome(nb::class_<BoundResult>& result) {
            "found.");
 }
 
-/// All that a log entry says.
+/// All fields of a log entry.
 auto facts(const LogEntry& e) {
   const auto counts = [](const std::optional<LoggedPlan>& plan) {
     return plan ? std::tuple(plan->duration.count(), plan->peak.count(), plan->within_budget)

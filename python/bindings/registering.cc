@@ -10,7 +10,7 @@
 namespace remat::python {
 namespace {
 
-/// `remat.PlannerProblem`: what a planner in Python is asked. `limits` is gone when its call has ended.
+/// `remat.PlannerProblem`: the problem for a planner in Python. `limits` is null after its call has ended.
 struct AskedOfPlanner {
   nb::object graph;
   std::optional<std::int64_t> budget;
@@ -33,8 +33,8 @@ AskedOfPlanner asked(const Problem& problem) {
           .options = {}};
 }
 
-/// Calls a function of remat/registering.py, which holds the functions of users: nothing of Python is kept
-/// here, where it would outlive the interpreter.
+/// Calls a function of remat/registering.py, which holds the users' functions: Python objects kept here would
+/// outlive the interpreter.
 nb::object call(const char* function, const std::string& name, nb::handle problem) {
   return nb::module_::import_("remat.registering").attr(function)(name, problem);
 }
@@ -74,7 +74,7 @@ std::optional<std::string> supports(const std::string& name, const Problem& prob
   return nb::cast<std::optional<std::string>>(call("why_not", name, nb::cast(asked(problem))));
 }
 
-/// Names of what was registered from here.
+/// Names of planners registered from Python.
 std::set<std::string>& names() {
   static std::set<std::string> names;
   return names;

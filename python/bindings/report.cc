@@ -61,7 +61,7 @@ void check(const Graph& graph, const Titled& plans, const Measured& measured) {
   with_fault<PlanFault>([&] { check_report(content); });
 }
 
-/// The page in a frame of its own.
+/// The page in an iframe.
 std::optional<std::string> in_notebook(const BoundReport& report) {
   if (report.format != ReportFormat::kHtml) return std::nullopt;
   std::string text =

@@ -1,4 +1,4 @@
-// A set of things to keep in memory, for executors that take no order.
+// Selections of values to keep, for executors that take a set and no order.
 #include "remat/selection.h"
 
 #include "bindings.h"

@@ -20,7 +20,7 @@ BoundSweep sweep(const Question& question, int points, const std::string& planne
   BoundSweep outcome{planner, options.order, graph.base_duration, {}, {}};
   PlannerThread thread;
   effort.apply(thread.limits());
-  PlanStore own;  // a work limit asks for the same plans whatever came before
+  PlanStore own;  // with a work limit, plans must not depend on earlier calls
   PlanStore& store = effort.work_limit ? own : plan_store();
   thread.run([&] { outcome.result = remat::sweep(graph, options, thread.limits(), store); }, progress);
   for (const SweepPoint& point : outcome.result.points) {

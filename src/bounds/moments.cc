@@ -16,11 +16,11 @@ constexpr std::int64_t kMostInTurn = 24;
 constexpr double kLeastExcess = 1e-3;    ///< of the budget
 constexpr std::size_t kMostOfNoUse = 6;  ///< in sequence
 constexpr std::size_t kMostOfNoUseSmall = 3;
-constexpr std::int64_t kLeastOfGap = 100;  ///< this part of what is missing, for one moment more
+constexpr std::int64_t kLeastOfGap = 100;  ///< a further moment must close this part of the gap
 constexpr std::int64_t kLeastOfStep = 2000;
-constexpr std::int64_t kMostWork = 300'000'000;  ///< of one integer program: half a minute
-constexpr std::int64_t kWholeNumbers = 24;       ///< this part more than the relaxation, mostly
-constexpr std::int64_t kLeastOfSmallGap = 25;    ///< or this, where integer programs take little
+constexpr std::int64_t kMostWork = 300'000'000;  ///< of one integer program: about half a minute
+constexpr std::int64_t kWholeNumbers = 24;       ///< integer programs mostly prove this part more
+constexpr std::int64_t kLeastOfSmallGap = 25;    ///< the same if integer programs are quick
 constexpr std::int64_t kSmallOps = 220;
 
 }  // namespace
@@ -61,8 +61,8 @@ class Moments::Call {
 
   bool done() const { return limits_.reached() || (known_ && best_.duration >= *known_); }
 
-  /// Those of the walk, then those at which the relaxation's solution is furthest over the budget; each where
-  /// it proves more beside those before it.
+  /// Moments of the walk, then those at which the relaxation's solution exceeds the budget most. Each is kept
+  /// if the bound rises with it.
   void choose() {
     if (!state_.is_walked_) walk();
     while (!state_.is_chosen_ && !done()) {
@@ -116,7 +116,7 @@ class Moments::Call {
 
   bool is_small() const { return graph_.ops().size() <= kSmallOps; }
 
-  /// Of what is missing; of the step where no plan is known.
+  /// A share of the gap; of the step if no plan is known.
   Duration least_gain() const {
     if (!known_) return Duration(graph_.base_duration.count() / kLeastOfStep);
     const std::int64_t part = is_small() ? kLeastOfSmallGap : kLeastOfGap;
@@ -127,7 +127,7 @@ class Moments::Call {
     std::vector<OpId> moments = state_.chosen_;
     moments.push_back(at);
     if (too_large(moments)) return Trial::kOfNoUse;
-    // One that would not end proves nothing.
+    // A relaxation that does not finish proves nothing.
     if (limits_.seconds_left().value_or(state_.seconds_) < state_.seconds_ ||
         limits_.work_left().value_or(state_.work_) < state_.work_) {
       return Trial::kEnded;
@@ -150,7 +150,7 @@ class Moments::Call {
     return Trial::kChosen;
   }
 
-  /// Each moment more makes the program dearer by a multiple: what was not settled is the last.
+  /// Each further moment multiplies the time of the program, so the first unsettled one is the last.
   void solve_programs() {
     std::vector<OpId>& chosen = state_.chosen_;
     std::size_t& count = state_.program_;
@@ -163,13 +163,13 @@ class Moments::Call {
       const OpId next = forgotten();
       if (!next) return;
       chosen.push_back(next);
-      state_.is_chosen_ = true;  // what the relaxation proves from here on is not known
+      state_.is_chosen_ = true;  // the bounds of the relaxation from here on are unknown
       if (!settled(chosen)) return;
       ++count;
     }
   }
 
-  /// The least number of moments whose whole numbers may prove more than all relaxations did.
+  /// The least number of moments whose integer program may prove more than all relaxations.
   std::size_t worthwhile() const {
     const auto is_worthwhile = [&](Duration relaxed) {
       const Duration extra = relaxed - graph_.base_duration;
@@ -184,8 +184,8 @@ class Moments::Call {
     return (std::ssize(moments) + 2) * each > kMostColumns;
   }
 
-  /// Goes on with the program that was left over these moments, unless a faster plan is known by now and
-  /// there is as much left as it took.
+  /// Continues the interrupted program over these moments; restarts it only if a faster plan is known and the
+  /// limits leave as much as it took.
   bool settled(std::vector<OpId> moments) {
     Limits part(limits_, 1);
     part.set_work(std::min(kMostWork, part.work_left().value_or(kMostWork)));
@@ -208,14 +208,14 @@ class Moments::Call {
     return outcome.settled;
   }
 
-  /// Again, in what is left.
+  /// True if the limits leave enough to start the program again.
   bool could_begin(const Unsettled& program) const {
     return limits_.seconds_left().value_or(program.seconds) >= program.seconds &&
            limits_.work_left().value_or(program.work) >= program.work;
   }
 
-  /// The moment at which the last solution, as a plan, is dearest to repair; none where it fits, or only
-  /// moments that were chosen are over the budget.
+  /// The moment at which repairing the last solution, read as a plan, costs most; none if it fits, or if only
+  /// chosen moments are over the budget.
   OpId forgotten() const {
     if (!state_.solution_) return OpId::none();
     return dearest_repair(graph_, script_of(*state_.solution_), state_.budget_, state_.chosen_, limits_).at;

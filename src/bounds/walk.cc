@@ -12,11 +12,11 @@
 namespace remat {
 namespace {
 
-constexpr std::int64_t kWindows = 96;           ///< of the ops: in each the dearest step is looked at
+constexpr std::int64_t kWindows = 96;           ///< of the ops: the peak step of each is tried
 constexpr std::int64_t kWalkTicksPerOp = 4000;  ///< of a minimum cut: about ten microseconds per op
 constexpr std::int64_t kMostWalkTicks = 20'000'000;
 
-/// The dearest step of a first run and of the reruns before it.
+/// The peak step of a first run and of the reruns before it.
 struct Peak {
   OpId first;       ///< of the graph
   OpId step;        ///< of the unrolled script

@@ -73,7 +73,7 @@ class Layout {
     if (open_[at(v)] == 1) let_go(v);
   }
 
-  /// The only neighbour that a placed vertex waits for releases it.
+  /// Removes a placed vertex from the lists once its last neighbour is placed.
   void let_go(Vertex v) {
     for (Vertex u : graph_[at(v)]) {
       if (placed_[at(u)] == kNotPlaced) change(u, [&] { ++releases_[at(u)]; });

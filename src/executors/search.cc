@@ -34,8 +34,8 @@ void Search::start() {
   if (shape_.executor == Executor::kPartitioner) look_at_cuts();
 }
 
-/// Minimum cuts at the moment between the halves, each with less room by as much as the last one's plan was
-/// over the budget; then between the last two that lie on either side of it.
+/// Minimum cuts at the moment between the halves, each with the room reduced by the last plan's excess over
+/// the budget; then bisects between the last two rooms on either side of it.
 void Search::look_at_cuts() {
   constexpr std::int64_t kMostTicks = 100'000'000;
   constexpr int kMostCuts = 40;

@@ -38,9 +38,9 @@ Shape shape_of(const Graph& graph, Executor executor);
 /// The same; nothing if the graph lacks it.
 std::optional<Shape> shape_if_any(const Graph& graph, Executor executor);
 
-/// The nearest choice that the executor can carry out and that saves at least what `again` saves: a region is
-/// recomputed up to the last missing result that its own backward half reads, except saved results, and all
-/// saved results are read again. Nothing if the iteration does not converge.
+/// The choice that the executor carries out for `again`: a region is recomputed up to the last missing result
+/// that its own backward half reads, results that nothing reads again are not saved, and of a conflict the
+/// first op is saved. Nothing if the iteration does not converge.
 std::optional<Again> settled(const Shape& shape, Again again);
 
 /// The ops in `away` whose results `op` reads, directly or through one another, in the graph's order.

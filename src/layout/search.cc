@@ -1,15 +1,14 @@
-// The idea: fill the skyline from below. Where a valley of equal floors lies between higher ones, whatever
-// comes next in one of its sections either lies flat in the valley or leaves waste there. The search branches
-// on the section with the fewest ways to go on, and looks one step ahead to leave out dead ends and to try
-// first what wastes least.
+// The idea: fill the skyline from below. In a valley of equal floors between higher ones, the next item in a
+// section either lies flat in the valley or leaves waste there. The search branches on the section with the
+// fewest choices, and looks one step ahead to skip dead ends and to try choices with the least waste first.
 //
 // After Moffitt, MiniMalloc (ASPLOS 2023): canonical packings (nothing can move down), sections, dominated
 // gaps. Ours: branching on sections instead of items, which has no permutations to break; waste as a branch
 // of its own, limited in most runs (limited discrepancy search, Harvey and Ginsberg 1995); items that span a
 // part go to its ceiling; `Skyline::lowest_crossing`; weights of sections that failed (Boussemart et al.
-// 2004) and restarts by Luby's sequence with other tastes, since run times are heavy-tailed (Gomes et al.
-// 2000); most restarts follow one of the fullest packings so far where they can (solution-guided search, Beck
-// 2007).
+// 2004) and restarts by Luby's sequence with other preferences, since run times are heavy-tailed (Gomes et
+// al. 2000); most restarts follow one of the fullest packings so far as long as possible (solution-guided
+// search, Beck 2007).
 //
 // Squeaky wheel over first fit (Joslin and Clements 1999) is 15-27 % above the capacity on minimalloc's
 // problems after 20,000 rounds, where this needs 0 %; on plans whose live peak is out of reach ejection
@@ -60,17 +59,18 @@ std::int64_t luby(std::int64_t i) {
   }
 }
 
-/// What one run prefers, in fixed point. No single taste is good on all packings.
+/// The preferences of one run, in fixed point. No single setting is good on all packings.
 struct Taste {
-  int section_weight = 1;            ///< scores of sections over 1, the root of their weight, or their weight
-  std::int64_t waste_branch = kOne;  ///< the branch that wastes, counted as so many items
-  std::int64_t waste = kOne;         ///< against items that force waste, by its share of what may be wasted
+  /// scores of sections are divided by 1, the root of their weight, or their weight
+  int section_weight = 1;
+  std::int64_t waste_branch = kOne;  ///< the branch with waste counts as this many items
+  std::int64_t waste = kOne;         ///< penalty for forced waste, by its share of the allowed waste
   std::int64_t edge = kOne / 2;      ///< for items that begin or end where the valley does
   std::int64_t flush = kOne;         ///< for items that end as high as the wall beside them
   std::int64_t size = kOne;          ///< for large items
   std::int64_t length = kOne;        ///< for long lives
   std::int64_t noise = 0;
-  int most_waste = kNoLimit;  ///< branches that waste on one path
+  int most_waste = kNoLimit;  ///< branches with waste on one path
 };
 
 std::int64_t pick(Random& random, std::initializer_list<std::int64_t> halves) {
@@ -113,8 +113,7 @@ class CapacitySearch::Search {
 
  private:
   enum class End { kFound, kDead, kStopped };
-  /// Items still to be placed that are connected with each other: `lists_[begin, end)`, living in the
-  /// sections [first, last) below `capacity`.
+  /// Connected unplaced items: `lists_[begin, end)`, alive in the sections [first, last), below `capacity`.
   struct Group {
     std::size_t begin = 0, end = 0;
     std::int32_t first = 0, last = 0;
@@ -156,7 +155,7 @@ class CapacitySearch::Search {
   bool is_stopped();
   void blame();
 
-  /// The floor, or a wall without end where nothing is still to be placed.
+  /// The floor, or an infinite wall if all items of the section are placed.
   std::int64_t level(std::int32_t s) const {
     return skyline_.rest(s) == 0 ? std::numeric_limits<std::int64_t>::max() : skyline_.floor(s);
   }
@@ -182,7 +181,7 @@ class CapacitySearch::Search {
   std::vector<Partial> fullest_;  ///< of all runs
   Partial fullest_of_run_;
   int followed_ = -1;    ///< the one of `fullest_` that this run follows, or -1
-  bool is_cut_ = false;  ///< something was left out that is not proved to be empty
+  bool is_cut_ = false;  ///< a branch was skipped without proof
   std::int64_t runs_ = 0, nodes_ = 0, run_nodes_ = 0, run_limit_ = 0, work_seen_ = 0;
 
   // Scratch of one node.
@@ -209,7 +208,8 @@ bool CapacitySearch::Search::place(std::int32_t item, std::int64_t capacity) {
   return false;
 }
 
-/// counts_[s]: items that may lie flat on section s. run_end_[s]: where the floors stop to be as in s.
+/// counts_[s]: items that may lie flat on section s. run_end_[s]: end of the run of sections with the floor
+/// of s.
 void CapacitySearch::Search::count_flat(const Group& group) {
   run_end_[at(group.last)] = group.last;
   for (std::int32_t s = group.last; s-- > group.first;) {
@@ -247,7 +247,7 @@ CapacitySearch::Search::Choice CapacitySearch::Search::choose(const Group& group
       const std::int64_t slack_here = slack(group, s);
       const std::int64_t ways =
           counts_[at(s)] * kOne + (slack_here > 0 && waste_left_ > 0 ? taste_.waste_branch : 0);
-      const std::int64_t branches = ways <= kOne ? ways : ways * kOne;  // what is forced goes first
+      const std::int64_t branches = ways <= kOne ? ways : ways * kOne;  // forced choices first
       const std::int64_t w = weight_[at(s)];
       const std::int64_t weight = taste_.section_weight == 0   ? kWeightStep
                                   : taste_.section_weight == 1 ? square_root(w * kWeightStep)
@@ -280,7 +280,7 @@ bool CapacitySearch::Search::is_redundant(std::int32_t i, std::span<const Candid
   return same_life(other) && std::pair(other.size, below) > std::pair(item.size, i);
 }
 
-/// What speaks for an item before it is placed; low scores are tried first.
+/// The score of an item before it is placed; low scores are tried first.
 std::int64_t CapacitySearch::Search::taste_score(const Group& group, const Choice& choice,
                                                  std::int32_t i) const {
   const Item& item = skyline_.item(i);
@@ -300,8 +300,8 @@ std::int64_t CapacitySearch::Search::taste_score(const Group& group, const Choic
   return sum;
 }
 
-/// What speaks against an item that was placed at `mark`: the waste that follows, by its share of what each
-/// section can afford, the more so where the search failed before.
+/// The penalty of an item placed at `mark`: the waste that follows, by its share of what each section can
+/// afford, weighted by earlier failures there.
 std::int64_t CapacitySearch::Search::waste_score(const Group& group, std::int32_t i, std::size_t mark) const {
   const Item& item = skyline_.item(i);
   const std::int64_t end = skyline_.offset(i) + item.size;
@@ -318,8 +318,8 @@ std::int64_t CapacitySearch::Search::waste_score(const Group& group, std::int32_
   return sum * taste_.waste / kOne;
 }
 
-/// The items that may lie flat in the section. The likeliest are tried one step ahead: dead ends are left
-/// out, and those that waste least come first. The rest follows by taste alone.
+/// The items that may lie flat in the section. The best-scored ones are tried one step ahead: dead ends are
+/// dropped, and those with the least waste come first. The rest follow by score alone.
 void CapacitySearch::Search::candidates(const Group& group, const Choice& choice,
                                         std::vector<Candidate>& into) {
   constexpr std::size_t kMostAhead = 16;
@@ -373,8 +373,8 @@ CapacitySearch::Search::End CapacitySearch::Search::place_each(const Group& grou
   return End::kDead;
 }
 
-/// The lowest floor of a section in which nothing lies flat: what comes next there rests on something that is
-/// still to be placed beside the section, or could not lie flat anyway.
+/// The lowest floor of a section in which nothing lies flat: the next item there rests on an item yet to be
+/// placed beside the section, or could not lie flat anyway.
 std::int64_t CapacitySearch::Search::next_floor(const Group& group, std::int32_t section) {
   constexpr std::int64_t kNever = std::numeric_limits<std::int64_t>::max();
   const std::int64_t floor = skyline_.floor(section);
@@ -420,8 +420,8 @@ CapacitySearch::Search::End CapacitySearch::Search::leave_waste(const Group& gro
   return end;
 }
 
-/// Items that live as long as their whole group go below its ceiling: in any packing they can be lifted out
-/// and what lay above them moved down.
+/// Items alive as long as their whole group go below its ceiling: in any packing they can be lifted there,
+/// and the items above them moved down.
 CapacitySearch::Search::End CapacitySearch::Search::hang_spanning(Group group, std::size_t spanning,
                                                                   int depth) {
   const std::size_t mark = skyline_.mark(), stack = lists_.size();
@@ -527,7 +527,7 @@ void CapacitySearch::Search::follow_one() {
   if (fullest_.size() == kKept && random_.chance(kShare)) followed_ = narrow<int>(random_.below(kKept));
 }
 
-/// The packing of a run takes the place of the one that it followed, or of the least full one.
+/// The packing of a run replaces the one that it followed, or the least full one.
 void CapacitySearch::Search::remember() {
   if (fullest_.size() < kKept) {
     fullest_.push_back(fullest_of_run_);
@@ -557,7 +557,7 @@ CapacitySearch::Search::End CapacitySearch::Search::run_once(const Taste& taste,
 Answer CapacitySearch::Search::run(std::int64_t most_nodes, Limits& limits) {
   // A run must be able to place all items.
   const std::int64_t run_nodes = std::max<std::int64_t>(500, 2 * narrow<std::int64_t>(skyline_.items()));
-  constexpr int kCompleteRuns = 12;  // one in so many runs may waste as it likes, and may become a proof
+  constexpr int kCompleteRuns = 12;  // one in this many runs has no limit on waste, and may end in a proof
   limits_ = &limits;
   for (const std::int64_t stop = nodes_ + most_nodes; nodes_ < stop && !limits.reached();) {
     ++runs_;

@@ -28,11 +28,11 @@ struct CutOptions {
   std::vector<std::string> data = {};  ///< names of graph inputs
 };
 
-/// A cut lies before forward op t and backward op r if: of the forward values made before t, ops from t on
-/// read only one, and so do the backward ops before r; backward ops from r on read no forward value made from
-/// t on; and one gradient passes r. Gradients of parameters do not count, nor do partial ones that an op adds
-/// up (tied weights). With whole layers, only where the module up to its first number changes, if any has
-/// one. Throws InputError for a graph without a backward half.
+/// A cut lies before forward op t and backward op r if forward ops from t on read only one forward value made
+/// before t, backward ops before r read no other of these, backward ops from r on read no forward value made
+/// from t on, and one gradient passes r. Gradients of parameters do not count, nor do partial ones that an op
+/// adds up (tied weights). With whole layers, only where the module up to its first number changes, if any
+/// has one. Throws InputError for a graph without a backward half.
 std::vector<Block> cut_into_blocks(const Graph& graph, const CutOptions& options);
 
 }  // namespace remat::pipeline

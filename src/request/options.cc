@@ -1,4 +1,4 @@
-// The options of a request as one table, which command line, Python and documentation read.
+// The table of a request's options, for the command line, Python and documentation.
 #include "planning/options.h"
 
 #include "remat/error.h"

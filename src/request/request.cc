@@ -1,4 +1,4 @@
-// A request and its answer: what goes together, then the search that the measure and the executor ask for.
+// Requests: checks which options go together, then calls the planner for the measure and executor.
 #include "remat/request.h"
 
 #include "executors/executor_plan.h"
@@ -69,7 +69,7 @@ Answer answer_on_peak(const Request& request, Limits& limits, PlanStore* store) 
   const Problem& problem = request.problem;
   const std::string& planner = request.planner;
   const PlanOptions& options = request.effort.options;
-  // No store knows plans with copies, and a work limit asks for the same plan whatever came before.
+  // The store holds no plans with copies, and with a work limit plans must not depend on earlier calls.
   const bool may_start = !problem.host && !request.effort.work_limit;
   const bool from_store = store && may_start && find_planner(planner).improves_starts;
   Answer answer;

@@ -46,7 +46,7 @@ double SizeRow::throughput() const { return real(size) / std::max(1.0, real(dura
 
 namespace {
 
-/// Leaves the search where a graph is needed that nobody has.
+/// Thrown to leave the search when the graph of a size is unknown.
 struct MissingSize {
   std::int64_t size;
 };
@@ -120,7 +120,7 @@ class Search {
     return has_first && options_.planner == "auto" ? "retention" : options_.planner;
   }
 
-  /// Within limits of its own: who has a plan within the gap ends those.
+  /// Uses nested limits, since a plan within the gap ends them.
   PlanResult ask(const Problem& problem, const std::string& planner, Limits& all) {
     Limits limits(all, 1.0);
     const bool takes_starts = options_.planner == "auto" || find_planner(planner).improves_starts;
@@ -130,7 +130,7 @@ class Search {
                         : make_plan(problem, planner, options, limits);
   }
 
-  /// As long as the limits last; any plan within the budget will do where only `whether` there is one counts.
+  /// Searches until the limits are reached, or, with `whether`, until any plan is within the budget.
   const SizeRow& look(std::int64_t step, Limits& limits, bool whether) {
     glance(step, limits);
     SizeRow& looked = row(step);
@@ -145,7 +145,7 @@ class Search {
     return looked;
   }
 
-  /// Any plan within the budget; where none shows up, the least peak.
+  /// Any plan within the budget; if none is found, the least peak.
   void decide(const Problem& problem, PlanResult& known, Limits& limits) {
     Problem by_peak = problem;
     by_peak.objective = Objective::kPeak;
@@ -192,7 +192,7 @@ class Search {
     return true;
   }
 
-  /// By first plans: `lo_` fits, and nothing is known to fit above it.
+  /// By first plans: afterwards `lo_` is the largest step known to fit.
   void bracket(Limits& limits) {
     std::int64_t step = 0;
     std::optional<std::int64_t> over;
@@ -212,8 +212,8 @@ class Search {
     }
   }
 
-  /// The least step above `lo_` that is proved impossible, as if all above it were; `most_ + 1` where none
-  /// is.
+  /// The least step above `lo_` that is proved impossible, assuming that all above are too; `most_ + 1` if
+  /// there is none.
   std::int64_t least_impossible(Limits& limits) {
     const auto refuted = [&](std::int64_t step) {
       return glance(step, limits).status() == Status::kInfeasible;
@@ -245,11 +245,11 @@ class Search {
       Limits share(limits, 1.0 / left);
       (look(middle, share, true).fits() ? lo_ : over) = middle;
     }
-    // What was looked at before the plans of its neighbours were there.
+    // Retries the next step, which was tried before its neighbours had plans.
     while (lo_ < most_ && !limits.reached() && look(lo_ + 1, limits, true).fits()) ++lo_;
   }
 
-  /// Peaks need not rise with the size everywhere.
+  /// Checks the neighbours, since peaks need not rise with the size everywhere.
   bool neighbour_fits(Limits& limits) {
     for (std::int64_t next = lo_ + 2; next <= std::min(most_, lo_ + 1 + kNeighbours); ++next) {
       try {
@@ -317,7 +317,7 @@ class Search {
   }
 
   void collect() {
-    if (listed_.empty()) {  // only the ends were asked for, or nothing fits
+    if (listed_.empty()) {  // only the answer was requested, or nothing fits
       for (std::int64_t step : {std::max(lo_, least_), lo_ + 1}) {
         if (rows_.contains(step) && !rows_.at(step).results.empty()) listed_.insert(step);
       }

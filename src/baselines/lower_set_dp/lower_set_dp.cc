@@ -38,7 +38,7 @@ class Solver {
         table_(forward, family, levels_for(family.size()), limits),
         best_(problem, "lower_set_dp", limits) {}
 
-  /// Bisects the budget of the formula: more of it means less recomputation and, as a rule, a higher peak.
+  /// Bisects the budget of the formula: a larger one means less recomputation and usually a higher peak.
   PlanResult run() {
     keep(keep_all_plan(graph_), 0);
     if (limits_.reached()) return conclude();
@@ -152,7 +152,7 @@ PlannerInfo info() {
           [](const Problem& problem) -> std::optional<std::string> {
             const auto pairing = find_pairing(*problem.graph);
             if (!pairing) return "the graph has no backward pass that phases name or its structure shows";
-            // All lower sets are more than the pruned ones, and are taken only where they are few.
+            // There are more lower sets than pruned ones: uses all of them only if they are few.
             const ForwardGraph forward = canonical::forward_graph(*problem.graph, *pairing);
             return why_too_large(forward, forward.size() + 2);
           },
