@@ -3,9 +3,7 @@
 // (python/tests/test_cpp_layers.py).
 #pragma once
 
-#include <optional>
 #include <ranges>
-#include <span>
 #include <vector>
 
 #include "remat/graph.h"

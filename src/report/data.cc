@@ -194,10 +194,7 @@ Json Writer::plan(const Shown& shown) const {
   plan["steps"] = rising(record.steps);
   if (has_rerun_states(graph_)) {
     Numbers states;
-    const IndexVector<StepId, Bytes> extra = extra_bytes(graph_, shown.plan);
-    for (StepId step : shown.plan.steps.ids()) {
-      states.push_back((extra[step] - momentary(graph_, shown.plan.steps[step])).count());
-    }
+    for (Bytes bytes : saved_generator_states(graph_, shown.plan)) states.push_back(bytes.count());
     plan["generator_states"] = column(states);
   }
   if (content_.allocator) {

@@ -173,8 +173,8 @@ void Timetable::fill_memory() {
     memory_[step] = live + momentary(graph_, steps_[step]);
   }
   if (!has_states_) return;
-  const IndexVector<StepId, Bytes> extra = extra_bytes(graph_, Plan{steps_});
-  for (StepId step : steps_.ids()) memory_[step] += extra[step] - momentary(graph_, steps_[step]);
+  const IndexVector<StepId, Bytes> states = saved_generator_states(graph_, Plan{steps_});
+  for (StepId step : steps_.ids()) memory_[step] += states[step];
 }
 
 /// Moves waits and issues of copies until no step is over the budget, or none can move.
