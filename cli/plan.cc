@@ -31,8 +31,8 @@ struct PlanCommand {
 
  private:
   void check_usage() const;
-  void look_at_arena();
-  void look_at_allocator();
+  void find_layout();
+  void find_allocator_peaks();
   Report report() const;
   void save(Report& report) const;
   int explain_failure(Report& report, Limits& limits, std::string& message) const;
@@ -79,7 +79,7 @@ Report PlanCommand::report() const {
   report["duration_bound_argument"] = found.duration_bound.argument;
   report["gap"] = or_null(fits, gap(found));
   report["gap_limit"] = effort.gap_limit;
-  if (answer_.executor) add_executor(report, request, answer_);
+  if (answer_.executor_plan) add_executor(report, request, answer_);
   report["seconds"] = found.seconds;
   report["seed"] = effort.plan.seed;
   return report;
@@ -120,7 +120,7 @@ void PlanCommand::check_usage() const {
 
 /// Lays out a plan made for its peak, with a few milliseconds of work. Large plans only if the layout goes to
 /// a file.
-void PlanCommand::look_at_arena() {
+void PlanCommand::find_layout() {
   constexpr std::size_t kMostSteps = 20'000;
   if (answer_.packed || !has_plan(result())) return;
   if (layout_out.empty() && result().plan->steps.size() > kMostSteps) return;
@@ -129,7 +129,7 @@ void PlanCommand::look_at_arena() {
   packed.layout = of_file(graph, [&] { return glance_layout(packed.buffers.problem); });
 }
 
-void PlanCommand::look_at_allocator() {
+void PlanCommand::find_allocator_peaks() {
   if (!asks_allocator || answer_.peaks || !has_plan(result())) return;
   answer_.peaks = of_file(
       graph, [&] { return simulate_allocator(*request.problem.graph, *result().plan, request.allocator); });
@@ -154,7 +154,7 @@ int PlanCommand::explain_failure(Report& report, Limits& limits, std::string& me
   const Problem& problem = request.problem;
   const PlanResult& found = result();
   const std::string asked = describe_budget(budget, problem.budget);
-  if (answer_.executor) {
+  if (answer_.executor_plan) {
     message = executor_failure(request, answer_, asked, report);
     return found.status == Status::kInfeasible ? kInfeasible : kNothingFound;
   }
@@ -197,7 +197,7 @@ void PlanCommand::draw() const {
   if (chart(columns).empty()) return;
   std::cout << "\nmemory by step, up to the keep-all peak:\n" << std::flush;
   std::vector<std::string> nearby;
-  const bool has_curve = !answer_.executor && request.budget_on == Measure::kPeak && !problem.host &&
+  const bool has_curve = !answer_.executor_plan && request.budget_on == Measure::kPeak && !problem.host &&
                          problem.objective == Objective::kTime;
   if (!budget.empty() && has_curve) {
     nearby = nearby_budgets(problem, result(), keep_all_peak_, effort.plan, catch_interrupts());
@@ -234,8 +234,8 @@ int PlanCommand::run() {
     ProgressLine progress(&loaded.graph, keep_all_peak_);
     progress.attach(limits);
     answer_ = of_file(graph, [&] { return answer(request, limits); });
-    look_at_arena();
-    look_at_allocator();
+    find_layout();
+    find_allocator_peaks();
   }
   Report said = report();
   std::string message;

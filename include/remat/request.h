@@ -70,16 +70,16 @@ struct PackedPlan {
 };
 
 /// The answer to a request. `result` is as from `make_plan`, but judged by the measure in place of the peak:
-/// optimal and feasible only if `takes` is within the budget. With an executor, status and bounds are over
-/// the executor's plans alone.
+/// optimal and feasible only if `footprint` is within the budget. With an executor, status and bounds are
+/// over the executor's plans alone.
 struct Answer {
   PlanResult result;
-  Bytes takes;                           ///< bytes of `result.plan` by the measure, if there is a plan
-  std::optional<PackedPlan> packed;      ///< with kArena, if there is a plan
-  std::optional<AllocatorPeaks> peaks;   ///< with kReserved, if there is a plan
-  std::optional<ExecutorPlan> executor;  ///< with an executor; `ExecutorPlan::result` is `result`
-  std::optional<PlanResult> full;        ///< with an executor: the best full plan, for comparison
-  int measured = 0;                      ///< plans laid out or run through the allocator
+  Bytes footprint;                            ///< bytes of `result.plan` by the measure, if there is a plan
+  std::optional<PackedPlan> packed;           ///< with kArena, if there is a plan
+  std::optional<AllocatorPeaks> peaks;        ///< with kReserved, if there is a plan
+  std::optional<ExecutorPlan> executor_plan;  ///< with an executor; `ExecutorPlan::result` is `result`
+  std::optional<PlanResult> full;             ///< with an executor: the best full plan, for comparison
+  int measured = 0;                           ///< plans laid out or run through the allocator
   /// The smallest budget known to work, if the request found one as a by-product. Never set for kPeak without
   /// an executor: call `smallest_known_budget` there.
   std::optional<Bytes> smallest_known;

@@ -55,7 +55,7 @@ BoundResult plan(const Question& asked, const std::string& planner, const Effort
   }
   outcome.peaks = found.peaks;
   outcome.smallest_known = found.smallest_known;
-  outcome.executor = std::move(found.executor);
+  outcome.executor_plan = std::move(found.executor_plan);
   return outcome;
 }
 
@@ -106,9 +106,9 @@ std::string what_is_known(BoundResult& r) {
 }
 
 std::string kind_of_plan(const BoundResult& r) {
-  return r.executor
-             ? "set of saved results of the executor '" + std::string(to_string(r.executor->executor)) + "'"
-             : "plan";
+  return r.executor_plan ? "set of saved results of the executor '" +
+                               std::string(to_string(r.executor_plan->executor)) + "'"
+                         : "plan";
 }
 
 void raise_if_infeasible(BoundResult& r) {
@@ -180,7 +180,7 @@ void bind_outcome(nb::class_<BoundResult>& result) {
       .def_prop_ro(
           "executor",
           [](const BoundResult& r) {
-            return std::string(to_string(r.executor ? r.executor->executor : Executor::kRemat));
+            return std::string(to_string(r.executor_plan ? r.executor_plan->executor : Executor::kRemat));
           },
           "Whose limits `plan` keeps: \"remat\", \"partitioner\" or \"checkpoint\" (docs/executors.md).")
       .def_prop_ro(
@@ -189,9 +189,9 @@ void bind_outcome(nb::class_<BoundResult>& result) {
       .def_prop_ro(
           "saved",
           [](const BoundResult& r) -> std::optional<std::vector<std::int64_t>> {
-            if (!r.within() || !r.executor) return std::nullopt;
+            if (!r.within() || !r.executor_plan) return std::nullopt;
             std::vector<std::int64_t> saved;
-            for (ValueId v : r.executor->saved) saved.push_back(v.index());
+            for (ValueId v : r.executor_plan->saved) saved.push_back(v.index());
             return saved;
           },
           "Values that the forward half leaves for the backward half, where there is an executor; else None.")
@@ -199,10 +199,10 @@ void bind_outcome(nb::class_<BoundResult>& result) {
           "regions",
           [](const BoundResult& r)
               -> std::optional<std::vector<std::pair<std::string, std::vector<std::int64_t>>>> {
-            if (!r.within() || !r.executor || r.executor->executor != Executor::kCheckpoint)
+            if (!r.within() || !r.executor_plan || r.executor_plan->executor != Executor::kCheckpoint)
               return std::nullopt;
             std::vector<std::pair<std::string, std::vector<std::int64_t>>> regions;
-            for (const CheckpointRegion& region : r.executor->regions) {
+            for (const CheckpointRegion& region : r.executor_plan->regions) {
               auto& again = regions.emplace_back(region.name, std::vector<std::int64_t>()).second;
               for (OpId op : region.again) again.push_back(op.index());
             }

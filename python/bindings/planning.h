@@ -27,11 +27,11 @@ struct BoundResult {
   std::optional<PlanRecord> record;  ///< of `result.plan`, even if that is over the budget
   Bytes keep_all_peak;
   Bytes floor;
-  std::optional<Bytes> smallest_known;   ///< cached by the first call that asks for it
-  std::optional<LayoutRecord> layout;    ///< of the plan, for budgets on its arena
-  std::optional<AllocatorPeaks> peaks;   ///< of the plan, for budgets on reserved memory
-  std::optional<ExecutorPlan> executor;  ///< if the plan was made for one
-  nb::object full = nb::none();          ///< with an executor: PlanResult of the full plan
+  std::optional<Bytes> smallest_known;        ///< cached by the first call that asks for it
+  std::optional<LayoutRecord> layout;         ///< of the plan, for budgets on its arena
+  std::optional<AllocatorPeaks> peaks;        ///< of the plan, for budgets on reserved memory
+  std::optional<ExecutorPlan> executor_plan;  ///< if the plan was made for one
+  nb::object full = nb::none();               ///< with an executor: PlanResult of the full plan
 
   bool within() const { return record && has_plan(result); }
 };

@@ -96,10 +96,10 @@ bool SideThread::ended_within(std::chrono::milliseconds time) const {
 }
 
 bool SideThread::wait(Limits& limits, const std::function<void()>& stop,
-                      const std::function<bool()>& rests) const {
+                      const std::function<bool()>& is_paused) const {
   constexpr std::chrono::milliseconds kLook{5};
   std::optional<std::chrono::steady_clock::time_point> stopped;
-  while (!ended_within(kLook) && !rests()) {
+  while (!ended_within(kLook) && !is_paused()) {
     const auto now = std::chrono::steady_clock::now();
     if (!stopped && limits.reached()) {
       stop();

@@ -33,9 +33,9 @@ class SideThread {
   SideThread& operator=(const SideThread&) = delete;
 
   bool ended_within(std::chrono::milliseconds time) const;
-  /// Waits until the work has ended or pauses (`rests`, polled every few milliseconds). Calls `stop` once
+  /// Waits until the work has ended or pauses (`is_paused`, polled every few milliseconds). Calls `stop` once
   /// when the limits are reached; returns false if the work neither ends nor pauses soon after.
-  bool wait(Limits& limits, const std::function<void()>& stop, const std::function<bool()>& rests) const;
+  bool wait(Limits& limits, const std::function<void()>& stop, const std::function<bool()>& is_paused) const;
   /// Waits for the end. Throws what the work threw.
   void join();
 

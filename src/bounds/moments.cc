@@ -14,8 +14,8 @@ namespace {
 constexpr std::int64_t kMostColumns = 400'000;
 constexpr std::int64_t kMostInTurn = 24;
 constexpr double kLeastExcess = 1e-3;    ///< of the budget
-constexpr std::size_t kMostOfNoUse = 6;  ///< in sequence
-constexpr std::size_t kMostOfNoUseSmall = 3;
+constexpr std::size_t kMostUseless = 6;  ///< in sequence
+constexpr std::size_t kMostUselessSmall = 3;
 constexpr std::int64_t kLeastOfGap = 100;  ///< a further moment must close this part of the gap
 constexpr std::int64_t kLeastOfStep = 2000;
 constexpr std::int64_t kMostWork = 300'000'000;  ///< of one integer program: about half a minute
@@ -67,19 +67,19 @@ class Moments::Call {
     if (!state_.is_walked_) walk();
     while (!state_.is_chosen_ && !done()) {
       const OpId next = next_moment();
-      if (!next || state_.of_no_use_.size() >= (is_small() ? kMostOfNoUseSmall : kMostOfNoUse)) {
+      if (!next || state_.useless_.size() >= (is_small() ? kMostUselessSmall : kMostUseless)) {
         state_.is_chosen_ = true;
         return;
       }
       const Trial trial = try_moment(next);
       if (trial == Trial::kEnded) {
-        state_.turn_.push_back(next);
+        state_.untried_.push_back(next);
         return;
       }
       if (trial == Trial::kOfNoUse) {
-        state_.of_no_use_.push_back(next);
+        state_.useless_.push_back(next);
       } else {
-        state_.of_no_use_.clear();
+        state_.useless_.clear();
       }
     }
   }
@@ -87,15 +87,15 @@ class Moments::Call {
   void walk() {
     const std::vector<Repair> repairs = repairs_in_turn(graph_, state_.budget_, kMostInTurn, limits_);
     if (!repairs.empty()) raise({"retention", graph_.base_duration + repairs.front().extra});
-    for (const Repair& repair : repairs) state_.turn_.push_back(repair.at);
-    std::ranges::reverse(state_.turn_);
+    for (const Repair& repair : repairs) state_.untried_.push_back(repair.at);
+    std::ranges::reverse(state_.untried_);
     state_.is_walked_ = true;
   }
 
   OpId next_moment() {
-    while (!state_.turn_.empty()) {
-      const OpId at = state_.turn_.back();
-      state_.turn_.pop_back();
+    while (!state_.untried_.empty()) {
+      const OpId at = state_.untried_.back();
+      state_.untried_.pop_back();
       if (!state_.model_ || state_.model_->excess_at(state_.x_, at) > kLeastExcess) return at;
     }
     OpId furthest;
@@ -105,7 +105,7 @@ class Moments::Call {
       const auto is_in = [&](const std::vector<OpId>& list) {
         return std::ranges::find(list, op) != list.end();
       };
-      if (is_in(state_.chosen_) || is_in(state_.of_no_use_)) continue;
+      if (is_in(state_.chosen_) || is_in(state_.useless_)) continue;
       const double excess = state_.model_->excess_at(state_.x_, op);
       if (excess <= most) continue;
       most = excess;
@@ -160,7 +160,7 @@ class Moments::Call {
       if (done() || !settled(std::move(some))) return;
     }
     while (!done() && !too_large(chosen)) {
-      const OpId next = forgotten();
+      const OpId next = next_moment();
       if (!next) return;
       chosen.push_back(next);
       state_.is_chosen_ = true;  // the bounds of the relaxation from here on are unknown
@@ -192,7 +192,7 @@ class Moments::Call {
     std::unique_ptr<Unsettled>& program = state_.unsettled_;
     const StageSpec spec = spec_of(moments);
     if (!program || program->moments != moments ||
-        (program->cutoff != spec.cutoff && could_begin(*program))) {
+        (program->cutoff != spec.cutoff && can_restart(*program))) {
       StageEffort effort = effort_for(moments);
       effort.fixing_rounds = 2;
       effort.seconds = limits_.outermost().seconds_left();
@@ -209,14 +209,14 @@ class Moments::Call {
   }
 
   /// True if the limits leave enough to start the program again.
-  bool could_begin(const Unsettled& program) const {
+  bool can_restart(const Unsettled& program) const {
     return limits_.seconds_left().value_or(program.seconds) >= program.seconds &&
            limits_.work_left().value_or(program.work) >= program.work;
   }
 
   /// The moment at which repairing the last solution, read as a plan, costs most; none if it fits, or if only
   /// chosen moments are over the budget.
-  OpId forgotten() const {
+  OpId next_moment() const {
     if (!state_.solution_) return OpId::none();
     return dearest_repair(graph_, script_of(*state_.solution_), state_.budget_, state_.chosen_, limits_).at;
   }

@@ -35,8 +35,8 @@ class Moments {
   Bytes budget_;
   std::vector<OpId> chosen_;
   std::vector<Duration> relaxed_;  ///< bounds of the relaxation over the first k moments, for each k
-  std::vector<OpId> turn_;         ///< untried moments of the walk, the next one last
-  std::vector<OpId> of_no_use_;    ///< tried without gain since the last chosen one
+  std::vector<OpId> untried_;      ///< untried moments of the walk, the next one last
+  std::vector<OpId> useless_;      ///< tried without gain since the last chosen one
   bool is_walked_ = false, is_chosen_ = false;  ///< all
   std::unique_ptr<StageModel> model_;           ///< over the chosen ones
   std::vector<double> x_;                       ///< its relaxation's solution

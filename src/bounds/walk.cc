@@ -25,12 +25,12 @@ struct Peak {
 };
 
 std::vector<Peak> dearest_of_windows(const Graph& graph, const Script& script, const Unrolled& all,
-                                     Bytes budget, std::span<const OpId> but) {
+                                     Bytes budget, std::span<const OpId> excluded) {
   IndexVector<StepId, Bytes> memory;
   simulate(all.graph, keep_all_plan(all.graph), memory);
   const std::int64_t width = std::max<std::int64_t>(1, graph.ops().size() / kWindows);
   IndexVector<OpId, bool> has_run(graph.num_ops(), false);
-  for (OpId op : but) has_run[op] = true;
+  for (OpId op : excluded) has_run[op] = true;
   std::vector<Peak> peaks;
   Peak here;
   for (int i : indices(script)) {
@@ -59,10 +59,10 @@ struct Found {
 };
 
 Found dearest(const Graph& graph, const Script& script, const Unrolled& all, Bytes budget,
-              std::span<const OpId> but, Limits& limits) {
+              std::span<const OpId> excluded, Limits& limits) {
   const auto ticks = std::min(kMostWalkTicks, kWalkTicksPerOp * std::ssize(script));
   Found found;
-  for (const Peak& peak : dearest_of_windows(graph, script, all, budget, but)) {
+  for (const Peak& peak : dearest_of_windows(graph, script, all, budget, excluded)) {
     if (limits.reached()) break;
     const Duration extra = retention_bound(all.graph, peak.step, budget, OrderMode::kFixed, ticks, &limits);
     limits.spend(1 + std::ssize(script) / 32);
@@ -73,10 +73,10 @@ Found dearest(const Graph& graph, const Script& script, const Unrolled& all, Byt
 
 }  // namespace
 
-Repair dearest_repair(const Graph& graph, const Script& script, Bytes budget, std::span<const OpId> but,
+Repair dearest_repair(const Graph& graph, const Script& script, Bytes budget, std::span<const OpId> excluded,
                       Limits& limits) {
   const std::optional<Unrolled> all = unrolled(graph, script);
-  return all ? dearest(graph, script, *all, budget, but, limits).repair : Repair{};
+  return all ? dearest(graph, script, *all, budget, excluded, limits).repair : Repair{};
 }
 
 std::vector<Repair> repairs_in_turn(const Graph& graph, Bytes budget, std::int64_t most, Limits& limits) {

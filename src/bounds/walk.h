@@ -19,8 +19,8 @@ struct Repair {
 };
 
 /// The first run (with the reruns just before it) at which bringing the script within the budget costs most,
-/// by `retention` on the unrolled script. Skips the ops in `but`.
-Repair dearest_repair(const Graph& graph, const Script& script, Bytes budget, std::span<const OpId> but,
+/// by `retention` on the unrolled script. Skips the ops in `excluded`.
+Repair dearest_repair(const Graph& graph, const Script& script, Bytes budget, std::span<const OpId> excluded,
                       Limits& limits);
 
 /// The walk of `relieve` from keep-all, at the costliest repair in place of the peak: up to `most` distinct

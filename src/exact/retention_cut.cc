@@ -85,7 +85,7 @@ class Hull {
   };
 
   /// One minimum cut; false if it finds nothing new.
-  bool look(Price price) {
+  bool cut_at(Price price) {
     auto choice = moment_.cheapest(price, most_ticks_ - moment_.ticks());
     least_ = choice ? choice->least : -1;
     if (!choice) return false;
@@ -116,11 +116,11 @@ class Hull {
     std::int64_t cost = moment_.most_cost(), bytes = moment_.most_bytes();
     for (int i = 0; i < kMostRaises && moment_.ticks() < most_ticks_; ++i) {
       if (i == kFewRaises) {
-        look(price_of(kMostCount, 1, moment_));
+        cut_at(price_of(kMostCount, 1, moment_));
         if (!within_) return false;
         within_.reset();
       }
-      look(price_of(cost, bytes, moment_));
+      cut_at(price_of(cost, bytes, moment_));
       if (within_) return true;
       if (cost < (std::int64_t{1} << 59)) {
         cost *= 4;
@@ -142,7 +142,7 @@ class Hull {
   void close_in() {
     for (int i = 0; i < most_secants_; ++i) {
       const auto price = chord();
-      if (!price || !look(*price)) return;
+      if (!price || !cut_at(*price)) return;
     }
   }
 
@@ -157,7 +157,7 @@ class Hull {
       by_chord |= !within_->price || !beyond_->price;
       const auto price = by_chord ? chord() : price_between(stays);
       if (!price || within_->choice.retention.held == room_) return true;
-      const bool is_new = look(*price);
+      const bool is_new = cut_at(*price);
       if (least_ < 0) return false;
       if (!is_new && by_chord) return least_ == std::min(within_->sum(*price), beyond_->sum(*price));
       stays = is_new && fits_ == fitted ? stays / 2 : 1;

@@ -79,7 +79,7 @@ Proved solve(const Shape& shape, Bytes budget, const PlanOptions& options, Searc
     proved.least = std::max(proved.least, shape.graph->base_duration + raised(solution.bound, model.unit()));
     if (!solution.x) return proved;
     const Again again = model.again_of(*solution.x);
-    const auto cost = search.look(again);
+    const auto cost = search.evaluate(again);
     const bool fits = cost && cost->peak <= budget;
     if (solution.outcome != lp::Outcome::kOptimal) return proved;
     if (fits) {
@@ -92,13 +92,14 @@ Proved solve(const Shape& shape, Bytes budget, const PlanOptions& options, Searc
 }
 
 /// Tries our budget first, then others by bisection between the largest whose plan is within ours and the
-/// smallest whose plan is not. `look` returns whether a plan is within our budget; nothing ends the search.
+/// smallest whose plan is not. `is_within` returns whether a plan is within our budget; nothing ends the
+/// search.
 void halve_budgets(const Problem& problem, int most, Limits& limits,
-                   const std::function<std::optional<bool>(Bytes)>& look) {
+                   const std::function<std::optional<bool>(Bytes)>& is_within) {
   Bytes fits = problem.graph->resident, over = keep_all_peak(*problem.graph);
   Bytes budget = problem.budget;
   for (int i = 0; i < most && fits < over && !limits.reached(); ++i) {
-    const auto keeps = look(budget);
+    const auto keeps = is_within(budget);
     if (!keeps) return;
     (*keeps ? fits : over) = budget;
     budget = fits + Bytes((over - fits).count() / 2);
@@ -108,7 +109,7 @@ void halve_budgets(const Problem& problem, int most, Limits& limits,
 /// Recomputing layer by layer is also a choice for partitioners, one that minimum cuts do not find: saving
 /// the input of a layer gains no time if all before it is recomputed anyway. The same set has another peak
 /// there, so budgets around ours are tried.
-void look_at_checkpoints(const Problem& problem, Search& search, Limits& limits) {
+void try_checkpoints(const Problem& problem, Search& search, Limits& limits) {
   constexpr int kMostBudgets = 12;
   const auto shape = shape_if_any(*problem.graph, Executor::kCheckpoint);
   if (!shape) return;
@@ -118,7 +119,7 @@ void look_at_checkpoints(const Problem& problem, Search& search, Limits& limits)
     checkpoints.improve();
     const auto& found = checkpoints.best() ? checkpoints.best() : checkpoints.lowest();
     if (!found) return std::nullopt;
-    const auto cost = search.look(found->again);
+    const auto cost = search.evaluate(found->again);
     const bool keeps = cost && cost->peak <= problem.budget;
     if (!checkpoints.best() && !keeps) return std::nullopt;
     return keeps;
@@ -127,8 +128,8 @@ void look_at_checkpoints(const Problem& problem, Search& search, Limits& limits)
 
 /// Tries the set of ops that an unrestricted plan recomputes (there in another order, perhaps repeatedly): is
 /// it within our budget here? Nothing if there is no such plan.
-std::optional<bool> look_at_plan(const Problem& problem, Bytes budget, const PlanOptions& options,
-                                 Search& search, Limits& limits) {
+std::optional<bool> try_plan(const Problem& problem, Bytes budget, const PlanOptions& options, Search& search,
+                             Limits& limits) {
   const Graph& graph = *problem.graph;
   Problem other = problem;
   other.budget = budget;
@@ -139,27 +140,27 @@ std::optional<bool> look_at_plan(const Problem& problem, Bytes budget, const Pla
   for (OpId step : found.plan->steps) ++runs[step];
   Again again(graph.num_ops(), false);
   for (OpId op : graph.ops()) again[op] = runs[op] > 1;
-  const auto cost = search.look(again);
+  const auto cost = search.evaluate(again);
   return cost && cost->peak <= problem.budget;
 }
 
 /// Tries such plans for smaller budgets if the set needs more memory here. Its memory is not monotone in the
 /// budget, so if bisection finds nothing, budgets over the whole range are tried.
-void look_at_plans(const Problem& problem, const PlanOptions& options, Search& search, Limits& limits) {
+void try_plans(const Problem& problem, const PlanOptions& options, Search& search, Limits& limits) {
   constexpr int kMostBudgets = 10, kShares = 16;
   bool keeps_ours = false;
-  const auto look = [&](Bytes budget) {
+  const auto is_within = [&](Bytes budget) {
     Limits share(limits, 1.0 / kMostBudgets);
-    return look_at_plan(problem, budget, options, search, share);
+    return try_plan(problem, budget, options, search, share);
   };
   halve_budgets(problem, kMostBudgets, limits, [&](Bytes budget) -> std::optional<bool> {
-    const auto keeps = look(budget);
+    const auto keeps = is_within(budget);
     keeps_ours = keeps == true && budget == problem.budget;
     return keeps_ours ? std::nullopt : keeps;
   });
   if (keeps_ours) return;
   for (int i = kShares - 1; i > kShares / 2 && !search.best() && !limits.reached(); --i) {
-    if (!look(Bytes(problem.budget.count() / kShares * i))) return;
+    if (!is_within(Bytes(problem.budget.count() / kShares * i))) return;
   }
 }
 
@@ -169,8 +170,8 @@ PlanResult run(const Shape& shape, const Problem& problem, const PlanOptions& op
   search.start();
   if (shape.executor == Executor::kPartitioner &&
       !(search.best() && search.best()->cost.duration == problem.graph->base_duration)) {
-    look_at_checkpoints(problem, search, limits);
-    look_at_plans(problem, options, search, limits);
+    try_checkpoints(problem, search, limits);
+    try_plans(problem, options, search, limits);
   }
   search.lower();
   search.improve();

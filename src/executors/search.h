@@ -22,7 +22,7 @@ class Search {
       : shape_(shape), budget_(budget), limits_(limits) {}
 
   /// Settles a choice, simulates it and keeps it if it is better. Nothing if it cannot be settled.
-  std::optional<Simulation> look(const Again& again);
+  std::optional<Simulation> evaluate(const Again& again);
   /// Tries recomputing nothing and everything and, for partitioners, the choices of minimum cuts between the
   /// halves.
   void start();
@@ -37,7 +37,7 @@ class Search {
   std::int64_t looked_at() const { return looked_at_; }
 
  private:
-  void look_at_cuts();
+  void try_cuts();
   void improve_once(bool& better);
 
   const Shape& shape_;

@@ -85,7 +85,7 @@ class Layouter {
   Packed started(const Packing& packing) const;
   void improve();
   void improve(PartState& part);
-  static void meet(PartState& part);
+  static void find_neighbours(PartState& part);
   void eject(PartState& part, std::int64_t units);
   void report() const;
   Answer attempt(PartState& part, CapacitySearch& search, std::int64_t nodes);
@@ -155,7 +155,7 @@ Packed Layouter::fitted(PartState& state) const {
   Packed packed = best_sweep(packing, goal(), *limits_);
   if (packed.height <= goal() || limits_->reached()) return packed;
   if (std::ssize(packing.items) > kMostQuadratic) {
-    meet(state);
+    find_neighbours(state);
     if (!state.neighbours) return packed;
   }
   lower_by_sequences(packing, goal(), state.neighbours.get(), *limits_, packed);
@@ -176,7 +176,7 @@ Packed Layouter::started(const Packing& packing) const {
 }
 
 /// Computes the neighbours, unless there are too many pairs.
-void Layouter::meet(PartState& state) {
+void Layouter::find_neighbours(PartState& state) {
   const Packing& packing = state.part.packing;
   if (state.neighbours || Neighbours::pairs(packing) > Neighbours::kMostPairs) return;
   state.neighbours = std::make_shared<Neighbours>(packing);
@@ -207,7 +207,7 @@ Answer Layouter::attempt(PartState& state, CapacitySearch& search, std::int64_t 
 
 void Layouter::eject(PartState& state, std::int64_t units) {
   if (!state.ejection) {
-    meet(state);
+    find_neighbours(state);
     if (!state.neighbours) return;
     state.ejection.emplace(state.part.packing, state.neighbours, options_->seed);
   }
@@ -226,7 +226,7 @@ void Layouter::improve(PartState& state) {
   constexpr std::int64_t kMostSearched = 4'000;  // a node of the search is O(items)
   const int doublings = std::min(state.rounds++, 30);
   if (items > kMostSearched && options_->ejection) {
-    meet(state);
+    find_neighbours(state);
     if (state.neighbours) {
       eject(state, (kEjectionUnits * items) << doublings);
       return;

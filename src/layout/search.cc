@@ -60,7 +60,7 @@ std::int64_t luby(std::int64_t i) {
 }
 
 /// The preferences of one run, in fixed point. No single setting is good on all packings.
-struct Taste {
+struct Preferences {
   /// scores of sections are divided by 1, the root of their weight, or their weight
   int section_weight = 1;
   std::int64_t waste_branch = kOne;  ///< the branch with waste counts as this many items
@@ -77,19 +77,19 @@ std::int64_t pick(Random& random, std::initializer_list<std::int64_t> halves) {
   return *(halves.begin() + random.below(narrow<std::int64_t>(halves.size()))) * kOne / 10;
 }
 
-Taste random_taste(Random& random) {
-  Taste taste;
-  taste.section_weight = narrow<int>(random.below(3));
-  taste.edge = pick(random, {0, 3, 10, 20});
-  taste.flush = pick(random, {5, 10, 20, 40});
-  taste.size = pick(random, {0, 0, 5, 20});
-  taste.length = pick(random, {0, 0, 5, 20});
-  taste.noise = pick(random, {5, 10, 20, 30});
-  taste.waste = pick(random, {3, 5, 10});
-  taste.waste_branch = pick(random, {5, 10, 15});
+Preferences random_preferences(Random& random) {
+  Preferences preferences;
+  preferences.section_weight = narrow<int>(random.below(3));
+  preferences.edge = pick(random, {0, 3, 10, 20});
+  preferences.flush = pick(random, {5, 10, 20, 40});
+  preferences.size = pick(random, {0, 0, 5, 20});
+  preferences.length = pick(random, {0, 0, 5, 20});
+  preferences.noise = pick(random, {5, 10, 20, 30});
+  preferences.waste = pick(random, {3, 5, 10});
+  preferences.waste_branch = pick(random, {5, 10, 15});
   constexpr std::array<int, 8> kWaste{0, 0, 1, 2, 4, 8, kNoLimit, kNoLimit};
-  taste.most_waste = kWaste[at(random.below(kWaste.size()))];
-  return taste;
+  preferences.most_waste = kWaste[at(random.below(kWaste.size()))];
+  return preferences;
 }
 
 }  // namespace
@@ -137,7 +137,7 @@ class CapacitySearch::Search {
   void keep_if_fullest();
   void follow_one();
   void remember();
-  End run_once(const Taste& taste, std::int64_t most_nodes);
+  End run_once(const Preferences& preferences, std::int64_t most_nodes);
   End solve(Group group, int depth);
   End solve_groups(Group whole, int depth);
   End hang_spanning(Group group, std::size_t spanning, int depth);
@@ -149,7 +149,7 @@ class CapacitySearch::Search {
   void candidates(const Group& group, const Choice& choice, std::vector<Candidate>& into);
   bool is_redundant(std::int32_t item, std::span<const Candidate> before) const;
   bool place(std::int32_t item, std::int64_t capacity);
-  std::int64_t taste_score(const Group& group, const Choice& choice, std::int32_t item) const;
+  std::int64_t preference_score(const Group& group, const Choice& choice, std::int32_t item) const;
   std::int64_t waste_score(const Group& group, std::int32_t item, std::size_t mark) const;
   std::int64_t next_floor(const Group& group, std::int32_t section);
   bool is_stopped();
@@ -166,14 +166,14 @@ class CapacitySearch::Search {
   static constexpr std::int64_t kWeightStep = 16;
   static constexpr std::size_t kKept = 4;
   static constexpr int kMostDepth = 4000;
-  static constexpr std::int64_t kFollow = 1000 * kOne;  ///< outweighs every taste
+  static constexpr std::int64_t kFollow = 1000 * kOne;  ///< outweighs all preferences
 
   Skyline skyline_;
   LayoutOptions options_;
   std::int64_t capacity_;
   Limits* limits_ = nullptr;
   Random random_;
-  Taste taste_;
+  Preferences preferences_;
   std::vector<std::int64_t> weight_;  ///< of sections, more for those that failed
   std::vector<std::int64_t> noise_;   ///< of items, drawn for each run
   std::vector<std::int32_t> lists_;   ///< a stack of the items of all open groups
@@ -246,12 +246,12 @@ CapacitySearch::Search::Choice CapacitySearch::Search::choose(const Group& group
       if (!is_valley) continue;
       const std::int64_t slack_here = slack(group, s);
       const std::int64_t ways =
-          counts_[at(s)] * kOne + (slack_here > 0 && waste_left_ > 0 ? taste_.waste_branch : 0);
+          counts_[at(s)] * kOne + (slack_here > 0 && waste_left_ > 0 ? preferences_.waste_branch : 0);
       const std::int64_t branches = ways <= kOne ? ways : ways * kOne;  // forced choices first
       const std::int64_t w = weight_[at(s)];
-      const std::int64_t weight = taste_.section_weight == 0   ? kWeightStep
-                                  : taste_.section_weight == 1 ? square_root(w * kWeightStep)
-                                                               : w;
+      const std::int64_t weight = preferences_.section_weight == 0   ? kWeightStep
+                                  : preferences_.section_weight == 1 ? square_root(w * kWeightStep)
+                                                                     : w;
       const std::int64_t here = branches * best_weight, there = best_branches * weight;
       if (best.section >= 0 && (here > there || (here == there && slack_here >= best_slack))) continue;
       best = {s, first, end};
@@ -281,21 +281,21 @@ bool CapacitySearch::Search::is_redundant(std::int32_t i, std::span<const Candid
 }
 
 /// The score of an item before it is placed; low scores are tried first.
-std::int64_t CapacitySearch::Search::taste_score(const Group& group, const Choice& choice,
-                                                 std::int32_t i) const {
+std::int64_t CapacitySearch::Search::preference_score(const Group& group, const Choice& choice,
+                                                      std::int32_t i) const {
   const Item& item = skyline_.item(i);
   const std::int64_t offset = skyline_.low(i), end = offset + item.size;
   std::int64_t sum = noise_[at(i)];
   if (item.first == choice.valley_first) {
-    sum -= taste_.edge;
-    if (item.first > group.first && skyline_.floor(item.first - 1) == end) sum -= taste_.flush;
+    sum -= preferences_.edge;
+    if (item.first > group.first && skyline_.floor(item.first - 1) == end) sum -= preferences_.flush;
   }
   if (item.end == choice.valley_last) {
-    sum -= taste_.edge;
-    if (item.end < group.last && skyline_.floor(item.end) == end) sum -= taste_.flush;
+    sum -= preferences_.edge;
+    if (item.end < group.last && skyline_.floor(item.end) == end) sum -= preferences_.flush;
   }
-  sum -= taste_.size * ratio(item.size, capacity_) / kOne;
-  sum -= taste_.length * (item.end - item.first) / (choice.valley_last - choice.valley_first);
+  sum -= preferences_.size * ratio(item.size, capacity_) / kOne;
+  sum -= preferences_.length * (item.end - item.first) / (choice.valley_last - choice.valley_first);
   if (followed_ >= 0 && fullest_[at(followed_)].offsets[at(i)] == offset) sum -= kFollow;
   return sum;
 }
@@ -315,7 +315,7 @@ std::int64_t CapacitySearch::Search::waste_score(const Group& group, std::int32_
         narrow<std::int64_t>(std::bit_width(narrow<std::uint64_t>(weight_[at(s)] / kWeightStep)));
     sum += ratio(waste, slack(group, s) + waste + 1) * (4 + failures) / 4;
   });
-  return sum * taste_.waste / kOne;
+  return sum * preferences_.waste / kOne;
 }
 
 /// The items that may lie flat in the section. The best-scored ones are tried one step ahead: dead ends are
@@ -330,7 +330,7 @@ void CapacitySearch::Search::candidates(const Group& group, const Choice& choice
   }
   std::sort(flat.begin(), flat.end());
   for (std::int32_t i : flat) {
-    if (!is_redundant(i, into)) into.push_back({taste_score(group, choice, i), i});
+    if (!is_redundant(i, into)) into.push_back({preference_score(group, choice, i), i});
   }
   const auto by_score = [](const Candidate& a, const Candidate& b) {
     return std::pair(a.score, a.item) < std::pair(b.score, b.item);
@@ -540,14 +540,15 @@ void CapacitySearch::Search::remember() {
   if (fullest_of_run_.area >= other.area && !fullest_of_run_.offsets.empty()) other = fullest_of_run_;
 }
 
-CapacitySearch::Search::End CapacitySearch::Search::run_once(const Taste& taste, std::int64_t most_nodes) {
-  taste_ = taste;
-  waste_left_ = taste.most_waste;
+CapacitySearch::Search::End CapacitySearch::Search::run_once(const Preferences& preferences,
+                                                             std::int64_t most_nodes) {
+  preferences_ = preferences;
+  waste_left_ = preferences.most_waste;
   is_cut_ = false;
   run_nodes_ = 0;
   run_limit_ = most_nodes;
   fullest_of_run_ = {};
-  for (std::int64_t& noise : noise_) noise = taste.noise > 0 ? random_.below(taste.noise) : 0;
+  for (std::int64_t& noise : noise_) noise = preferences.noise > 0 ? random_.below(preferences.noise) : 0;
   for (std::int64_t& weight : weight_) weight = kWeightStep + (weight - kWeightStep) / 2;
   lists_.resize(skyline_.items());
   std::iota(lists_.begin(), lists_.end(), 0);
@@ -561,14 +562,14 @@ Answer CapacitySearch::Search::run(std::int64_t most_nodes, Limits& limits) {
   limits_ = &limits;
   for (const std::int64_t stop = nodes_ + most_nodes; nodes_ < stop && !limits.reached();) {
     ++runs_;
-    Taste taste = runs_ == 1 ? Taste() : random_taste(random_);
+    Preferences preferences = runs_ == 1 ? Preferences() : random_preferences(random_);
     std::int64_t budget = luby(runs_) * run_nodes;
     if (runs_ % kCompleteRuns == 1) {
-      taste.most_waste = kNoLimit;
+      preferences.most_waste = kNoLimit;
       budget = std::max(budget, nodes_ / kCompleteRuns);
     }
     follow_one();
-    const End end = run_once(taste, std::min(budget, stop - nodes_));
+    const End end = run_once(preferences, std::min(budget, stop - nodes_));
     if (end == End::kFound) return Answer::kFits;
     if (end == End::kDead && !is_cut_) return Answer::kImpossible;
     skyline_.undo(0);

@@ -277,11 +277,11 @@ struct Program::State {
 
   /// Waits until the solver has ended, waits at the gate, or will stop at its next callback.
   void wait(Limits& limits) {
-    const auto rests = [this] {
+    const auto is_paused = [this] {
       hand_over();
       return job->gate->is_waiting();
     };
-    thread->wait(limits, [this] { job->gate->allow(0); }, rests);
+    thread->wait(limits, [this] { job->gate->allow(0); }, is_paused);
     if (!thread->ended_within({})) return;
     thread->join();
     has_ended = true;

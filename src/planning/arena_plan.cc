@@ -128,11 +128,11 @@ Answer answer_on_arena(const Request& request, Limits& limits) {
     layout.start = places.start(result, packed.buffers);
     packed.layout = make_layout(packed.buffers.problem, layout, inner);
     places.learn(*result.plan, packed.buffers, packed.layout.offsets.raw());
-    answer.takes = packed.arena();
+    answer.footprint = packed.arena();
   };
   Answer answer = plan_within(request, std::move(footprint), limits);
   if (answer.packed) {
-    answer.smallest_known = answer.takes;
+    answer.smallest_known = answer.footprint;
   } else {
     const PlanBuffers all = plan_buffers(graph, keep_all_plan(graph), alignment);
     answer.smallest_known = all.resident + glance_layout(all.problem).arena;

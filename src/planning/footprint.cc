@@ -55,9 +55,9 @@ class FootprintSearch {
     if (!has_plan(first_)) {
       keep_closest();
     } else if (consider(first_) <= problem_->budget) {
-      go_on();
+      look_for_faster();
     } else {
-      if (real(best_.takes) < kNear * real(problem_->budget)) refine(kNearShare);
+      if (real(best_.footprint) < kNear * real(problem_->budget)) refine(kNearShare);
       shrink();
       refine(kLastShare);
     }
@@ -107,11 +107,11 @@ class FootprintSearch {
   Bytes consider(const PlanResult& result) {
     Answer next = measured(result);
     ++measured_;
-    const Bytes footprint = next.takes;
+    const Bytes footprint = next.footprint;
     const bool fits = footprint <= problem_->budget;
     const bool is_better = !best_.result.plan || (fits != is_found_ ? fits
                                                   : fits ? result.cost.duration < best_.result.cost.duration
-                                                         : footprint < best_.takes);
+                                                         : footprint < best_.footprint);
     if (is_better) best_ = std::move(next);
     is_found_ = is_found_ || fits;
     return footprint;
@@ -124,7 +124,7 @@ class FootprintSearch {
   }
 
   /// The first plan fits: looks for faster ones.
-  void go_on() {
+  void look_for_faster() {
     if (first_.status == Status::kOptimal || limits_->reached()) return;
     const PlanResult next = plan(problem_->budget, kLastShare);
     if (next.cost.duration < best_.result.cost.duration) consider(next);
@@ -151,7 +151,7 @@ class FootprintSearch {
 
   /// Plans for fewer live bytes, first for those that the measured footprints suggest.
   void shrink() {
-    tried(first_.cost.peak.count(), first_.cost.peak.count(), best_.takes);
+    tried(first_.cost.peak.count(), first_.cost.peak.count(), best_.footprint);
     for (int round = 0; round < kMostRounds && !limits_->reached(); ++round) {
       const std::int64_t live = next_live();
       if (live < 0) return;
@@ -198,7 +198,7 @@ class FootprintSearch {
     asked_.push_back({least, most});
     // Live bytes that would fit with the same loss.
     const Wide fitting = Wide{least} * problem_->budget.count() / footprint.count();
-    hopes_.push_back(capped(fitting));
+    promising_.push_back(capped(fitting));
   }
 
   /// The next live bytes to try above `low_`: the most that the measurements suggest, else between `low_` and
@@ -212,8 +212,8 @@ class FootprintSearch {
       });
     };
     std::int64_t next = -1;
-    for (const std::int64_t hope : hopes_) {
-      if (hope > low_ + finest && !is_asked(hope)) next = std::max(next, hope);
+    for (const std::int64_t live : promising_) {
+      if (live > low_ + finest && !is_asked(live)) next = std::max(next, live);
     }
     if (next >= 0) return next;
     std::int64_t nearest = problem_->budget.count();
@@ -242,10 +242,10 @@ class FootprintSearch {
   /// smaller.
   void settle() {
     PlanResult& result = best_.result;
-    REMAT_ASSERT(!is_found_ || best_.takes <= problem_->budget, best_.takes, problem_->budget);
+    REMAT_ASSERT(!is_found_ || best_.footprint <= problem_->budget, best_.footprint, problem_->budget);
     // Bounds on live bytes hold for footprints only if no footprint is smaller.
-    REMAT_ASSERT_HEAVY(!is_found_ || best_.takes >= simulate(footprint_.rounded, *result.plan).peak,
-                       best_.takes);
+    REMAT_ASSERT_HEAVY(!is_found_ || best_.footprint >= simulate(footprint_.rounded, *result.plan).peak,
+                       best_.footprint);
     best_.measured = measured_;
     result.duration_bound = first_.duration_bound;
     if (result.plan) result.cost = simulate(*problem_->graph, *result.plan);
@@ -282,9 +282,9 @@ class FootprintSearch {
   Answer best_;
   bool is_found_ = false;  ///< `best_` is within the budget
   int measured_ = 0;
-  std::vector<Asked> asked_;         ///< requests that did not fit
-  std::vector<std::int64_t> hopes_;  ///< for each, live bytes that might fit
-  std::int64_t low_ = -1;            ///< the most live bytes that fitted, or for which no plan was found
+  std::vector<Asked> asked_;             ///< requests that did not fit
+  std::vector<std::int64_t> promising_;  ///< for each, live bytes that might fit
+  std::int64_t low_ = -1;                ///< the most live bytes that fitted, or for which no plan was found
 };
 
 }  // namespace

@@ -21,7 +21,7 @@ struct Footprint {
   PeakBound bound;  ///< on the footprint of every plan, checked before planning
   /// A quick upper estimate of a plan's footprint, for local search. May be empty.
   std::function<Bytes(const Plan&, const Simulation&, Limits&)> quick = {};
-  /// Fills in `takes`, and the layout or allocator peaks, for the plan of `result`.
+  /// Fills in `footprint`, and the layout or allocator peaks, for the plan of `result`.
   std::function<void(Answer&, Limits&)> measure;
 };
 

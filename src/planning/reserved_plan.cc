@@ -46,7 +46,7 @@ Answer answer_on_reserved(const Request& request, Limits& limits) {
   footprint.measure = [&](Answer& answer, Limits&) {
     answer.peaks = simulate_allocator(*problem.graph, *answer.result.plan, allocator);
     // Reserved bytes once a run reserves nothing new; kNoBudget if that never happens.
-    answer.takes = answer.peaks->is_steady ? answer.peaks->reserved : kNoBudget;
+    answer.footprint = answer.peaks->is_steady ? answer.peaks->reserved : kNoBudget;
   };
   Answer answer = plan_within(request, std::move(footprint), limits);
   const AllocatorPeaks& known =

@@ -138,13 +138,13 @@ class Eraser {
     for (StepId step : steps_.ids()) {
       if (there_[at(step.index())]) result.steps.push_back(steps_[step]);
     }
-    REMAT_ASSERT_HEAVY(knows_memory_of(result), steps_.size(), result.steps.size());
+    REMAT_ASSERT_HEAVY(memory_matches(result), steps_.size(), result.steps.size());
     return result;
   }
 
  private:
   /// True if the incremental memory equals the simulator's for the remaining plan.
-  bool knows_memory_of(const Plan& left) const {
+  bool memory_matches(const Plan& left) const {
     const std::vector<std::int64_t> counts = simulated(graph_, left);
     std::size_t next = 0;
     for (Step s = 0; s < length_; ++s) {

@@ -46,7 +46,7 @@ std::string_view to_string(MemoryKind kind) {
 namespace {
 
 /// Sorts by first step, and removes live ranges without steps.
-void put_in_order(std::vector<KindOfLife>& lives) {
+void sort_by_first_step(std::vector<KindOfLife>& lives) {
   std::erase_if(lives, [](const KindOfLife& one) { return one.life.first >= one.life.end; });
   std::stable_sort(lives.begin(), lives.end(),
                    [](const KindOfLife& a, const KindOfLife& b) { return a.life.first < b.life.first; });
@@ -54,7 +54,7 @@ void put_in_order(std::vector<KindOfLife>& lives) {
 
 /// If an output is written over an input, the step counts the larger of the two, so the other's live range is
 /// shortened by this step. Then the bytes of all live ranges add up to the memory of every step.
-void give_way(const Graph& graph, const Plan& plan, std::vector<KindOfLife>& lives) {
+void shorten_overwritten(const Graph& graph, const Plan& plan, std::vector<KindOfLife>& lives) {
   std::set<std::pair<StepId, ValueId>> smaller;
   for (const auto& [step, pair] : overwrites(graph, plan)) {
     const bool is_input = graph.bytes[pair.input] <= graph.bytes[pair.output];
@@ -67,7 +67,7 @@ void give_way(const Graph& graph, const Plan& plan, std::vector<KindOfLife>& liv
     if (smaller.contains({first, life.value})) life.first = first.next();
     if (last != first && smaller.contains({last, life.value})) life.end = last;
   }
-  put_in_order(lives);
+  sort_by_first_step(lives);
 }
 
 }  // namespace
@@ -105,7 +105,7 @@ std::vector<KindOfLife> kinds_of_lives(const Graph& graph, const Plan& plan) {
     }
     result.push_back({life, kind});
   }
-  give_way(graph, plan, result);
+  shorten_overwritten(graph, plan, result);
   return result;
 }
 

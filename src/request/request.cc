@@ -75,7 +75,7 @@ Answer answer_on_peak(const Request& request, Limits& limits, PlanStore* store) 
   Answer answer;
   answer.result = from_store ? make_plan_from(*store, problem, planner, options, limits)
                              : make_plan(problem, planner, options, limits);
-  answer.takes = answer.result.cost.peak;
+  answer.footprint = answer.result.cost.peak;
   return answer;
 }
 
@@ -84,11 +84,11 @@ Answer answer_of_executor(const Request& request, Limits& limits) {
   Answer answer;
   {
     Limits share(limits, kExecutorShare);
-    answer.executor = executors::best_plan(request.problem, request.executor, options, share);
+    answer.executor_plan = executors::best_plan(request.problem, request.executor, options, share);
   }
-  answer.result = answer.executor->result;
-  answer.takes = answer.result.cost.peak;
-  answer.smallest_known = answer.executor->least_peak;
+  answer.result = answer.executor_plan->result;
+  answer.footprint = answer.result.cost.peak;
+  answer.smallest_known = answer.executor_plan->least_peak;
   Problem full = request.problem;
   if (has_plan(answer.result)) full.starts = std::span(&*answer.result.plan, 1);
   answer.full = make_plan(full, request.planner, options, limits);

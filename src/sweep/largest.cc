@@ -108,7 +108,7 @@ class Search {
         result.status = Status::kInfeasible;
         result.stopped_by = StoppedBy::kProof;
       } else if (options_.planner == "auto" || remat::keep_all_peak(graph) <= budget_) {
-        result = ask(problem, first_planner(problem), limits);
+        result = run_planner(problem, first_planner(problem), limits);
       }
       looked.results.push_back(std::move(result));
     }
@@ -121,7 +121,7 @@ class Search {
   }
 
   /// Uses nested limits, since a plan within the gap ends them.
-  PlanResult ask(const Problem& problem, const std::string& planner, Limits& all) {
+  PlanResult run_planner(const Problem& problem, const std::string& planner, Limits& all) {
     Limits limits(all, 1.0);
     const bool takes_starts = options_.planner == "auto" || find_planner(planner).improves_starts;
     PlanOptions options = options_.plan;
@@ -130,17 +130,17 @@ class Search {
                         : make_plan(problem, planner, options, limits);
   }
 
-  /// Searches until the limits are reached, or, with `whether`, until any plan is within the budget.
-  const SizeRow& look(std::int64_t step, Limits& limits, bool whether) {
+  /// Searches until the limits are reached, or, with `any_plan`, until any plan is within the budget.
+  const SizeRow& examine(std::int64_t step, Limits& limits, bool any_plan) {
     glance(step, limits);
     SizeRow& looked = row(step);
     for (std::size_t i = 0; i < looked.graphs.size(); ++i) {
       if (looked.status() == Status::kInfeasible) break;
       const PlanResult& known = looked.results[i];
-      if (known.status == Status::kOptimal || (whether && has_plan(known))) continue;
+      if (known.status == Status::kOptimal || (any_plan && has_plan(known))) continue;
       Limits share(limits, 1.0 / real(looked.graphs.size() - i));
       const Problem problem{&looked.graphs[i], budget_, options_.order};
-      whether ? decide(problem, looked.results[i], share) : improve(problem, looked.results[i], share);
+      any_plan ? decide(problem, looked.results[i], share) : improve(problem, looked.results[i], share);
     }
     return looked;
   }
@@ -154,14 +154,14 @@ class Search {
     first.set_gap(kAnyGap);
     improve(problem, known, first);
     if (!has_peak || has_plan(known) || known.status == Status::kInfeasible || limits.reached()) return;
-    PlanResult found = ask(by_peak, options_.planner, limits);
+    PlanResult found = run_planner(by_peak, options_.planner, limits);
     if (found.status == Status::kOptimal)
       found.status = Status::kFeasible;  // the least peak, not the least time
     take(problem, known, std::move(found));
   }
 
   void improve(const Problem& problem, PlanResult& known, Limits& limits) {
-    take(problem, known, ask(problem, options_.planner, limits));
+    take(problem, known, run_planner(problem, options_.planner, limits));
   }
 
   static void take(const Problem& problem, PlanResult& known, PlanResult found) {
@@ -184,7 +184,7 @@ class Search {
   }
 
   bool look_at_least(Limits& limits) {
-    if (!glance(least_, limits).fits() && !look(least_, limits, true).fits()) {
+    if (!glance(least_, limits).fits() && !examine(least_, limits, true).fits()) {
       if (row(least_).status() == Status::kInfeasible) result_.impossible = row(least_).size;
       return false;
     }
@@ -243,10 +243,10 @@ class Search {
       const std::int64_t middle = lo_ + (over - lo_) / 2;
       const int left = 1 + narrow<int>(std::bit_width(narrow<std::uint64_t>(over - lo_ - 1)));
       Limits share(limits, 1.0 / left);
-      (look(middle, share, true).fits() ? lo_ : over) = middle;
+      (examine(middle, share, true).fits() ? lo_ : over) = middle;
     }
     // Retries the next step, which was tried before its neighbours had plans.
-    while (lo_ < most_ && !limits.reached() && look(lo_ + 1, limits, true).fits()) ++lo_;
+    while (lo_ < most_ && !limits.reached() && examine(lo_ + 1, limits, true).fits()) ++lo_;
   }
 
   /// Checks the neighbours, since peaks need not rise with the size everywhere.
@@ -291,7 +291,7 @@ class Search {
     Limits share(limits_, part);
     listed_.insert(step);
     const bool was_looked_at = step > lo_ && rows_.contains(step) && !rows_.at(step).results.empty();
-    if (!was_looked_at) look(step, share, false);
+    if (!was_looked_at) examine(step, share, false);
   }
 
   std::optional<std::int64_t> best() const {

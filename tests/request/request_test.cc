@@ -123,11 +123,11 @@ TEST(Request, EveryCombinationIsAnsweredOrRefused) {
     const Answer found = answered(request);
     EXPECT_EQ(found.packed.has_value(), request.budget_on == Measure::kArena && found.result.plan);
     EXPECT_EQ(found.peaks.has_value(), request.budget_on == Measure::kReserved && found.result.plan);
-    EXPECT_EQ(found.executor.has_value(), request.executor != Executor::kRemat);
+    EXPECT_EQ(found.executor_plan.has_value(), request.executor != Executor::kRemat);
     EXPECT_EQ(found.full.has_value(), request.executor != Executor::kRemat);
-    EXPECT_EQ(has_plan(found.result), found.result.plan && found.takes <= request.problem.budget);
+    EXPECT_EQ(has_plan(found.result), found.result.plan && found.footprint <= request.problem.budget);
     if (found.result.plan) {
-      EXPECT_GE(found.takes, found.result.cost.peak);
+      EXPECT_GE(found.footprint, found.result.cost.peak);
     }
   };
   each(request_for(graph, 95), 0);
@@ -150,7 +150,7 @@ TEST(Request, TheCallsBeforeItAnswerTheSame) {
       limited([&](Limits& limits) { return make_arena_plan(request.problem, "auto", {}, 64, limits); });
   const Answer packed = answered(request);
   EXPECT_EQ(packed.result.plan, arena.result.plan);
-  EXPECT_EQ(packed.takes, arena.arena());
+  EXPECT_EQ(packed.footprint, arena.arena());
   request.budget_on = Measure::kReserved;
   const ReservedPlan reserved =
       limited([&](Limits& limits) { return make_reserved_plan(request.problem, "auto", {}, {}, limits); });

@@ -183,7 +183,7 @@ class Engine {
     Bytes beside;
     for (const auto& [v, saved] : reuses(graph_, op)) {
       const bool is_last = graph_.readers[v].back() <= at_ && wants_[v] == 1 && !graph_.kept[v];
-      if (!is_last || !present_[v] || !may_go(v)) continue;
+      if (!is_last || !present_[v] || !can_evict(v)) continue;
       drop(v);
       beside += graph_.bytes[v] - saved;
     }
@@ -195,7 +195,7 @@ class Engine {
     for (ValueId v : graph_.inputs[op]) {
       const auto readers = graph_.readers[v];
       while (at(next_read_[v]) < readers.size() && readers[at(next_read_[v])] <= op) ++next_read_[v];
-      if (policy_.eager && present_[v] && next_read(v) == kNever && !graph_.kept[v] && may_go(v)) drop(v);
+      if (policy_.eager && present_[v] && next_read(v) == kNever && !graph_.kept[v] && can_evict(v)) drop(v);
     }
     for (ValueId v : graph_.outputs[op]) {
       if (graph_.readers[v].empty() && !graph_.kept[v]) drop(v);
@@ -260,7 +260,7 @@ class Engine {
   }
 
   /// True if a missing value that may still be needed can only be recomputed from v.
-  bool wanted_again(ValueId v) {
+  bool needed_again(ValueId v) {
     ++generation_;
     std::vector<ValueId> open{v};
     while (!open.empty()) {
@@ -278,9 +278,9 @@ class Engine {
     return false;
   }
   /// True if evicting v loses nothing that cannot be recomputed.
-  bool may_go(ValueId v) {
+  bool can_evict(ValueId v) {
     if (closure(v)) return true;
-    if (wanted_again(v)) return false;
+    if (needed_again(v)) return false;
     has_frozen_ = true;
     return true;
   }
@@ -304,7 +304,7 @@ class Engine {
     if (const auto again = closure(v)) {
       cost = real(*again) + 1.0;
       if (policy_.cost == Policy::Cost::kNeighborhood) cost += real(missing_readers(v));
-    } else if (wanted_again(v)) {
+    } else if (needed_again(v)) {
       return std::nullopt;
     }
     return raised(cost, policy_.cost_power);
@@ -370,7 +370,7 @@ class Engine {
         std::push_heap(scored.begin(), scored.end(), later);
         continue;
       }
-      if (closure(least.value) || !wanted_again(least.value)) {
+      if (closure(least.value) || !needed_again(least.value)) {
         drop_for_room(least.value);
         evicted = true;
       }
