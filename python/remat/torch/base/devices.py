@@ -69,8 +69,8 @@ class DeviceRuntime(ABC):
         return self.highest()
 
     def in_blocks(self, allocated: int, requested: int) -> int:
-        """What something takes, measured both ways. A large block can be up to 1 MiB larger than what was
-        asked for: that is chance, and not counted.
+        """Memory measured both ways. A large block may exceed its request by up to 1 MiB, by chance; that is
+        not counted.
         """
         if allocated - requested < _LEFT_OVER:
             return allocated
@@ -258,8 +258,8 @@ class AcceleratorRuntime(DeviceRuntime):
             return int(start.elapsed_time(end) * 1e6)
 
     def _fill_caches(self) -> None:
-        """Write so much that a call reads its inputs from memory, as it does in a step, and that its kernels
-        are queued meanwhile: on an idle device the time of a small op is that of calling it.
+        """Write enough data that a call reads its inputs from memory, as in a step, and that its kernels are
+        queued meanwhile: on an idle device, a small op takes as long as calling it.
         """
         properties = getattr(self.module, "get_device_properties", None)
         size = getattr(properties(self.device), "L2_cache_size", 0) if properties else 0

@@ -269,9 +269,9 @@ def hooks_of_modules(model: torch.nn.Module) -> list[tuple[int, ...]]:
 
 
 def backward_cast(casts: Sequence[tuple[str, torch.dtype]]) -> AbstractContextManager[Any]:
-    """While it lasts, backwards are traced as if they ran inside autocast for these kinds of devices, and for
-    no others: by default PyTorch traces them inside the autocast of the forward, which loops leave before the
-    backward. `backward_pass_autocast`.
+    """Inside the block, backwards are traced inside autocast for exactly these device types: by default
+    PyTorch traces them inside the forward's autocast, which training loops leave before the backward.
+    `backward_pass_autocast`.
     """
     if not hasattr(functorch_config, "backward_pass_autocast"):
         return nullcontext()
@@ -1017,8 +1017,8 @@ def holds_saved_tensors(node: BackwardCFunction) -> bool:
 
 
 def running_backwards() -> list[Sequence[Any]]:
-    """What the backwards of all threads that run now began with. Nobody tells, but it stands on the stack
-    of who called: `t_outputs` of `_engine_run_backward`.
+    """The roots of all backwards that run now, of all threads. Read from the callers' stack frames:
+    `t_outputs` of `_engine_run_backward`.
     """
     code = graph._engine_run_backward.__code__
     found = []

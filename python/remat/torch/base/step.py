@@ -62,9 +62,10 @@ class Op:
 class OutputUse:
     """A plan's assumptions about the outputs of the captured function, by index.
 
-    cut: outputs without a gradient; dropped: outputs that nobody holds when the backward starts.
-    tangents_held: does somebody hold the gradients of outputs until the backward returns?
-    at_end: nobody holds outputs before all ops have run, so that they may be dropped and made again.
+    cut: outputs without a gradient; dropped: outputs that the program no longer holds when the backward
+    starts. tangents_held: True if the program holds the gradients of outputs until the backward returns.
+    at_end: the program does not hold outputs before all ops have run, so that they may be dropped and
+    recomputed.
     """
 
     cut: frozenset[int] = frozenset()
