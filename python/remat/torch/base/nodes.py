@@ -110,7 +110,7 @@ def _in_blocks(size: int, device: torch.device) -> int:
 
 
 def dense_bytes(tensor: torch.Tensor) -> int:
-    """Of another tensor just like this one that has its storage to itself."""
+    """Bytes of a tensor like this one with its own storage."""
     return _in_blocks(tensor.numel() * tensor.element_size(), tensor.device)
 
 

@@ -79,7 +79,7 @@ class RealValues:
 
     def visit(self, wanted: Collection[fx.Node], use: _Use) -> None:
         """Call `use` with each node and copies of its arguments in a real run, except nodes whose arguments
-        cannot be made. Stops when `use` raises UnsupportedModelError.
+        cannot be made. UnsupportedModelError of `use` is ignored.
         """
         self._walk({n: n.all_input_nodes for n in wanted if not takes_gradient(n)}, use)
 
@@ -153,7 +153,7 @@ def _uses(made: Collection[fx.Node], reads: Mapping[fx.Node, Sequence[fx.Node]])
 
 
 def _drop(env: dict[fx.Node, Any], left: Counter[fx.Node], reads: Sequence[fx.Node]) -> bool:
-    """Counts one more read of these and drops finished ones; returns True if none is left."""
+    """Counts one more read of these and drops finished ones; returns True if the last one is finished."""
     gone = False
     for read in reads:
         left[read] -= 1
