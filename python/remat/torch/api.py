@@ -74,8 +74,8 @@ def fit(
         optimizer: its state counts towards the budget, whether it exists already or not. Most users want it.
         step: "backward": the optimizer steps inside the backward, and each gradient is freed after its step.
         reserve: bytes of the budget for other uses of the device.
-        budget_on: "reserved": what PyTorch's allocator takes from the device is within the budget, not only
-            what is in use: fragmentation counts.
+        budget_on: "reserved": the budget bounds the memory that PyTorch's allocator reserves, including
+            fragmentation, not only memory in use.
         arena: on the CPU, True: one allocation for the results of the step, which stays between steps.
         margin: share that budget="auto" leaves free, "5%" by default.
         accumulate: whether gradients exist when a step starts; by default each call is checked.

@@ -1,4 +1,4 @@
-"""Plans for graphs of ATen ops that the user traced: what was planned comes back as a graph."""
+"""Plans graphs of ATen ops that the user traced, and returns the planned graph."""
 
 from __future__ import annotations
 
@@ -47,10 +47,10 @@ log = logging.getLogger("remat.torch")
 
 @dataclass(frozen=True)
 class PlannedGraph:
-    """What :func:`plan_graph` returns.
+    """Returned by :func:`plan_graph`.
 
     Attributes:
-        gm: the graph in the plan's order. It is called as the one that was planned.
+        gm: the graph in the plan's order, called like the original.
         report: budget, predicted peak, bounds, overhead, the plan. Its last op, "loss", is the caller.
     """
 
@@ -65,31 +65,31 @@ class PlannedGraph:
 def plan_graph(
     gm: fx.GraphModule, example_inputs: Sequence[Any], budget: int | str, **options: Unpack[GraphOptions]
 ) -> PlannedGraph:
-    """A graph of ATen ops, such as `make_fx` traces, in an order and with recomputations that keep within a
-    byte budget: for steps that AOTAutograd cannot take, such as the gradients of a loss of forces.
+    """Plan a graph of ATen ops, such as `make_fx` traces: its order and recomputations keep it within a byte
+    budget. For steps that AOTAutograd cannot take, such as the gradients of a loss on forces.
 
     The result computes the same bits, and is an `fx.GraphModule` of ATen ops too: recomputations are copies
     of nodes ("_again" in the name), results are freed at their last use, metadata is that of the original.
-    Ops that draw random numbers run once, in their order. Where the graph writes in place, that becomes
-    `copy_` into inputs at the end, and ops that write over what nothing reads after them.
+    Ops that draw random numbers run once, in their order. Writes in place become `copy_` into inputs at the
+    end, or ops that write over values without later readers.
 
     Args:
-        gm: what is to be planned; it stays as it was. Its shapes are those of the example inputs.
-        example_inputs: a tuple of what `gm` is called with. Tensors without data (`FakeTensorMode`) will do.
-        budget: bytes for the call, the arguments, what the graph holds itself and the results included: a
-            number, "6GiB", or "60%" of what keeping everything needs.
+        gm: the graph to plan; it is not changed. Its shapes are those of the example inputs.
+        example_inputs: the tuple of arguments of `gm`. Tensors without data (`FakeTensorMode`) suffice.
+        budget: bytes for the call, including the arguments, the graph's own tensors and the results: a
+            number, "6GiB", or "60%" of the peak without recomputation.
 
     Keyword Args:
         budget_on: as in :func:`fit`, like all of them.
-        reserve: bytes of the budget for what else is on the device.
+        reserve: bytes of the budget for other uses of the device.
         planner: as in :func:`remat.plan`, like the next five.
         order: "fixed" or "free".
         time_limit: seconds for planning.
         work_limit: the same by counted work.
-        gap: how near to the fastest plan is near enough.
+        gap: stop within this gap of the fastest plan.
         seed: of the planner.
-        threads: how many it may use.
-        plan: carry out this plan instead.
+        threads: of the planner.
+        plan: use this plan instead.
         never_recompute: patterns of modules, or kinds of ops, that run once.
         always_keep: patterns of modules, or kinds of ops, whose results are kept.
         routing: whether ops that decide what runs (topk, sort, argmax, ...) run "once" or "recompute".
@@ -97,14 +97,14 @@ def plan_graph(
         device: of the roofline.
         cache_dir: a folder that keeps costs and plans for later processes.
 
-    The prediction is that of a call without autograd (`torch.no_grad()`): what the graph returns has no
-    gradients, and nothing is kept for a backward.
+    The prediction is for a call without autograd (`torch.no_grad()`): the results have no gradients, and
+    nothing is kept for a backward.
 
     Raises:
         InfeasibleError: it is proved that no plan fits; with the floor and the smallest budget known to work.
         NoPlanError: no plan was found, nothing is proved.
         UnsupportedModelError: a node is no ATen op, or shapes depend on data.
-        UsageError: the example inputs are not those of the graph, or an option is none of these.
+        UsageError: the example inputs do not match the graph, or an option does not exist.
     """
     asked = _asked(budget, options)
     if not isinstance(gm, fx.GraphModule):
