@@ -257,7 +257,7 @@ def measure_costs(
     loss: Loss | None = None,
     **options: Unpack[FitOptions],
 ) -> int:
-    """Measure every distinct op of a training step anew and write the costs to a file, for `costs=path`.
+    """Measure all distinct ops of a training step and write the costs to a file, for `costs=path`.
 
     Returns their number. The arguments are those of :func:`capture`.
 

@@ -135,7 +135,7 @@ def _asked(budget: int | str, options: GraphOptions) -> Options:
 class _Planner:
     """One graph and one budget.
 
-    layouts: how results of ops lie where a first trace has it otherwise. measured: distinct ops, so far.
+    layouts: real layouts of results that the first trace had wrong. measured: number of distinct ops so far.
     """
 
     def __init__(self, gm: fx.GraphModule, inputs: Sequence[Any], options: Options) -> None:
@@ -167,8 +167,8 @@ class _Planner:
     def _with_late_writes(
         self, problem: Problem, error: remat.RematError, progress: ProgressLine
     ) -> tuple[Plain, Problem]:
-        """Inputs are overwritten at the end, where a plan would read them after the graph does that: whatever
-        is read again is there then. What is proved of the graph as it is, is proved of the whole.
+        """Moves writes to inputs to the end if the plan would read an input after its write. Bounds of the
+        unchanged graph hold for the result.
         """
         floor = getattr(error, "floor", None) or problem.floor
         plain, late = self._captured(progress, late=True)
@@ -217,7 +217,7 @@ class _Planner:
         return plain, step
 
     def _cost(self, step: StepGraph, plain: Plain, progress: ProgressLine) -> int:
-        """How many distinct ops were measured."""
+        """Fills in costs; returns how many distinct ops were measured."""
         placeholders = plain.gm.graph.find_nodes(op="placeholder")
         known = {
             node: given.detach() if isinstance(given, torch.Tensor) else given
@@ -230,7 +230,7 @@ class _Planner:
 
 
 def _check_reads(step: StepGraph, steps: Sequence[int]) -> None:
-    """Raises PlanError where a plan reads an input after it has overwritten it."""
+    """Raises PlanError if a plan reads an input after overwriting it."""
     written: dict[int, fx.Node] = {}
     for position, op in enumerate(step.ops[index] for index in steps):
         read = next((written[value] for value in op.inputs if value in written), None)

@@ -35,7 +35,7 @@ class Region:
     _unseen: Mapping[str, bool] = field(default_factory=unseen_by_hooks, compare=False, repr=False)
 
     def context_fn(self) -> Callable[[], tuple[Any, Any]]:
-        """For `torch.utils.checkpoint.checkpoint`: a function, which is all that Dynamo takes."""
+        """For `torch.utils.checkpoint.checkpoint`: a plain function, as Dynamo requires."""
         save, mutation = self.save, self.mutation
 
         def contexts() -> tuple[Any, Any]:
