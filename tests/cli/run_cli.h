@@ -19,8 +19,8 @@ struct CliRun {
   std::string value(const std::string& key) const;
 };
 
-/// Runs `remat` with the arguments and waits. Standard output goes to `out_path` where one is given;
-/// `prepare` is called in the new process, last before it becomes `remat`.
+/// Runs `remat` with the arguments and waits. Standard output goes to `out_path` if given; `prepare` is
+/// called in the child just before exec.
 CliRun run_cli(const std::vector<std::string>& arguments, const std::string& out_path = "",
                const std::function<void()>& prepare = {});
 

@@ -23,7 +23,7 @@ struct Tally {
 struct Report {
   std::int64_t graphs = 0;
   std::map<std::string, Tally> planners;
-  std::vector<std::string> findings;  ///< what was wrong, the graph as a file, the call as a command line
+  std::vector<std::string> findings;  ///< the error, the graph as a file, the call as a command line
 };
 
 /// For each graph, order and planner: one call for time at a random budget and, every third time, one for the

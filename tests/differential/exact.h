@@ -34,18 +34,18 @@ struct Cost {
   friend bool operator==(const Cost&, const Cost&) = default;
 };
 
-/// What is wrong with step `s` after those before it, or nothing.
+/// The error of step `s` after the steps before it, or nothing.
 std::optional<std::string> broken_step(const Graph& graph, const std::vector<int>& steps, std::size_t s);
 
 /// The first rule that the plan breaks, or nothing.
 std::optional<std::string> broken_rule(const Graph& graph, const std::vector<int>& steps, bool fixed_order);
 
-/// What a valid plan costs, by the definition: every instance with its first and last step. Quadratic.
+/// The cost of a valid plan by definition: every instance with its first and last step. Quadratic.
 Cost cost_of(const Graph& graph, const std::vector<int>& steps);
 
-/// Of all valid plans those that no other beats in both numbers: rising peak, falling duration. The first is
-/// the least peak and the least duration at it, the last runs every op once. For tiny graphs: time
-/// and memory double with each op and each value that an op makes.
+/// The Pareto front of all valid plans: rising peak, falling duration. The first is the least peak and the
+/// least duration at it, the last runs every op once. For tiny graphs: time and memory double with each op
+/// and each value that an op makes.
 std::vector<Cost> trade_off(const Graph& graph, bool fixed_order);
 
 }  // namespace exact

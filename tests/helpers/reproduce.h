@@ -18,8 +18,8 @@ struct Call {
   std::optional<std::int64_t> work_limit = {};
 };
 
-/// Shell lines that write the graph and run the call with `remat plan`; known plans, which the command line
-/// does not take, follow as a comment. Graphs that are too large to be read are left out.
+/// Shell lines that write the graph and run the call with `remat plan`; known plans, which have no option
+/// there, follow as a comment. Graphs that are too large to be read are left out.
 std::string reproduction(const Call& call);
 /// The lines that write the graph alone, for tests that call no planner.
 std::string reproduction(const Graph& graph);

@@ -10,7 +10,7 @@
 
 namespace remat::testing {
 
-/// 1 to `most` buffers of up to 12 bytes, some of none, in at most eight moments; alignments of 1 to 5.
+/// 1 to `most` buffers of 0 to 12 bytes, in at most eight moments; alignments of 1 to 5.
 LayoutProblem random_buffers(Random& random, int most);
 
 /// The smallest arena of all layouts. Exponential.
