@@ -85,7 +85,7 @@ std::vector<std::tuple<std::int64_t, std::string, std::int64_t, std::int64_t>> t
 void bind_host(nb::module_& m) {
   nb::class_<Host>(
       m, "Host",
-      "Memory beside the device's, and the two channels to it: bytes per second `out` and `in_`\n"
+      "Memory outside the device, and the two channels to it: bytes per second `out` and `in_`\n"
       "(numbers, or texts such as \"25GB/s\"), seconds of `latency` for every copy, a `budget` of\n"
       "host memory or None, and whether both ways are `shared`, taking turns on one link.")
       .def("__init__", init, nb::arg("out"), nb::arg("in_"), nb::arg("latency") = 0.0,
@@ -94,13 +94,13 @@ void bind_host(nb::module_& m) {
                "def __init__(self, out: float | str, in_: float | str, latency: float = 0.0, budget: int | "
                "str | None = None, shared: bool = False) -> None"))
       .def_ro("out", &Host::out, "Bytes per second from the device to the host.")
-      .def_ro("in_", &Host::in, "Bytes per second back.")
+      .def_ro("in_", &Host::in, "Bytes per second from the host to the device.")
       .def_prop_ro(
           "latency", [](const Host& h) { return static_cast<double>(h.latency_ns) / 1e9; },
-          "Seconds, of every copy.")
+          "Seconds added to every copy.")
       .def_prop_ro(
           "budget", [](const Host& h) { return count_of(h.budget); }, "Bytes of host memory, or None.")
-      .def_ro("shared", &Host::shared, "Both ways take turns on one link.")
+      .def_ro("shared", &Host::shared, "Whether both ways take turns on one link.")
       .def(
           "__eq__", [](const Host& a, const Host& b) { return a == b; }, nb::is_operator(),
           nb::sig("def __eq__(self, other: object, /) -> bool"))
