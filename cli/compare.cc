@@ -202,16 +202,17 @@ void add_compare(CLI::App& app, Action& action) {
       ->delimiter(',')
       ->type_name("A,B,...");
   sub->add_option("--plan", command->plan_files,
-                  "also a plan of another program, validated and simulated as ours; may be repeated")
+                  "also a plan of another program, validated and simulated likewise; may be repeated")
       ->type_name("NAME=FILE")
       ->take_all();
-  sub->add_option("--run", command->commands,
-                  "also the plan that a command writes to {out}, given {graph} and {budget} in bytes; may be "
-                  "repeated")
+  sub->add_option(
+         "--run", command->commands,
+         "also the plan of another program: a command that writes to {out}, given {graph} and {budget} "
+         "in bytes; may be repeated")
       ->type_name("NAME=COMMAND")
       ->take_all();
   sub->add_option("--run-limit", command->run_limit,
-                  "wall clock for each command, which is ended then with all that it started (default: 10m)")
+                  "time limit of each command, which is then killed with its child processes (default: 10m)")
       ->type_name("TIME");
   declare_order(*sub, command->order);
   command->effort.declare(*sub);

@@ -87,11 +87,12 @@ void add_convert(CLI::App& app, Action& action) {
   add_output(*sub, "-o,--output", command->out, "the remat.graph file to write")
       ->required()
       ->type_name("OUT");
-  sub->add_option("--from", command->from, "the input's format, where its name does not say it")
+  sub->add_option("--from", command->from, "the input's format, if its name does not tell")
       ->type_name("FORMAT");
-  sub->add_option("--device", command->device,
-                  "that durations are for: cpu, p100, v100, a100, h100, h200, or "
-                  "flops=F,bandwidth=B,launch=L (default: a100)")
+  sub->add_option(
+         "--device", command->device,
+         "device of the durations: cpu, p100, v100, a100, h100, h200, or flops=F,bandwidth=B,launch=L "
+         "(default: a100)")
       ->type_name("D");
   sub->add_option("--dim", command->dims, "the size of a dimension that has a name alone, may be repeated")
       ->type_name("NAME=N")

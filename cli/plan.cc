@@ -278,7 +278,7 @@ void add_plan(CLI::App& app, Action& action) {
       ->type_name("PLAN");
   add_output(*sub, "--layout", command->layout_out, "write the layout of the plan here")->type_name("LAYOUT");
   sub->add_flag("--json", command->json, "print one JSON object");
-  sub->add_flag("--verbose", command->verbose, "print what the planner counted too, and the log of `auto`");
+  sub->add_flag("--verbose", command->verbose, "also print the planner's counters and the log of `auto`");
   sub->callback([command, sub, &action] {
     const bool is_given = sub->count(spelled_for_shell("allocator", "")) > 0;
     command->asks_allocator = is_given || command->request.budget_on == Measure::kReserved;

@@ -161,9 +161,9 @@ void add_report(CLI::App& app, Action& action) {
                        "(default: html)"),
       {"html", "json", "csv", "dot", "perfetto", "memory_viz"});
   add_whole(*sub, "--points", command->points, 0, kMostPoints,
-            "budgets of the curve of overhead against memory, 0 for none (default: 12)");
-  sub->add_option("--planner", command->planner, "draws the curve (default: auto)")->type_name("NAME");
-  sub->add_option("--planners", command->planners, "draw curves beside it: dtr,checkmate_lp")
+            "number of budgets of the curve of overhead against memory, 0 for no curve (default: 12)");
+  sub->add_option("--planner", command->planner, "planner of the curve (default: auto)")->type_name("NAME");
+  sub->add_option("--planners", command->planners, "also draw the curves of these planners: dtr,checkmate_lp")
       ->delimiter(',')
       ->type_name("NAMES");
   command->allocator.declare(*sub);

@@ -22,7 +22,7 @@ const OptionTable<Options>& table() {
               "rows", &Options::rows, {"both", "checkmate"},
               "both: first the relaxation in which reruns have any order; checkmate: the published rows only")
           .number("gap", &Options::gap, 0, 1, "share of the overhead",
-                  "stop with a plan this near to the bound, without a proof");
+                  "stop, without a proof, once the plan is this close to the bound");
   return kTable;
 }
 

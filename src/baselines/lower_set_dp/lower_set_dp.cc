@@ -111,13 +111,13 @@ const OptionTable<Options>& table() {
   static const OptionTable<Options> kTable =
       OptionTable<Options>("lower_set_dp")
           .choice("family", &Options::family, {"auto", "all", "pruned"},
-                  "all lower sets (exact), the pruned family, or auto: all where they are few")
+                  "all lower sets (exact), the pruned family, or auto: all if there are at most `max_sets`")
           .choice("centric", &Options::centric, {"time", "memory", "both"},
                   "least recomputation (time), most (memory), or the better plan of both")
           .flag("liveness", &Options::liveness,
                 "judge plans by their simulated peak; off: by the peak of the paper's formula")
           .integer("max_sets", &Options::max_sets, 2, 100'000, "lower sets",
-                   "most that are few; with more, family all is refused");
+                   "maximum number of lower sets for family all");
   return kTable;
 }
 

@@ -278,7 +278,8 @@ std::optional<std::string> supports(const Problem& problem) {
 const OptionTable<Options>& table() {
   static const OptionTable<Options> kTable =
       OptionTable<Options>("moccasin")
-          .integer("c", &Options::c, 1, 64, "runs", "most runs of one op; more where a start plan has more")
+          .integer("c", &Options::c, 1, 64, "runs",
+                   "maximum number of runs of one op; more if a start plan has more")
           .choice("form", &Options::form, {"auto", "stage", "events"},
                   "form of the model; auto: stage in fixed order, events in free order")
           .choice("warm_start", &Options::warm_start, {"none", "greedy", "tw_remat", "search"},
