@@ -65,8 +65,7 @@ class Found:
 
 @dataclass(frozen=True)
 class Check:
-    """One check. gpu: not on a CPU. both: also with expandable segments. alone: runs alone. limit: seconds.
-    """
+    """One check. gpu: not on a CPU. both: also with expandable segments. alone: runs alone. limit: seconds."""
 
     run: Callable[[torch.device], Found]
     gpu: bool = True

@@ -48,8 +48,7 @@ class Recording:
 
     @property
     def excess(self) -> int:
-        """The largest excess over the prediction, over all steps; negative if every step needed less.
-        """
+        """The largest excess over the prediction, over all steps; negative if every step needed less."""
         return int((self.measured - self.predicted).max())
 
     def page(self, **options: Any) -> remat.Report:

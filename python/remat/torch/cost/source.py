@@ -114,8 +114,7 @@ class Costs:
         return [op.name for op in step.ops if op.node is not None and signature(op.node) in self._unmeasured]
 
     def _estimate(self, refused: Mapping[str, fx.Node]) -> None:
-        """The costs of ops that cannot be measured: durations by flops and bytes, memory as traced.
-        """
+        """The costs of ops that cannot be measured: durations by flops and bytes, memory as traced."""
         if not refused:
             return
         assert self.known is not None

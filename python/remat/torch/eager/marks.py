@@ -65,8 +65,7 @@ def _find_levels(trace: AllocatorTrace, marks: Sequence[Mark]) -> None:
 
 
 def _set_memory(recorder: Recorder, marks: Sequence[Mark]) -> None:
-    """Sets each op's memory beside its results, and its peak, as if nothing had been evicted.
-    """
+    """Sets each op's memory beside its results, and its peak, as if nothing had been evicted."""
     workspaces: dict[int, int] = {}
     tops: dict[int, int] = {}
     for mark in marks:

@@ -98,8 +98,7 @@ def is_used() -> bool:
 
 
 def passing(functions: Sequence[Any], again: Collection[int]) -> Any:
-    """The ops of a forward that may bypass the mode, in the extension's form. None without the extension.
-    """
+    """The ops of a forward that may bypass the mode, in the extension's form. None without the extension."""
     extension = _extension()
     if extension is None:
         return None
@@ -162,8 +161,7 @@ class Passing:
                 self._filter.follow(sequence)
 
     def keep(self, saved: bool, asked_for: bool) -> None:
-        """Whether only-kept tensors bypass Python: when autograd saves them, and when it requests them.
-        """
+        """Whether only-kept tensors bypass Python: when autograd saves them, and when it requests them."""
         if self._filter is not None:
             self._filter.keep(saved, asked_for)
 

@@ -168,8 +168,7 @@ def least_plan(
 def within(
     step: StepGraph, limit: int, options: Options, pool: HostPool | None = None
 ) -> EagerPlan | Searched:
-    """A plan for this many bytes beside the reserve, or the failure. pool: as for `plan_record`.
-    """
+    """A plan for this many bytes beside the reserve, or the failure. pool: as for `plan_record`."""
     found = _within(step, limit, options)
     if found.carried is None:
         return found

@@ -268,8 +268,7 @@ class Preparation:
         return self._around(self._step(call), sequence.record, kind)
 
     def least(self, sequence: Recorded, kind: Kind, call: Call) -> EagerPlan:
-        """The known plan of least peak, whatever the budget. Finds ops whose recomputed bits differ.
-        """
+        """The known plan of least peak, whatever the budget. Finds ops whose recomputed bits differ."""
         step, snapshot = self._step(call), Snapshot(self.model, call, self._loss)
         with phase("plan"), torch.enable_grad(), step.without_traces(snapshot.restore):
             around = self._around(step, sequence.record, kind)

@@ -270,8 +270,7 @@ class EagerSession:
         return self._plan_at_hand(recorded, kind) or self._plan(recorded, kind, call)
 
     def _plan_at_hand(self, recorded: Recorded, kind: Kind) -> EagerPlan | None:
-        """Runs no step if outputs planned to be held are dropped: training leaves no memory for that.
-        """
+        """Runs no step if outputs planned to be held are dropped: training leaves no memory for that."""
         plan = recorded.plans.get(kind)
         if plan is None:
             plan = self._preparation.planned_again(recorded, kind) or recorded.plans.get(Kind(kind.adds))

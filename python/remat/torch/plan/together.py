@@ -48,8 +48,8 @@ def plan_together(
     return decided[parts[0].number]
 
 
-# Choices of a part: the number of steps down in bytes held at the loss, and in its peak; fewer if the range is
-# smaller.
+# Choices of a part: the number of steps down in bytes held at the loss, and in its peak; fewer for a smaller
+# range.
 _HELD_STEPS, _PEAK_STEPS = 12, 4
 # Fewer if each needs a search with a time limit.
 _FEW_HELD_STEPS, _FEW_PEAK_STEPS = 6, 1
@@ -67,8 +67,7 @@ _Find = Callable[[remat.Graph, int], "remat.PlanResult | None"]
 
 @dataclass(frozen=True)
 class _Choice:
-    """One way to run a part; bytes held at the loss and at its peak. cap, target: arguments of the planner.
-    """
+    """One way to run a part; bytes held at the loss and at its peak. cap, target: arguments of the planner."""
 
     result: remat.PlanResult
     held: int

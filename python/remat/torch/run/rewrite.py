@@ -194,8 +194,7 @@ class _Rewriter:
         return self._finish(outputs, gradients, tangents)
 
     def _clones_needed(self) -> set[int]:
-        """Clones of overwritten buffers that a later step reads; others are not made.
-        """
+        """Clones of overwritten buffers that a later step reads; others are not made."""
         step = self.step
         written: dict[int, int] = {}
         needed: set[int] = set()

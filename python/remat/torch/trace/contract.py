@@ -45,8 +45,7 @@ def contract(gm: fx.GraphModule, num_forward_outputs: int, name: str, use: Outpu
 
 
 class _Contraction:
-    """State: the step so far; the value of each storage seen, and those of the elements of a tuple node.
-    """
+    """State: the step so far; the value of each storage seen, and those of the elements of a tuple node."""
 
     def __init__(self, step: StepGraph) -> None:
         self.step = step
@@ -288,8 +287,7 @@ class _Contraction:
         return value is not None and self.step.values[value].bytes <= SMALL
 
     def _kept(self, tangents: Sequence[fx.Node]) -> list[int]:
-        """Kept values: gradients, user outputs that the caller holds, and their gradients if held.
-        """
+        """Kept values: gradients, user outputs that the caller holds, and their gradients if held."""
         step = self.step
         tangents = [t for t in tangents if step.use.tangents_held or self._is_small(t)]
         kept: dict[int, None] = {}

@@ -340,8 +340,7 @@ def _check_apart(gm: fx.GraphModule) -> None:
 
 
 def _return_inputs(gm: fx.GraphModule, shown: Sequence[int | None]) -> None:
-    """Results that are overwritten inputs are the inputs themselves again; no copy is made.
-    """
+    """Results that are overwritten inputs are the inputs themselves again; no copy is made."""
     writes = _writes(gm)
     given = {s for node in gm.graph.find_nodes(op="placeholder") for s in storages_of(node)}
     for node in writes.values():
