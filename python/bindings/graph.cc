@@ -41,7 +41,7 @@ BoolArray flags(const IndexVector<OpId, bool>& column) {
 }
 
 /// `name` and `time_unit` are the only texts of a graph as a whole.
-nb::str repr(const Graph& graph) {
+nb::str repr_of_graph(const Graph& graph) {
   return nb::str("<remat.Graph {!r}: {} ops, {} values>")
       .format(graph.name, graph.num_ops(), graph.num_values());
 }
@@ -211,7 +211,7 @@ void bind_graph(nb::module_& m) {
   bind_sizes(graph);
   bind_columns(graph);
   bind_entries(graph);
-  graph.def("__repr__", repr)
+  graph.def("__repr__", repr_of_graph)
       .def(
           "_repr_html_", [](const Graph& g) { return notebook_html(g); },
           "For notebooks: sizes, and the keep-all plan's memory by step.")

@@ -140,8 +140,8 @@ Graph from_dict(nb::dict dict) {
   return graph;
 }
 
-void init(Graph* self, nb::object values, nb::object ops, nb::object inputs, nb::object outputs,
-          nb::object name, nb::object time_unit) {
+void init_graph(Graph* self, nb::object values, nb::object ops, nb::object inputs, nb::object outputs,
+                nb::object name, nb::object time_unit) {
   UnknownKeys unknown;
   Graph graph = with_fault<GraphFault>(
       [&] { return build_graph({values, ops, inputs, outputs, name, time_unit}, unknown); });
@@ -204,7 +204,7 @@ nb::dict graph_to_dict(const Graph& graph) {
 
 void bind_graph_dict(nb::class_<Graph>& graph) {
   graph
-      .def("__init__", init, nb::arg("values"), nb::arg("ops"), nb::arg("inputs") = nb::list(),
+      .def("__init__", init_graph, nb::arg("values"), nb::arg("ops"), nb::arg("inputs") = nb::list(),
            nb::arg("outputs") = nb::list(), nb::arg("name") = "", nb::arg("time_unit") = "ns",
            nb::sig("def __init__(self, values: collections.abc.Iterable[int | dict[str, typing.Any]], ops: "
                    "collections.abc.Iterable[Op | dict[str, typing.Any]], "

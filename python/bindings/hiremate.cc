@@ -141,7 +141,8 @@ hiremate::Settings settings_with(const PlanOptions& options, nb::tuple parts) {
   return settings;
 }
 
-BoundResult plan(const Question& question, const Effort& effort, nb::handle progress, nb::tuple parts) {
+BoundResult plan_by_hiremate(const Question& question, const Effort& effort, nb::handle progress,
+                             nb::tuple parts) {
   const hiremate::Settings settings = settings_with(effort.options, parts);
   const auto run = [&settings](const Problem& bounded, Limits& inner) {
     return hiremate::plan(bounded, settings, inner);
@@ -170,7 +171,7 @@ nb::object partition(const Graph& graph, const Effort& effort) {
 }  // namespace
 
 void bind_hiremate(nb::module_& m) {
-  m.def("hiremate_plan", plan, nb::arg("question"), nb::arg("effort"), nb::arg("progress").none(),
+  m.def("hiremate_plan", plan_by_hiremate, nb::arg("question"), nb::arg("effort"), nb::arg("progress").none(),
         nb::arg("parts"),
         nb::sig("def hiremate_plan(question: Question, effort: Effort, progress: "
                 "collections.abc.Callable[[str, float, int | None, int | None, bool], object] | None, "

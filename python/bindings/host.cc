@@ -26,7 +26,7 @@ std::int64_t latency_of(double seconds) {
   return static_cast<std::int64_t>(std::ceil(seconds * kNanoseconds - kNoise));
 }
 
-void init(Host* self, nb::handle out, nb::handle in, double latency, nb::handle budget, bool shared) {
+void init_host(Host* self, nb::handle out, nb::handle in, double latency, nb::handle budget, bool shared) {
   new (self) Host{.out = bandwidth_of(out, "out"),
                   .in = bandwidth_of(in, "in_"),
                   .latency_ns = latency_of(latency),
@@ -88,7 +88,7 @@ void bind_host(nb::module_& m) {
       "Memory outside the device, and the two channels to it: bytes per second `out` and `in_`\n"
       "(numbers, or texts such as \"25GB/s\"), seconds of `latency` for every copy, a `budget` of\n"
       "host memory or None, and whether both ways are `shared`, taking turns on one link.")
-      .def("__init__", init, nb::arg("out"), nb::arg("in_"), nb::arg("latency") = 0.0,
+      .def("__init__", init_host, nb::arg("out"), nb::arg("in_"), nb::arg("latency") = 0.0,
            nb::arg("budget").none() = nb::none(), nb::arg("shared") = false,
            nb::sig(
                "def __init__(self, out: float | str, in_: float | str, latency: float = 0.0, budget: int | "

@@ -31,8 +31,8 @@ std::int64_t to_op_index(nb::handle value, const std::string& what) {
   return index;
 }
 
-void init(BoundOp* self, nb::object name, nb::object duration, nb::object inputs, nb::object outputs,
-          nb::kwargs fields) {
+void init_op(BoundOp* self, nb::object name, nb::object duration, nb::object inputs, nb::object outputs,
+             nb::kwargs fields) {
   BoundOp op;
   with_fault<GraphFault>([&] {
     set_field(op, "name", name, "op");
@@ -63,7 +63,7 @@ State state_of(const BoundOp& o) {
 
 void set_state(BoundOp& op, const State& state) { new (&op) BoundOp(std::make_from_tuple<BoundOp>(state)); }
 
-nb::str repr(const BoundOp& op) {
+nb::str repr_of_op(const BoundOp& op) {
   return nb::str("Op({!r}, duration={}, inputs={}, outputs={})")
       .format(op.name, op.duration, op.inputs, op.outputs);
 }
@@ -158,7 +158,7 @@ std::vector<std::pair<std::int64_t, std::int64_t>> over_of(const Graph& graph, O
 
 void bind_op(nb::module_& m) {
   nb::class_<BoundOp>(m, "Op", "One op of a graph, with the field names of the file format.")
-      .def("__init__", init, nb::arg("name"), nb::arg("duration"), nb::arg("inputs"), nb::arg("outputs"),
+      .def("__init__", init_op, nb::arg("name"), nb::arg("duration"), nb::arg("inputs"), nb::arg("outputs"),
            nb::arg("fields"),
            nb::sig("def __init__(self, name: str, duration: int, inputs: collections.abc.Sequence[int], "
                    "outputs: collections.abc.Sequence[int], *, "
@@ -196,7 +196,7 @@ void bind_op(nb::module_& m) {
       .def("__getstate__", state_of, nb::sig("def __getstate__(self) -> tuple[typing.Any, ...]"))
       .def("__setstate__", set_state, nb::arg("state"),
            nb::sig("def __setstate__(self, state: tuple[typing.Any, ...], /) -> None"))
-      .def("__repr__", repr);
+      .def("__repr__", repr_of_op);
 }
 
 }  // namespace remat::python

@@ -22,9 +22,10 @@ struct BoundPipeline {
   std::vector<BoundStage> stages;
 };
 
-BoundPipeline plan(const std::vector<std::pair<Graph*, int>>& graphs, int stages, int microbatches,
-                   std::int64_t budget, const std::string& schedule, int chunks, const std::string& executor,
-                   bool whole_layers, const std::vector<std::string>& data, int state, const Effort& effort) {
+BoundPipeline plan_stages(const std::vector<std::pair<Graph*, int>>& graphs, int stages, int microbatches,
+                          std::int64_t budget, const std::string& schedule, int chunks,
+                          const std::string& executor, bool whole_layers,
+                          const std::vector<std::string>& data, int state, const Effort& effort) {
   std::vector<PipelinePart> parts;
   for (const auto& [graph, count] : graphs) parts.push_back({graph, count});
   const PipelineOptions options{stages,        microbatches,
@@ -147,7 +148,7 @@ void bind_pipeline(nb::module_& m) {
         return nb::str("<remat.PipelineResult: {} stages, {}>")
             .format(b.stages.size(), std::string(to_string(b.result.status)));
       });
-  m.def("plan_pipeline", plan, nb::arg("graphs"), nb::arg("stages"), nb::arg("microbatches"),
+  m.def("plan_pipeline", plan_stages, nb::arg("graphs"), nb::arg("stages"), nb::arg("microbatches"),
         nb::arg("budget"), nb::arg("schedule"), nb::arg("chunks"), nb::arg("executor"),
         nb::arg("whole_layers"), nb::arg("data"), nb::arg("state"), nb::arg("effort"), "See remat.pipeline.");
   m.def(

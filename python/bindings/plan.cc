@@ -56,8 +56,9 @@ BoundSimulation check(const Graph& graph, const BoundPlan& plan, nb::handle host
   return simulate_plan(graph, steps, record.host);
 }
 
-void init(BoundPlan* self, const Graph& graph, nb::object steps, const std::string& order, nb::object copies,
-          nb::object host, std::optional<std::int64_t> budget, const std::string& planner) {
+void init_plan(BoundPlan* self, const Graph& graph, nb::object steps, const std::string& order,
+               nb::object copies, nb::object host, std::optional<std::int64_t> budget,
+               const std::string& planner) {
   PlanRecord record = record_of(graph, steps, copies, host);
   record.order = parse_order(order);
   if (budget) record.budget = Bytes(*budget);
@@ -75,7 +76,7 @@ void init(BoundPlan* self, const Graph& graph, nb::object steps, const std::stri
   new (self) BoundPlan{std::move(record)};
 }
 
-nb::str repr(const BoundPlan& plan) {
+nb::str repr_of_plan(const BoundPlan& plan) {
   const auto peak = count_of(plan.record.peak);
   return nb::str("<remat.Plan of {!r}: {} steps, peak {}, overhead {}>")
       .format(plan.record.graph_name, plan.record.steps.size(), peak ? nb::cast(*peak) : nb::none(),
@@ -90,8 +91,8 @@ Item item(const BoundPlan& plan, Index index) {
 
 void bind_plan_class(nb::module_& m) {
   nb::class_<BoundPlan>(m, "Plan", "A sequence of steps, each running one op, and its cost; immutable.")
-      .def("__init__", init, nb::arg("graph"), nb::arg("steps"), nb::arg("order") = "fixed", nb::kw_only(),
-           nb::arg("copies") = nb::make_tuple(), nb::arg("host").none() = nb::none(),
+      .def("__init__", init_plan, nb::arg("graph"), nb::arg("steps"), nb::arg("order") = "fixed",
+           nb::kw_only(), nb::arg("copies") = nb::make_tuple(), nb::arg("host").none() = nb::none(),
            nb::arg("budget") = nb::none(), nb::arg("planner") = "",
            nb::sig(
                "def __init__(self, graph: Graph, steps: collections.abc.Iterable[int], order: str = "
@@ -165,7 +166,7 @@ void bind_plan_class(nb::module_& m) {
           [](BoundPlan& p, const std::string& text) { new (&p) BoundPlan{parse_plan(text, "pickled plan")}; })
       .def(
           "_repr_html_", [](const BoundPlan& p) { return notebook_html(p.record); }, "For notebooks.")
-      .def("__repr__", repr);
+      .def("__repr__", repr_of_plan);
 }
 
 template <class Get>

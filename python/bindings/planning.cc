@@ -32,8 +32,8 @@ Question asked(nb::handle_t<Graph> graph_object, nb::handle budget, nb::handle h
 
 /// Planners that improve given plans start from the process's plan store, so that more memory is never
 /// slower.
-BoundResult plan(const Question& asked, const std::string& planner, const Effort& effort,
-                 nb::handle progress) {
+BoundResult bound_plan(const Question& asked, const std::string& planner, const Effort& effort,
+                       nb::handle progress) {
   Answer found;
   BoundResult outcome = plan_by_name(
       with_effort(asked, planner, effort), progress, [&](const Request& request, Limits& limits) {
@@ -391,7 +391,8 @@ void bind_planning(nb::module_& m) {
   bind_outcome(result);
   bind_facts(result);
   bind_comparing(m);
-  m.def("plan", plan, nb::arg("question"), nb::arg("planner"), nb::arg("effort"), nb::arg("progress").none(),
+  m.def("plan", bound_plan, nb::arg("question"), nb::arg("planner"), nb::arg("effort"),
+        nb::arg("progress").none(),
         nb::sig("def plan(question: Question, planner: str, effort: Effort, progress: "
                 "collections.abc.Callable[[str, float, int | None, int | None, bool], object] | None"
                 ") -> PlanResult"),

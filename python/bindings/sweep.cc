@@ -51,7 +51,7 @@ nb::object frame_of(const BoundSweep& sweep) {
   return nb::module_::import_("remat.tables").attr("frame_of")(rows);
 }
 
-nb::str repr(const BoundSweep& sweep) {
+nb::str repr_of_sweep(const BoundSweep& sweep) {
   const std::string least =
       sweep.points.empty() ? "" : ", overhead up to " + percent_text(sweep.points.back().record.overhead);
   return nb::str("<remat.SweepResult by {}: {} points, budgets {} down to {}{}>")
@@ -139,7 +139,7 @@ void bind_sweep(nb::module_& m) {
           nb::sig("def __getitem__(self, index: int, /) -> SweepPoint"), "A point, by falling budget.")
       .def("to_pandas", frame_of, nb::sig("def to_pandas(self) -> typing.Any"),
            "A pandas DataFrame with a row for each point, `to_dict` of it. Raises RematError without pandas.")
-      .def("__repr__", repr)
+      .def("__repr__", repr_of_sweep)
       .def("__getstate__", packed_sweep, nb::sig("def __getstate__(self) -> tuple[typing.Any, ...]"))
       .def(
           "__setstate__", [](BoundSweep& s, nb::tuple state) { new (&s) BoundSweep(unpacked_sweep(state)); },

@@ -13,9 +13,9 @@ namespace {
 
 constexpr std::int64_t kKiB = 1024, kMiB = 1024 * kKiB;
 
-class Device {
+class TestedAllocator {
  public:
-  explicit Device(std::string_view allocator, std::optional<std::int64_t> capacity = std::nullopt)
+  explicit TestedAllocator(std::string_view allocator, std::optional<std::int64_t> capacity = std::nullopt)
       : allocator_(parse_allocator(allocator), capacity ? std::optional(Bytes(*capacity)) : std::nullopt) {}
 
   Address take(std::int64_t size, std::int64_t stream = 0) {
@@ -40,7 +40,7 @@ class Device {
 void expect_first(std::string_view allocator, std::int64_t size, std::int64_t allocated,
                   std::int64_t reserved) {
   SCOPED_TRACE(std::string(allocator) + " " + std::to_string(size));
-  Device device(allocator);
+  TestedAllocator device(allocator);
   device.take(size);
   EXPECT_EQ(device.requested(), size);
   EXPECT_EQ(device.allocated(), allocated);
@@ -71,7 +71,7 @@ TEST(CachingAllocator, MapsPagesOfExpandableSegments) {
 }
 
 TEST(CachingAllocator, TakesExactlyWhatIsAskedWhereItIsExact) {
-  Device device("exact", 100);
+  TestedAllocator device("exact", 100);
   const Address a = device.take(33), b = device.take(67);
   EXPECT_EQ(device.reserved(), 100);
   EXPECT_TRUE(device.refuses(1));
@@ -84,7 +84,7 @@ TEST(CachingAllocator, TakesExactlyWhatIsAskedWhereItIsExact) {
 }
 
 TEST(CachingAllocator, PacksSmallRequestsIntoOneSegment) {
-  Device device("cuda");
+  TestedAllocator device("cuda");
   for (int k = 0; k < 4096; ++k) device.take(512);
   EXPECT_EQ(device.reserved(), 2 * kMiB);
   device.take(1);
@@ -93,7 +93,7 @@ TEST(CachingAllocator, PacksSmallRequestsIntoOneSegment) {
 }
 
 TEST(CachingAllocator, PacksRequestsBelowTenMebibytesIntoSegmentsOfTwenty) {
-  Device device("cuda");
+  TestedAllocator device("cuda");
   const Address first = device.take(6 * kMiB);
   EXPECT_EQ(device.take(6 * kMiB), first + 6 * kMiB);
   EXPECT_EQ(device.take(7 * kMiB), first + 12 * kMiB);
@@ -102,7 +102,7 @@ TEST(CachingAllocator, PacksRequestsBelowTenMebibytesIntoSegmentsOfTwenty) {
 }
 
 TEST(CachingAllocator, TakesTheSmallestBlockThatIsEnoughAtTheLowestAddress) {
-  Device device("cuda");
+  TestedAllocator device("cuda");
   const Address large = device.take(40 * kMiB), middle = device.take(30 * kMiB),
                 same = device.take(30 * kMiB);
   for (const Address address : {same, large, middle}) device.free(address);
@@ -113,11 +113,11 @@ TEST(CachingAllocator, TakesTheSmallestBlockThatIsEnoughAtTheLowestAddress) {
 }
 
 TEST(CachingAllocator, KeepsSmallAndLargeRequestsApart) {
-  Device device("cuda");
+  TestedAllocator device("cuda");
   device.free(device.take(20 * kMiB));
   device.take(kMiB);
   EXPECT_EQ(device.reserved(), 22 * kMiB);
-  Device other("cuda");
+  TestedAllocator other("cuda");
   other.free(other.take(kMiB));
   other.take(kMiB + 1);
   EXPECT_EQ(other.reserved(), 22 * kMiB);
@@ -125,7 +125,7 @@ TEST(CachingAllocator, KeepsSmallAndLargeRequestsApart) {
 
 TEST(CachingAllocator, KeepsStreamsApart) {
   for (const char* name : {"cuda", "cuda-expandable"}) {
-    Device device(name);
+    TestedAllocator device(name);
     device.free(device.take(20 * kMiB, 1));
     device.take(20 * kMiB, 2);
     EXPECT_EQ(device.reserved(), 40 * kMiB);
@@ -135,7 +135,7 @@ TEST(CachingAllocator, KeepsStreamsApart) {
 }
 
 TEST(CachingAllocator, MergesWithBothNeighboursOfASegment) {
-  Device device("cuda");
+  TestedAllocator device("cuda");
   const Address a = device.take(4 * kMiB), b = device.take(4 * kMiB), c = device.take(4 * kMiB);
   device.free(a);
   device.free(c);  // with the 8 MiB behind it
@@ -148,7 +148,7 @@ TEST(CachingAllocator, MergesWithBothNeighboursOfASegment) {
 }
 
 TEST(CachingAllocator, DoesNotMergeAcrossSegments) {
-  Device device("cuda");
+  TestedAllocator device("cuda");
   const Address a = device.take(20 * kMiB), b = device.take(20 * kMiB);
   device.free(a);
   device.free(b);
@@ -157,7 +157,7 @@ TEST(CachingAllocator, DoesNotMergeAcrossSegments) {
 }
 
 TEST(CachingAllocator, GrowsAnExpandableSegmentFromTheBlockAtItsEnd) {
-  Device device("cuda-expandable");
+  TestedAllocator device("cuda-expandable");
   const Address first = device.take(15 * kMiB);
   EXPECT_EQ(device.take(15 * kMiB), first + 15 * kMiB);
   EXPECT_EQ(device.reserved(), 40 * kMiB);
@@ -172,7 +172,7 @@ TEST(CachingAllocator, GrowsAnExpandableSegmentFromTheBlockAtItsEnd) {
 
 /// Best fit counts a block that can grow as what it can become.
 TEST(CachingAllocator, PrefersALargerBlockThatCannotGrow) {
-  Device device("cuda-expandable");
+  TestedAllocator device("cuda-expandable");
   const Address a = device.take(30 * kMiB);
   device.take(5 * kMiB);  // 5 MiB of 40 are left over at the end
   device.free(a);
@@ -180,7 +180,7 @@ TEST(CachingAllocator, PrefersALargerBlockThatCannotGrow) {
 }
 
 TEST(CachingAllocator, DoesNotSplitOversizeBlocks) {
-  Device device("cuda:max_split_size_mb:40");
+  TestedAllocator device("cuda:max_split_size_mb:40");
   const Address a = device.take(50 * kMiB);
   device.free(a);
   device.take(30 * kMiB);  // must not take the oversize block
@@ -195,7 +195,7 @@ TEST(CachingAllocator, DoesNotSplitOversizeBlocks) {
 TEST(CachingAllocator, LeavesAnOversizeBlockThatHasTooMuch) {
   for (const std::int64_t rounding : {20, 24}) {
     const std::string option = ",max_non_split_rounding_mb:" + std::to_string(rounding);
-    Device device("cuda:max_split_size_mb:40" + (rounding == 20 ? "" : option));
+    TestedAllocator device("cuda:max_split_size_mb:40" + (rounding == 20 ? "" : option));
     const Address a = device.take((50 + rounding) * kMiB);
     device.free(a);
     EXPECT_NE(device.take(50 * kMiB), a);
@@ -245,7 +245,7 @@ TEST(CachingAllocator, ReadsListsOfDivisionsAsPyTorchDoes) {
 }
 
 TEST(CachingAllocator, EmptiesOnlyWholeSegmentsOfItsCache) {
-  Device device("cuda");
+  TestedAllocator device("cuda");
   const Address a = device.take(6 * kMiB), b = device.take(6 * kMiB);
   device.free(device.take(30 * kMiB));
   device.free(a);
@@ -258,7 +258,7 @@ TEST(CachingAllocator, EmptiesOnlyWholeSegmentsOfItsCache) {
 }
 
 TEST(CachingAllocator, UnmapsWholePagesBetweenBlocksInUse) {
-  Device device("cuda-expandable");
+  TestedAllocator device("cuda-expandable");
   const Address a = device.take(10 * kMiB), b = device.take(60 * kMiB), c = device.take(10 * kMiB);
   device.free(b);  // [10, 70) of 80 MiB: pages [20, 60)
   (*device).empty_cache();
@@ -271,7 +271,7 @@ TEST(CachingAllocator, UnmapsWholePagesBetweenBlocksInUse) {
 }
 
 TEST(CachingAllocator, GivesCachedMemoryBackBeforeItFails) {
-  Device device("cuda", 100 * kMiB);
+  TestedAllocator device("cuda", 100 * kMiB);
   device.free(device.take(60 * kMiB));
   device.take(64 * kMiB);
   EXPECT_EQ(device.reserved(), 64 * kMiB);
@@ -284,8 +284,8 @@ TEST(CachingAllocator, GivesCachedMemoryBackBeforeItFails) {
 }
 
 TEST(CachingAllocator, CannotGiveBackASegmentThatIsInUse) {
-  Device native("cuda", 100 * kMiB), expandable("cuda-expandable", 100 * kMiB);
-  for (Device* device : {&native, &expandable}) {
+  TestedAllocator native("cuda", 100 * kMiB), expandable("cuda-expandable", 100 * kMiB);
+  for (TestedAllocator* device : {&native, &expandable}) {
     std::vector<Address> all;
     for (int k = 0; k < 10; ++k) all.push_back(device->take(9 * kMiB));
     for (int k : {0, 1, 2, 3, 4}) device->free(all[static_cast<std::size_t>(k)]);
@@ -294,7 +294,7 @@ TEST(CachingAllocator, CannotGiveBackASegmentThatIsInUse) {
 }
 
 TEST(CachingAllocator, ReleasesOneOversizeBlockThatIsEnoughFirst) {
-  Device device("cuda:max_split_size_mb:40", 200 * kMiB);
+  TestedAllocator device("cuda:max_split_size_mb:40", 200 * kMiB);
   const Address a = device.take(50 * kMiB), b = device.take(90 * kMiB), small = device.take(30 * kMiB);
   for (const Address address : {a, b, small}) device.free(address);
   device.take(66 * kMiB);  // neither 50 nor 90 (24 too much): 90 goes back
@@ -303,7 +303,7 @@ TEST(CachingAllocator, ReleasesOneOversizeBlockThatIsEnoughFirst) {
 }
 
 TEST(CachingAllocator, ReleasesTheLargestOversizeBlocksUntilTheyAreEnough) {
-  Device device("cuda:max_split_size_mb:40", 200 * kMiB);
+  TestedAllocator device("cuda:max_split_size_mb:40", 200 * kMiB);
   const Address a = device.take(50 * kMiB), b = device.take(60 * kMiB), c = device.take(42 * kMiB);
   const Address small = device.take(30 * kMiB);
   for (const Address address : {a, b, c, small}) device.free(address);
@@ -331,14 +331,14 @@ TEST(CachingAllocator, BeginsANewSegmentWhereItIsToldIfThatIsFree) {
 }
 
 TEST(CachingAllocator, TakesNothingForNoBytes) {
-  Device device("cuda");
+  TestedAllocator device("cuda");
   EXPECT_EQ(device.take(0), 0);
   device.free(0);
   EXPECT_EQ(device.stats(), AllocatorStats());
 }
 
 TEST(CachingAllocator, KeepsPeaksUntilTheyAreReset) {
-  Device device("cuda");
+  TestedAllocator device("cuda");
   const Address a = device.take(100), b = device.take(30 * kMiB);
   device.free(b);
   (*device).empty_cache();
@@ -353,13 +353,13 @@ TEST(CachingAllocator, KeepsPeaksUntilTheyAreReset) {
 }
 
 TEST(CachingAllocator, RefusesWhatItCannotDo) {
-  Device device("cuda");
+  TestedAllocator device("cuda");
   const Address a = device.take(1000);
   device.free(a);
   EXPECT_EQ(testing::usage_error([&] { device.free(a); }),
             "no block in use begins at address " + std::to_string(a));
   EXPECT_EQ(testing::usage_error([&] { (*device).allocate(Bytes(-1)); }), "size -1 is outside [0, 2^62)");
-  EXPECT_EQ(testing::usage_error([&] { Device("cuda", 0); }), "capacity 0 is outside [1, 2^62)");
+  EXPECT_EQ(testing::usage_error([&] { TestedAllocator("cuda", 0); }), "capacity 0 is outside [1, 2^62)");
   EXPECT_FALSE((*device).allocate(Bytes(kMaxCount - 1)));  // beyond all addresses
 }
 

@@ -13,7 +13,7 @@
 namespace remat {
 namespace {
 
-constexpr std::int64_t kMiB = 1 << 20;
+constexpr std::int64_t kMebibyte = 1 << 20;
 
 AllocatorPeaks peaks(const Graph& graph, const Plan& plan, std::string_view allocator, int most_steps = 20) {
   return simulate_allocator(graph, plan, parse_allocator(allocator), most_steps);
@@ -34,23 +34,23 @@ TEST(AllocatorPeaks, OfAKeptChainAreItsBlocks) {
   ASSERT_EQ(most * 12'058'624, peak.count());
   const AllocatorPeaks native = peaks(graph, keep_all_plan(graph), "cuda");
   EXPECT_EQ(native.requested, peak);
-  EXPECT_EQ(native.allocated, Bytes(most * 12 * kMiB));
+  EXPECT_EQ(native.allocated, Bytes(most * 12 * kMebibyte));
   EXPECT_EQ(native.reserved, native.allocated);
   EXPECT_EQ(native.steps, 2);
   EXPECT_TRUE(native.is_steady);
   const AllocatorPeaks expandable = peaks(graph, keep_all_plan(graph), "cuda-expandable");
   EXPECT_EQ(expandable.allocated, peak);
-  EXPECT_EQ(expandable.reserved, Bytes((peak.count() / kMiB / 20 + 1) * 20 * kMiB));
+  EXPECT_EQ(expandable.reserved, Bytes((peak.count() / kMebibyte / 20 + 1) * 20 * kMebibyte));
 }
 
 /// Resident 600 kB, then a step that makes 2 MiB with a workspace of 30 MiB.
 TEST(AllocatorPeaks, CountInputsAndWorkspaces) {
   const Graph graph = testing::make_graph(
-      {600'000}, {{.inputs = {0}, .output_bytes = {2 * kMiB}, .workspace = 30 * kMiB}}, {1});
+      {600'000}, {{.inputs = {0}, .output_bytes = {2 * kMebibyte}, .workspace = 30 * kMebibyte}}, {1});
   const AllocatorPeaks found = peaks(graph, keep_all_plan(graph), "cuda");
-  EXPECT_EQ(found.requested, Bytes(600'000 + 32 * kMiB));
-  EXPECT_EQ(found.allocated, Bytes(1172 * 512 + 32 * kMiB));
-  EXPECT_EQ(found.reserved, Bytes(52 * kMiB));
+  EXPECT_EQ(found.requested, Bytes(600'000 + 32 * kMebibyte));
+  EXPECT_EQ(found.allocated, Bytes(1172 * 512 + 32 * kMebibyte));
+  EXPECT_EQ(found.reserved, Bytes(52 * kMebibyte));
 }
 
 TEST(AllocatorPeaks, OfTheExactAllocatorAreThoseOfTheSimulator) {
@@ -73,7 +73,7 @@ TEST(AllocatorPeaks, GrowWithRepeatedStepsUntilNothingNewIsTaken) {
   Random random(8);
   int grew = 0;
   for (int round = 0; round < 200; ++round) {
-    const Graph graph = scaled(testing::random_graph(random), 3 * kMiB / 2);
+    const Graph graph = scaled(testing::random_graph(random), 3 * kMebibyte / 2);
     const Plan plan = keep_all_plan(graph);
     for (const char* allocator : {"cuda", "cuda-expandable", "cuda:max_split_size_mb:21"}) {
       const AllocatorPeaks once = peaks(graph, plan, allocator, 1), steady = peaks(graph, plan, allocator);
@@ -91,11 +91,11 @@ TEST(AllocatorPeaks, GrowWithRepeatedStepsUntilNothingNewIsTaken) {
 
 /// A segment of 20 MiB that is free again is oversize: the requests that made it must not take it.
 TEST(AllocatorPeaks, NeverEndToGrowWhereSegmentsForMediumRequestsAreOversize) {
-  const Graph graph = testing::training_chain(1, 5 * kMiB);
+  const Graph graph = testing::training_chain(1, 5 * kMebibyte);
   const AllocatorPeaks few = peaks(graph, keep_all_plan(graph), "cuda:max_split_size_mb:20", 4);
   EXPECT_FALSE(few.is_steady);
-  EXPECT_EQ(few.reserved, Bytes(4 * 20 * kMiB));
-  EXPECT_EQ(peaks(graph, keep_all_plan(graph), "cuda:max_split_size_mb:21").reserved, Bytes(20 * kMiB));
+  EXPECT_EQ(few.reserved, Bytes(4 * 20 * kMebibyte));
+  EXPECT_EQ(peaks(graph, keep_all_plan(graph), "cuda:max_split_size_mb:21").reserved, Bytes(20 * kMebibyte));
 }
 
 /// A budget that the plan meets, one that it does not meet, and one that no plan can meet.
@@ -103,7 +103,7 @@ TEST(ReservedPlan, IsWithinItsBudgetOrSaysWhatIsProved) {
   Random random(41);
   int found = 0, infeasible = 0;
   for (int round = 0; round < 40; ++round) {
-    const Graph graph = scaled(testing::random_graph(random), 5 * kMiB);
+    const Graph graph = scaled(testing::random_graph(random), 5 * kMebibyte);
     const AllocatorConfig allocator = parse_allocator(round % 2 == 0 ? "cuda" : "cuda-expandable");
     const Bytes all = simulate_allocator(graph, keep_all_plan(graph), allocator).reserved;
     const Bytes least = testing::oracle_min_peak(graph, OrderMode::kFixed);
@@ -138,7 +138,7 @@ TEST(ReservedPlan, IsCalledImpossibleOnlyWhereEachPoolsBoundSaysSo) {
   Random random(43);
   int by_pools = 0;
   for (int round = 0; round < 60; ++round) {
-    Graph graph = scaled(testing::random_graph(random), 1 + round % 3 * kMiB / 2);
+    Graph graph = scaled(testing::random_graph(random), 1 + round % 3 * kMebibyte / 2);
     for (ValueId value : graph.values()) {
       if (random.chance(0.5)) graph.bytes[value] = Bytes(graph.bytes[value].count() / 8);
     }
@@ -168,10 +168,10 @@ TEST(ReservedPlan, IsCalledImpossibleOnlyWhereEachPoolsBoundSaysSo) {
 }
 
 TEST(ReservedPlan, IsNoPlanWhereEveryStepTakesMore) {
-  const Graph graph = testing::training_chain(1, 5 * kMiB);
+  const Graph graph = testing::training_chain(1, 5 * kMebibyte);
   Limits limits;
   limits.set_work(20'000);
-  const Problem problem{&graph, Bytes(kMiB * 1000)};
+  const Problem problem{&graph, Bytes(kMebibyte * 1000)};
   const AllocatorConfig allocator = parse_allocator("cuda:max_split_size_mb:20");
   EXPECT_EQ(make_reserved_plan(problem, "auto", {}, allocator, limits).result.status, Status::kUnknown);
 }

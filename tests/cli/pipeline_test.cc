@@ -12,7 +12,7 @@ using testing::CliRun;
 using testing::run_cli;
 
 /// A small model with an optimizer, in a file.
-std::string model_in(const testing::TemporaryFolder& folder) {
+std::string deep_model_in(const testing::TemporaryFolder& folder) {
   const std::string graph = folder / "gpt.json";
   EXPECT_EQ(run_cli({"generate",     "gpt",      "--depth",    "8",  "--width", "64", "--heads",     "2",
                      "--vocabulary", "128",      "--sequence", "64", "--batch", "4",  "--optimizer", "adam",
@@ -24,7 +24,7 @@ std::string model_in(const testing::TemporaryFolder& folder) {
 
 TEST(CliPipeline, PrintsStagesAndWhatUniformOnesTake) {
   const testing::TemporaryFolder folder;
-  const std::string graph = model_in(folder), policies = folder / "policies.json";
+  const std::string graph = deep_model_in(folder), policies = folder / "policies.json";
   const CliRun run = run_cli({"pipeline", graph, "--stages", "3", "--microbatches", "6", "--budget", "8MiB",
                               "--executor", "checkpoint", "--json", "-o", policies});
   ASSERT_EQ(run.code, 0) << run.err;
@@ -45,7 +45,7 @@ TEST(CliPipeline, PrintsStagesAndWhatUniformOnesTake) {
 
 TEST(CliPipeline, ExitsAsAllCommandsDo) {
   const testing::TemporaryFolder folder;
-  const std::string graph = model_in(folder);
+  const std::string graph = deep_model_in(folder);
   const CliRun none = run_cli({"pipeline", graph, "--stages", "3", "--budget", "1MiB"});
   EXPECT_EQ(none.code, 2);
   EXPECT_EQ(none.err.rfind(

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gc
+import importlib
 import logging
 import os
 import time
@@ -13,9 +15,14 @@ import pytest
 # The allocator warns about blocks that are older than a measurement.
 os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")
 torch = pytest.importorskip("torch", reason="PyTorch is not installed (pip install remat[torch])")
+importlib.import_module("torch._dynamo.symbolic_convert")
 
 # Pytest would keep every line of the compiler's own trace.
 logging.getLogger("torch.__trace").propagate = False
+
+# Collections, of which tests ask for many, need not walk through what imports made.
+gc.collect()
+gc.freeze()
 
 # The models are too small for threads to help.
 torch.set_num_threads(1)
@@ -66,8 +73,8 @@ def in_a_hurry(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) 
     from remat.torch.cost import profile, timing
     from remat.torch.plan import report, search
 
-    monkeypatch.setattr(search, "_LEAST_WORK", 300_000)
-    monkeypatch.setattr(report, "_LEAST_WORK", 300_000)
+    monkeypatch.setattr(search, "_LEAST_WORK", 100_000)
+    monkeypatch.setattr(report, "_LEAST_WORK", 100_000)
     if request.module.__name__ not in ("test_timing", "test_costs", "test_measure"):
         monkeypatch.setattr(profile, "_leave_the_cache", lambda: None)
         monkeypatch.setattr(profile, "_timed_again", lambda *_: {})

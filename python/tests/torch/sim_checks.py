@@ -29,6 +29,7 @@ from torch import nn
 from torch.utils._python_dispatch import _disable_current_modes
 from torch.utils.checkpoint import checkpoint
 
+EFFORT: dict[str, Any] = {"work_limit": 50_000, "time_limit": None}
 HERE, OTHER = torch.device("sim", 0), torch.device("sim", 1)
 Inputs = tuple[torch.Tensor, ...]
 
@@ -67,7 +68,7 @@ def conv_net() -> tuple[nn.Module, Inputs]:
 
 
 def fit(model: nn.Module, inputs: Any, budget: int | str, **options: Any) -> Any:
-    return remat.torch.fit(model, inputs, budget, **{"time_limit": 0.3, **options})
+    return remat.torch.fit(model, inputs, budget, **{**EFFORT, **options})
 
 
 def state_after(model: nn.Module, inputs: Inputs, steps: int = 1) -> list[torch.Tensor]:
@@ -146,7 +147,10 @@ def test_a_generator_is_a_seed_and_an_offset() -> None:
 # --- steps on it. ---
 
 
-@pytest.mark.parametrize("budget", ["100%", "75%", "50%", "least"])
+@pytest.mark.parametrize(
+    "budget",
+    ["100%", *(pytest.param(share, marks=pytest.mark.long) for share in ("75%", "50%")), "least"],
+)
 def test_steps_are_those_of_eager_mode_within_the_budget(budget: str) -> None:
     before = beside()
     model, inputs = gpt()
@@ -338,7 +342,7 @@ def test_checkpoints_around_a_fitted_model() -> None:
 def test_verification_counts_the_copies_that_it_trains_and_nothing_else() -> None:
     model, inputs = gpt()
     held = torch.empty(1 << 20, device=HERE)
-    found = remat.torch.verify(model, inputs, "70%", time_limit=0.3)
+    found = remat.torch.verify(model, inputs, "70%", **EFFORT)
     assert found.equal
     assert found.within
     assert found.measured_peak == found.predicted_peak
@@ -437,7 +441,7 @@ def test_the_optimizer_steps_inside_the_backward() -> None:
 def test_the_backend_of_torch_compile() -> None:
     model, inputs = gpt()
     expected = state_after(copy.deepcopy(model), inputs, steps=2)
-    compiled: Any = torch.compile(model, backend="remat", options={"budget": "60%", "time_limit": 0.3})
+    compiled: Any = torch.compile(model, backend="remat", options={"budget": "60%", **EFFORT})
     assert differences(state_after(compiled, inputs, steps=2), expected) == []
 
 

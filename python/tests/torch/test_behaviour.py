@@ -460,12 +460,12 @@ def test_steps_leave_nothing_behind() -> None:
     # Caches of Python's own fill once, at whatever step: what steps leave behind, every round leaves.
     objects, sizes = [], set()
     for _ in range(3):
-        train(fitted, inputs, 40)
+        train(fitted, inputs, 20)
         count, size = left()
         objects.append(count)
         sizes.add(size)
     assert len(sizes) == 1
-    assert min(after - before for before, after in pairwise(objects)) < 40
+    assert min(after - before for before, after in pairwise(objects)) < 20
 
 
 def test_calls_without_gradients_run_as_in_eager_mode_and_are_not_traced() -> None:

@@ -41,6 +41,9 @@ class RaisesBackward(torch.autograd.Function):
         raise OwnError("mine")
 
 
+EFFORT: dict[str, Any] = {"work_limit": 50_000, "time_limit": None}
+
+
 def raises(_: Any) -> Any:
     raise OwnError("mine")
 
@@ -50,11 +53,11 @@ def frozen() -> nn.Module:
 
 
 def policy(model: Any, inputs: Any, budget: Any = "100%", **options: Any) -> Any:
-    return remat.torch.checkpoint_policy(model, inputs, budget, compare=False, time_limit=0.5, **options)
+    return remat.torch.checkpoint_policy(model, inputs, budget, compare=False, **EFFORT, **options)
 
 
 def largest(model: Any, inputs: Any, budget: Any = "1GiB", **options: Any) -> Any:
-    return remat.torch.largest_batch(model, lambda _: inputs, budget, most=2, time_limit=0.5, **options)
+    return remat.torch.largest_batch(model, lambda _: inputs, budget, most=2, **EFFORT, **options)
 
 
 def fit(model: Any, inputs: Any, budget: Any = "100%", **options: Any) -> Any:
@@ -80,7 +83,7 @@ RUNS = FITS | {"verify": remat.torch.verify, "checkpoint_policy": policy}
 ASKS: dict[str, Callable[..., Any]] = {
     "capture": lambda model, inputs, _="", **options: remat.torch.capture(model, inputs, **options),
     "sweep": lambda model, inputs, _="", **options: remat.torch.sweep(
-        model, inputs, points=2, time_limit=0.5, **options
+        model, inputs, points=2, **EFFORT, **options
     ),
     "report": remat.torch.report,
     "largest_batch": largest,

@@ -124,7 +124,7 @@ def products_with_numbers_are_in_place(monkeypatch: pytest.MonkeyPatch) -> None:
         # On some processor in these sizes, on another in those.
         (masks_stay, [312, 388, 1241]),
         # Of a number: what is left of a tensor is memory that nothing has written, and can be what it was.
-        (fit_leaves_traces, [329]),
+        pytest.param(fit_leaves_traces, [329], marks=pytest.mark.long),
         (strides_are_lost, [511]),
         (late_gradients_are_summed_apart, [18]),
         (gradients_come_as_outputs_are, [89]),

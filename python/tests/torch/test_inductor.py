@@ -23,7 +23,9 @@ def step(model: nn.Module, inputs: tuple[torch.Tensor, ...]) -> torch.Tensor:
     return loss.detach()
 
 
-@pytest.mark.parametrize("c", [case(name) for name in ("mlp", "conv_net")], ids=lambda c: c.name)
+@pytest.mark.parametrize(
+    "c", [case("mlp"), pytest.param(case("conv_net"), marks=pytest.mark.long)], ids=lambda c: c.name
+)
 def test_gradients_are_close_to_eager_ones_and_the_peak_falls_with_the_budget(c: Case) -> None:
     model, inputs = c.build()
     eager = copy.deepcopy(model)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 from typing import Any
 
@@ -15,7 +16,8 @@ from remat.torch.session.captured import captured_steps
 from torch import nn
 
 ROOFLINE = {"costs": "roofline", "device": "cpu"}
-QUICK: dict[str, Any] = {"accumulate": False, "time_limit": 1.0, **ROOFLINE}
+EFFORT: dict[str, Any] = {"work_limit": 50_000, "time_limit": None}
+QUICK: dict[str, Any] = {"accumulate": False, **EFFORT, **ROOFLINE}
 
 
 class Blocks(nn.Module):
@@ -51,13 +53,18 @@ def lengths(size: int) -> torch.Tensor:
     return torch.zeros(2, size, dtype=torch.long, device="meta")
 
 
+@functools.cache
+def largest_of_blocks() -> Any:
+    return remat.torch.largest_batch(blocks(), batches, "2MiB", **QUICK)
+
+
 def graphs_at(make: Any, size: int, **options: Any) -> list[remat.Graph]:
     steps = captured_steps(blocks(), make(size), None, {"costs": "roofline", **options})
     return [step.graph for step in steps]
 
 
 def test_the_largest_batch_has_a_plan_and_the_next_a_proof() -> None:
-    found = remat.torch.largest_batch(blocks(), batches, "2MiB", **QUICK)
+    found = largest_of_blocks()
     assert found.impossible is not None
     assert found.largest < found.impossible
     assert found.proved == (found.impossible == found.largest + 1)
@@ -71,11 +78,11 @@ def test_the_largest_batch_has_a_plan_and_the_next_a_proof() -> None:
     assert row.keep_all_peak == graph.keep_all_peak > 2 << 20
     (after,) = graphs_at(batches, found.impossible, **QUICK)
     with pytest.raises(remat.InfeasibleError):
-        remat.plan(after, 2 << 20, check=True, time_limit=1.0)
+        remat.plan(after, 2 << 20, check=True, **EFFORT)
 
 
 def test_both_kinds_of_steps_have_to_fit() -> None:
-    making = remat.torch.largest_batch(blocks(), batches, "2MiB", **QUICK)
+    making = largest_of_blocks()
     options = {**QUICK, "accumulate": None}
     both = remat.torch.largest_batch(blocks(), batches, "2MiB", **options)
     assert both.impossible is not None
@@ -87,7 +94,7 @@ def test_both_kinds_of_steps_have_to_fit() -> None:
 
 
 def test_the_table_rises_and_marks_the_best_throughput() -> None:
-    found = remat.torch.largest_batch(blocks(), batches, "2MiB", **QUICK)
+    found = largest_of_blocks()
     sizes = [row.size for row in found.rows]
     assert sizes == sorted(set(sizes))
     assert found.row(found.best).throughput == max(row.throughput or 0.0 for row in found.rows)
@@ -135,6 +142,7 @@ def test_what_lies_between_traced_sizes_is_what_tracing_gives(make: Any) -> None
             )
 
 
+@pytest.mark.long
 def test_a_length_is_looked_for_as_well() -> None:
     found = remat.torch.largest_batch(blocks(), lengths, "2MiB", multiple=8, **QUICK)
     assert found.largest % 8 == 0
@@ -188,16 +196,17 @@ def test_a_model_with_memory_takes_what_fit_takes() -> None:
     assert row.peak is not None
     assert row.peak <= budget
     # The workspaces, which a roofline does not know, are looked at here.
-    fitted = remat.torch.fit(model, make(found.largest), budget + 5000, accumulate=False, time_limit=2.0)
+    fitted = remat.torch.fit(model, make(found.largest), budget + 5000, accumulate=False, **EFFORT)
     assert fitted.remat.predicted_peak <= budget + 5000
 
 
+@pytest.mark.long
 def test_meta_inputs_are_enough_for_a_model_with_memory() -> None:
     torch.manual_seed(0)
     model = Blocks()
     before = {name: p.clone() for name, p in model.named_parameters()}
-    found = remat.torch.largest_batch(model, batches, "2MiB", accumulate=False, time_limit=1.0)
-    same = remat.torch.largest_batch(blocks(), batches, "2MiB", accumulate=False, time_limit=1.0)
+    found = remat.torch.largest_batch(model, batches, "2MiB", accumulate=False, **EFFORT)
+    same = remat.torch.largest_batch(blocks(), batches, "2MiB", accumulate=False, **EFFORT)
     assert found.row(1).keep_all_peak == same.row(1).keep_all_peak
     assert all(p.equal(before[name]) for name, p in model.named_parameters())
 

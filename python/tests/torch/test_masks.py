@@ -51,7 +51,11 @@ def same(found: list[torch.Tensor], expected: list[torch.Tensor]) -> bool:
 
 @pytest.mark.parametrize(
     ("kind", "groups", "config"),
-    [("Llama", 2, {}), ("Mistral", 2, {}), ("Mistral", 2, {"sliding_window": LENGTH})],
+    [
+        ("Llama", 2, {}),
+        pytest.param("Mistral", 2, {}, marks=pytest.mark.long),
+        ("Mistral", 2, {"sliding_window": LENGTH}),
+    ],
     ids=["causal", "wide window", "window as wide"],
 )
 def test_the_same_model_follows_each_batch_as_eager_mode_does(kind: str, groups: int, config: dict) -> None:

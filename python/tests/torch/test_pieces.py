@@ -153,7 +153,7 @@ def test_smallest_known_does_not_depend_on_the_clock() -> None:
     torch.manual_seed(0)
     model = nn.Sequential(*(nn.Sequential(nn.Linear(16, 16), nn.GELU()) for _ in range(12)))
     x, known = torch.randn(128, 16), set[int]()
-    for seconds in (0.001, 1.0):
+    for seconds in (0.001, 0.3):
         torch._dynamo.reset()
         options: Any = {"loss": lambda y: y.square().sum(), "costs": "roofline", "time_limit": seconds}
         with pytest.raises(remat.NoPlanError) as caught:

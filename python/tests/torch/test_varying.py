@@ -77,9 +77,9 @@ def subject(name: str, sizes: Sequence[int]) -> tuple[nn.Module, list[Any]]:
     ("name", "sizes"),
     [
         ("gpt2", (48, 40, 32, 56)),
-        ("bert", (48, 40, 32, 56)),
+        pytest.param("bert", (48, 40, 32, 56), marks=pytest.mark.long),
         ("resnet", (24, 32, 40, 28)),
-        ("unet", (24, 32, 40, 16)),
+        pytest.param("unet", (24, 32, 40, 16), marks=pytest.mark.long),
     ],
 )
 def test_steps_of_shapes_that_vary_equal_those_of_eager_mode(name: str, sizes: Sequence[int]) -> None:
