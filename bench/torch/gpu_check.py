@@ -65,7 +65,7 @@ class Found:
 
 @dataclass(frozen=True)
 class Check:
-    """One check. gpu: not on a CPU. both: also with expandable segments. alone: runs alone. limit: seconds."""
+    """A check. gpu: not on a CPU. both: also with expandable segments. alone: runs alone. limit: seconds."""
 
     run: Callable[[torch.device], Found]
     gpu: bool = True

@@ -231,7 +231,7 @@ class _Backward:
         self.alike = [ours[i].func for i in self.ours] == [theirs[i].func for i in self.theirs]
 
     def gone(self, storage: int) -> int:
-        """The first step of ours at which a storage of the other recording would be released; 0 if unknown."""
+        """Our first step at which a storage of the other recording would be released; 0 if unknown."""
         last = self.eager.recorded.last[storage]
         if last is None:
             return self.step.graph.num_ops

@@ -67,7 +67,7 @@ def _of_tightest_rank(problem: Problem) -> Problem:
 
 
 def survey_step(problem: Problem) -> PlanReport:
-    """Any plan, for a call that only explores the model: a quickly found one within the budget, or keep-all."""
+    """Any plan, for a call that only explores the model: a quick one within the budget, or keep-all."""
     graph, options = problem.graph, replace(problem.options, host=None)
     first = first_plan(graph, min(problem.target, problem.keep_all_peak), options)
     steps = range(graph.num_ops) if first is None or first.plan is None else first.plan.steps

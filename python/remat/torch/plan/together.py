@@ -67,7 +67,7 @@ _Find = Callable[[remat.Graph, int], "remat.PlanResult | None"]
 
 @dataclass(frozen=True)
 class _Choice:
-    """One way to run a part; bytes held at the loss and at its peak. cap, target: arguments of the planner."""
+    """One way to run a part; bytes held at the loss and at its peak. cap, target: the planner's arguments."""
 
     result: remat.PlanResult
     held: int
