@@ -51,8 +51,8 @@ std::string full_name(const CLI::App& app) {
   return (app.get_parent() ? full_name(*app.get_parent()) + " " : "") + app.get_name();
 }
 
-/// "unknown option '--bugdet': did you mean '--budget'?" for the first word that looks like an option and is
-/// none.
+/// "unknown option '--bugdet': did you mean '--budget'?" for the first invalid word that looks like an
+/// option.
 std::string unknown_option(const CLI::App& command, const std::vector<std::string>& words) {
   std::vector<std::string> known;
   for (const CLI::Option* option : command.get_options()) {

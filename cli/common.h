@@ -35,8 +35,7 @@ enum ExitCode : int {
   kInterrupted = 130,  ///< Ctrl-C ended a table of several runs
 };
 
-/// The output of a command, in the order of printing. Scalars become `key = value` lines, arrays of objects
-/// become tables.
+/// The output of a command, in order. Scalars become `key = value` lines, arrays of objects become tables.
 using Report = nlohmann::ordered_json;
 
 /// How a report looks on a terminal. (Through a pipe, and as JSON, numbers stay as they are.)
@@ -143,8 +142,7 @@ inline constexpr std::int64_t kCacheLine = 64;
 /// A capacity for a table of buffers: as a budget, without percent. Throws UsageError.
 Bytes parse_capacity(const std::string& text);
 
-/// For a command with subcommands of its own (each a `what`): lists them if the next word is missing or
-/// unknown.
+/// For a command with subcommands (each a `what`): lists them if the next word is missing or unknown.
 void require_known_word(CLI::App& command, std::function<int()>& action, const std::string& what);
 
 /// Adds `--order fixed|free`.

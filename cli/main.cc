@@ -10,8 +10,7 @@
 
 namespace {
 
-/// Failed writes (a closed pipe, a file over its size limit) are reported as errors and must not kill the
-/// process.
+/// Failed writes (a closed pipe, a file size limit) are reported as errors and must not kill the process.
 void ignore_write_signals() {
   for (int signal : {SIGPIPE, SIGXFSZ}) std::signal(signal, SIG_IGN);
 }

@@ -77,8 +77,7 @@ class Folder {
 };
 
 /// Starts a command with a shell in its own process group, so that its child processes can be killed with it.
-/// Its output goes to standard error; its input is empty, since a background group must not read from the
-/// terminal.
+/// Its output goes to standard error; its input is empty: a background group must not read the terminal.
 pid_t start_shell(const std::string& command) {
   constexpr int kCannotRun = 127;
   const pid_t child = ::fork();

@@ -40,8 +40,7 @@ struct PlanCommand {
 
   const PlanResult& result() const { return answer_.result; }
 
-  /// With a budget on the peak, `packed` is set only if a layout was quickly found, `peaks` only with
-  /// --allocator.
+  /// With a budget on the peak, `packed` is set only if a layout was found quickly, `peaks` with --allocator.
   Answer answer_;
   Bytes keep_all_peak_;
 };
@@ -118,8 +117,7 @@ void PlanCommand::check_usage() const {
   prepare_outputs({{"-o", out}, {"--layout", layout_out}});
 }
 
-/// Lays out a plan made for its peak, with a few milliseconds of work. Large plans only if the layout goes to
-/// a file.
+/// Lays out a plan made for its peak, in a few milliseconds. Large plans only if the layout goes to a file.
 void PlanCommand::find_layout() {
   constexpr std::size_t kMostSteps = 20'000;
   if (answer_.packed || !has_plan(result())) return;
@@ -184,8 +182,7 @@ int PlanCommand::explain_failure(Report& report, Limits& limits, std::string& me
   return kNothingFound;
 }
 
-/// At a terminal: draws memory by step, with the overhead at other budgets beside it, or below on narrow
-/// terminals.
+/// At a terminal: draws memory by step, and the overhead at other budgets beside it, or below if narrow.
 void PlanCommand::draw() const {
   const Problem& problem = request.problem;
   constexpr std::size_t kGap = 3;

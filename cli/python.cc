@@ -14,8 +14,7 @@
 namespace remat::cli {
 namespace {
 
-/// The Python that started this program, else the one it was built for if that exists, else the first one on
-/// PATH.
+/// The Python that started this program, else the one it was built for, if present, else the first on PATH.
 std::string python() {
   const char* given = std::getenv("REMAT_PYTHON");
 #ifdef REMAT_PYTHON_EXECUTABLE

@@ -1,5 +1,4 @@
-// The hierarchical framework HiREmate (Gusak et al. 2025), with interfaces for partitioners and solvers of
-// users.
+// The hierarchical framework HiREmate (Gusak et al. 2025), with interfaces for user-defined parts.
 #pragma once
 
 #include <cstdint>

@@ -38,8 +38,7 @@ struct LayoutProblem {
   std::optional<Bytes> capacity;
 };
 
-/// Seed, and a switch for each technique that only prunes or speeds up: results are valid whatever is
-/// switched off.
+/// Seed, and a switch for each technique that only prunes or speeds up: results are valid with any switches.
 struct LayoutOptions {
   std::uint64_t seed = 0;
   bool first_fit = true;  ///< start from first fit; off: the search finds every layout itself

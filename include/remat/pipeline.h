@@ -63,8 +63,7 @@ struct PipelineOptions {
   Schedule schedule = Schedule::k1f1b;
   int chunks = 1;  ///< of each device; interleaved: at least 2
   PipelineExecutor executor = PipelineExecutor::kSaved;
-  /// True: cuts only between numbered modules, "layers.3" and "layers.4". False: wherever a single value
-  /// passes.
+  /// True: cuts only between numbered modules, as "layers.3". False: wherever a single value passes.
   bool whole_layers = true;
   /// Bytes of optimizer state for each byte of gradients, where the graph has no updates.
   int state_per_gradient = 0;

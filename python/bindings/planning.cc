@@ -30,8 +30,7 @@ Question asked(nb::handle_t<Graph> graph_object, nb::handle budget, nb::handle h
   return question;
 }
 
-/// Planners that improve given plans start from the process's plan store, so that more memory is never
-/// slower.
+/// Planners that improve plans start from the process's plan store, so that more memory is never slower.
 BoundResult bound_plan(const Question& asked, const std::string& planner, const Effort& effort,
                        nb::handle progress) {
   Answer found;

@@ -1,5 +1,4 @@
-// Decides when to run a check that rebuilds a structure: at every change of a small one, at some changes of a
-// large one.
+// Decides when to run a check that rebuilds a structure: every change of a small one, some of a large one.
 #pragma once
 
 #include <cstdint>

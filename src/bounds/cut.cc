@@ -1,5 +1,4 @@
-// Knapsacks over one moment: values that do not fit at an op's first run are dropped, and their ops rerun
-// later.
+// Knapsacks over one moment: values that do not fit at an op's first run are dropped and recomputed later.
 #include "bounds/cut.h"
 
 #include <algorithm>

@@ -11,8 +11,7 @@
 
 namespace remat {
 
-/// A first run, and the extra duration that brings the script within the budget there, with the rest
-/// unchanged.
+/// A first run, and the extra duration that brings the script within the budget there, all else unchanged.
 struct Repair {
   OpId at;  ///< none: the script is within the budget
   Duration extra;

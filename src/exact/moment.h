@@ -1,5 +1,4 @@
-// The network of one moment: a minimum cut decides which values are kept across it and which ops are rerun
-// after it.
+// The network of one moment: a minimum cut decides which values are kept across it and which ops are rerun.
 #pragma once
 
 #include <cstdint>

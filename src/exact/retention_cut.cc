@@ -131,8 +131,7 @@ class Hull {
     return false;
   }
 
-  /// The price at which both ends cost the same, so that any better choice is between them; nothing if there
-  /// is none.
+  /// The price at which both ends cost the same, so that any better choice is between them, if there is one.
   std::optional<Price> chord() const {
     const std::int64_t more = within_->choice.cost - beyond_->choice.cost;
     const Bytes less = beyond_->choice.retention.held - within_->choice.retention.held;

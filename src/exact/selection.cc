@@ -42,8 +42,7 @@ void check(const SelectionProblem& problem) {
   }
 }
 
-/// True if the selection fits the room of every moment, satisfies `needs` and `excludes`, and has the stated
-/// gain.
+/// Does the selection fit the room of every moment, satisfy `needs` and `excludes`, and have the stated gain?
 bool is_selection(const SelectionProblem& problem, const Selection& selection) {
   std::vector<Bytes> taken(problem.room.size());
   Duration gain;

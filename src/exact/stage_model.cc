@@ -43,8 +43,7 @@ StageModel::StageModel(const Graph& graph, const StageSpec& spec) : graph_(graph
 
 namespace {
 
-/// Most units of amounts: more digits than a solver with tolerances of 1e-6 can distinguish, few enough for
-/// exact sums.
+/// Most units of amounts: finer than a solver with tolerances of 1e-6 can distinguish, yet with exact sums.
 constexpr std::int64_t kMostUnits = std::int64_t{1} << 32, kMostCostUnits = std::int64_t{1} << 40;
 
 int bits_of(std::int64_t units) {

@@ -5,8 +5,7 @@
 
 namespace remat {
 
-/// The demand of stages `from` to `to` for each value and op made before them, and the stage with the largest
-/// demand.
+/// The demand of stages `from` to `to` for each value and op made before them, and the stage with the most.
 class StageModel::Paths {
  public:
   Paths(const StageModel& model, const std::vector<double>& x, int from, int to)
@@ -62,8 +61,7 @@ class StageModel::Paths {
     return sum;
   }
 
-  /// The least fraction of the op that must be rerun, and so of the makers of its inputs if they are not
-  /// held.
+  /// The least fraction of the op that must be rerun, and so of the makers of inputs that are not held.
   double want(OpId op) {
     double most = model_.rerun_column(to_, op) >= 0 ? at_x(model_.rerun(to_, op)) : 0;
     for (ValueId v : graph_.outputs[op]) {

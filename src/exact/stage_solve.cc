@@ -20,8 +20,8 @@ constexpr double kTreeShare = 0.5;
 /// doubled the time of the proof of random_layered_n100 at 80 %.)
 constexpr double kRoom = 1e-5;
 
-/// The program with this slack in every row and column of sizes: no solution is lost, and its bounds hold for
-/// the original.
+/// The program with this slack in every row and column of sizes: no solution is lost, its bounds remain
+/// valid.
 lp::Model with_room(lp::Model model) {
   for (std::size_t row = 0; row < model.row_lower.size(); ++row) {
     const auto begin = model.entry_factor.begin() + model.row_begin[row];

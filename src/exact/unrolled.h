@@ -1,5 +1,4 @@
-// A sequence of steps as a graph in which every op runs once, so that methods for the first moment apply to
-// the next ones.
+// A sequence of steps as a graph with one run per op, so that methods for one moment apply repeatedly.
 #pragma once
 
 #include "exact/retention_cut.h"

@@ -1,5 +1,4 @@
-// The choices of an executor as an integer program: which ops are recomputed, and which values are in memory
-// when.
+// The choices of an executor as an integer program: the recomputed ops, and the values in memory over time.
 #pragma once
 
 #include <optional>

@@ -23,11 +23,9 @@ class Search {
 
   /// Settles a choice, simulates it and keeps it if it is better. Nothing if it cannot be settled.
   std::optional<Simulation> evaluate(const Again& again);
-  /// Tries recomputing nothing and everything and, for partitioners, the choices of minimum cuts between the
-  /// halves.
+  /// Tries recomputing nothing and everything and, for partitioners, the minimum cuts between the halves.
   void start();
-  /// If nothing is within the budget: from the choice of least peak, saves or drops op by op as long as the
-  /// peak falls.
+  /// If nothing is within the budget: from the choice of least peak, saves or drops ops while the peak falls.
   void lower();
   /// Saves more, op by op and region by region, the costliest first, within the budget.
   void improve();

@@ -91,8 +91,7 @@ class Finder {
     }
   }
 
-  /// The first value that its backward half unpacks, saved or not, even a parameter, triggers a checkpoint's
-  /// recomputation.
+  /// The first value that its backward half unpacks, even a parameter, triggers a checkpoint's recomputation.
   void find_trigger(CheckpointRegion& region, int number) const {
     for (OpId op : IdRange<OpId>(shape_.first_backward, OpId(graph_.ops().size()))) {
       if (shape_.region[op] != number) continue;

@@ -1,5 +1,4 @@
-// The interface of differentiation rules: the gradients of an op's outputs, and a place for those of its
-// inputs.
+// The interface of differentiation rules: gradients of an op's outputs, and places for those of its inputs.
 #pragma once
 
 #include <vector>

@@ -39,8 +39,7 @@ void MaxFlow::build() {
   built_ = true;
 }
 
-/// Distances from the source over arcs with residual capacity, up to the sink's distance: further nodes are
-/// useless.
+/// Distances from the source over arcs with residual capacity, up to the sink's distance.
 bool MaxFlow::find_levels() {
   for (const Node node : queue_) level_[at(node)] = -1;
   queue_.clear();

@@ -61,8 +61,7 @@ void write_in_place(const std::filesystem::path& path, std::string_view text) {
   if (error) fail("write", path, error);
 }
 
-/// A new file in the folder of `path`. Its name does not contain that of `path`, which may have the greatest
-/// length.
+/// A new file in the folder of `path`. Its name does not contain that of `path`, which may be of full length.
 int open_beside(const std::filesystem::path& path, mode_t mode, std::filesystem::path& beside) {
   static std::atomic<std::uint64_t> count{0};
   for (;;) {

@@ -40,12 +40,10 @@ struct Sweep {
 };
 Packed sweep_fit(const Packing& packing, const Sweep& sweep);
 
-/// The best of several sweeps, until one reaches `goal`, `limits` is reached, or all are tried. At least one
-/// is tried.
+/// The best of several sweeps, at least one, until one reaches `goal`, `limits` is reached, or all are tried.
 Packed best_sweep(const Packing& packing, std::int64_t goal, Limits& limits);
 
-/// First fit in several sequences, until `best` is at `goal` or `limits` is reached. `neighbours` may be
-/// null.
+/// First fit in several sequences, until `best` is at `goal` or `limits` ends it. `neighbours` may be null.
 void lower_by_sequences(const Packing& packing, std::int64_t goal, const Neighbours* neighbours,
                         Limits& limits, Packed& best);
 

@@ -1,5 +1,4 @@
-// The shared entry point: first fit, then the search part by part, with the proof that nothing smaller exists
-// where it ends.
+// The shared entry point: first fit, then the search of each part, which proves the optimum if it finishes.
 #include "remat/layout.h"
 
 #include <algorithm>

@@ -147,8 +147,7 @@ void Skyline::place(std::int32_t i) {
   lift_above(i);
 }
 
-/// Raises the lows of items that overlap a placed one to its end. Visits each item once, not in each of its
-/// sections.
+/// Raises the lows of items that overlap a placed one to its end. Visits each item once, not per section.
 void Skyline::lift_above(std::int32_t placed) {
   const Item& below = items_[at(placed)];
   const std::int64_t end = floor_[at(below.first)];

@@ -50,8 +50,7 @@ class Skyline {
   void hang(std::int32_t i, std::int64_t ceiling);
   /// Nothing will start in s below `floor`. `propagate` must follow.
   void raise(std::int32_t s, std::int64_t floor);
-  /// Propagates all consequences for packings below the capacity. False at a dead end, whose section is
-  /// `dead_end()`.
+  /// Propagates all consequences for packings below the capacity. False at a dead end, see `dead_end()`.
   bool propagate(std::int64_t capacity);
   /// The section that could not take its items, or -1 where the dead end has none.
   std::int32_t dead_end() const { return dead_end_; }

@@ -31,8 +31,7 @@ inline bool has_reuses(const Graph& graph, OpId op) { return !graph.over[op].emp
 /// Bytes that a step of the op takes less if it is the last to read an instance of the value; mostly 0.
 Bytes reuse_of(const Graph& graph, OpId op, ValueId input);
 
-/// False if no step can be the last to read the value: it is kept, and its op runs once, so its one instance
-/// stays.
+/// False if no step can be the last to read the value: a kept one whose op runs once stays in memory.
 bool may_end(const Graph& graph, ValueId value);
 
 /// Bytes held from the first run of a recomputed op to its last, and once more at each further run.

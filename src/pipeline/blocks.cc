@@ -65,8 +65,7 @@ class Cutter {
     return !graph_.is_graph_input(v) && !is_forward(graph_.producer[v]) && !is_update(graph_.producer[v]);
   }
 
-  /// Gradients of parameters are values that are kept or read by updates alone, and the summands of such
-  /// values.
+  /// Gradients of parameters: values that are kept or read by updates alone, and the summands of such values.
   void find_gradients() {
     final_.assign(graph_.num_values(), false);
     dropped_.assign(graph_.num_ops(), false);
@@ -108,8 +107,7 @@ class Cutter {
   }
 
   std::vector<Cut> cuts() const {
-    // Finds the last forward reader of each value. A value crosses t if it is made before t and read from t
-    // on.
+    // Finds the last forward reader of each value. A value crosses t if made before t and read from t on.
     std::vector<int> crossing(forward_.size() + 1, 0);
     std::vector<std::vector<ValueId>> begins(forward_.size() + 1);
     std::map<int, std::set<ValueId>> ends;

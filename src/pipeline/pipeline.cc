@@ -259,7 +259,7 @@ class Planner {
     return found;
   }
 
-  /// The number of devices on which nothing fits, and the time of a whole step by the best choices of each
+  /// The number of devices on which nothing fits, and the time of a step with the best choices of each
   /// device.
   std::pair<int, std::int64_t> step_time(const std::vector<Range>& cuts) {
     std::vector<Duration> forward(cuts.size()), backward(cuts.size());
@@ -308,8 +308,8 @@ class Planner {
     return cuts;
   }
 
-  /// The plan of these cuts with the choices that a rule allows, each device simulated; nothing if one does
-  /// not fit.
+  /// The plan of these cuts with the choices that a rule allows, each device simulated; nothing if one is
+  /// over.
   std::optional<PipelinePlan> planned(const std::vector<Range>& cuts, const Rule& rule) {
     PipelinePlan plan;
     plan.stages.resize(cuts.size());

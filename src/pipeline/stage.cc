@@ -95,8 +95,7 @@ class Chooser {
     return true;
   }
 
-  /// Reduces `points` to the lower hull, adds its steps to `steps`, and returns the bytes of its fastest
-  /// point.
+  /// Reduces `points` to the lower hull, adds its steps to `steps`, and returns its fastest point's bytes.
   template <class Steps>
   static std::int64_t to_hull(Steps& points, Steps& steps) {
     std::ranges::sort(points, [](const auto& a, const auto& b) {

@@ -29,8 +29,7 @@ inline Script script_of(const Plan& plan) {
 /// Its ops in sequence, fetches left out.
 Plan steps_of(const Script& script);
 
-/// The script without unread reruns and fetches, cascades included, and without fetches that the graph
-/// forbids.
+/// The script without unread reruns and fetches, cascades included, and without forbidden fetches.
 Script without_unread(const Graph& graph, const Script& script);
 
 }  // namespace remat

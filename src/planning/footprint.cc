@@ -238,8 +238,7 @@ class FootprintSearch {
     return middle;
   }
 
-  /// Converts the answer to the graph itself. Bounds on live bytes hold for the footprint, which is not
-  /// smaller.
+  /// Converts the answer to the graph itself. Bounds on live bytes hold for the footprint, which is no less.
   void settle() {
     PlanResult& result = best_.result;
     REMAT_ASSERT(!is_found_ || best_.footprint <= problem_->budget, best_.footprint, problem_->budget);

@@ -10,8 +10,7 @@
 
 namespace remat {
 
-/// Keeps the best plan offered, by the objective, and reports every improved one. Of equal ones the first
-/// stays.
+/// Keeps the best plan offered, by the objective, and reports improvements. Of equal ones the first stays.
 class Incumbent {
  public:
   Incumbent(const Problem& problem, std::string_view planner, Limits& limits)

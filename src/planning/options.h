@@ -26,8 +26,7 @@ std::string spell(const OptionValue& value);
 /// The table row of an option with this default.
 OptionInfo option_row(std::string_view name, const OptionValue& value, std::string_view unit,
                       std::string_view description);
-/// Throws UsageError, in one line with planner, option, value and range, where the text is no value of the
-/// option.
+/// Throws UsageError, in one line with planner, option, value and range, for an invalid value.
 OptionValue parse_option(std::string_view planner, const OptionInfo& option, const std::string& text);
 /// The same for an option of a request, which is named as users write it.
 OptionValue parse_option(const Spelling& spelling, const OptionInfo& option, const std::string& text);

@@ -1,5 +1,4 @@
-// HTML of graphs, plans and curves for notebook cells: facts and a picture, without scripts, in the page's
-// colours.
+// HTML of graphs, plans and curves for notebook cells: facts and a picture, no scripts, the page's colours.
 #include <algorithm>
 #include <array>
 #include <cstdio>

@@ -212,8 +212,7 @@ class Search {
     }
   }
 
-  /// The least step above `lo_` that is proved impossible, assuming that all above are too; `most_ + 1` if
-  /// there is none.
+  /// The least step above `lo_` proved impossible, assuming that all above are too; `most_ + 1` if none is.
   std::int64_t least_impossible(Limits& limits) {
     const auto refuted = [&](std::int64_t step) {
       return glance(step, limits).status() == Status::kInfeasible;

@@ -17,8 +17,7 @@ struct Case {
   std::optional<Duration> least_duration;
 };
 
-/// Tiny random graphs of all kinds, each at four budgets from below the least peak to keep-all, in both
-/// orders.
+/// Tiny random graphs, each at four budgets from below the least peak to keep-all, in both orders.
 template <class Visit>
 void each_case(int graphs, std::uint64_t seed, Visit&& visit) {
   Random random(seed);

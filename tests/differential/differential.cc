@@ -224,7 +224,7 @@ class Run {
       count(tally, result.status);
       note(tally, call, wrong_result(subject, call.problem, result));
     } catch (const UsageError& error) {
-      // Two options may not go together: lower_set_dp refuses all lower sets where there are more than
+      // Options may exclude each other: lower_set_dp refuses all lower sets if there are more than
       // `max_sets`.
       if (call.options.set.size() < 2) note(tally, call, std::string("refused: ") + error.what());
     } catch (const std::exception& error) {

@@ -24,8 +24,7 @@ std::string reproduction(const Call& call);
 /// The lines that write the graph alone, for tests that call no planner.
 std::string reproduction(const Graph& graph);
 
-/// Records the current try of a test, printed with its first failure. `random_graph` records its graphs
-/// itself.
+/// Records the current try of a test, printed with its first failure. `random_graph` records its graphs.
 void record(std::string what);
 const std::string& recorded();
 

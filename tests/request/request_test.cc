@@ -88,8 +88,7 @@ TEST(Request, SaysWhatDoesNotGoTogetherAsUsersWriteIt) {
   EXPECT_EQ(testing::usage_error([&] { check_request(request); }).find("unknown planner 'best'"), 0U);
 }
 
-/// Every combination of choices is either refused in one line that names a given option, or answered
-/// correctly.
+/// Every combination of choices is refused in one line that names a given option, or answered correctly.
 TEST(Request, EveryCombinationIsAnsweredOrRefused) {
   const Graph graph = small_step();
   std::vector<const OptionInfo*> choices;

@@ -42,8 +42,7 @@ def remat_backend(
     try:
         return _compiled(gm, example_inputs, options, mode)
     except remat.RematError as error:
-        # Raised here, Dynamo would wrap the error and add advice; raised by the first call, it stays
-        # unchanged.
+        # Raised here, Dynamo would wrap the error and add advice; the first call raises it unchanged.
         return _failing(error)
 
 

@@ -119,8 +119,7 @@ class Phases {
     return response;
   }
 
-  /// Solve progress (figure 5 of the paper): counter `phase2_at_1234_ms` holds the duration found after 1234
-  /// ms.
+  /// Solve progress (figure 5 of the paper): counter `phase2_at_1234_ms` is the duration found after 1234 ms.
   void point(const std::string& phase, double seconds, std::int64_t objective) {
     count(phase + "_at_" + std::to_string(static_cast<std::int64_t>(1e3 * seconds)) + "_ms", objective);
   }

@@ -38,8 +38,7 @@ decomposition::Adjacency adjacency_of(const Arcs& arcs, bool with_order) {
   return decomposition::adjacency(arcs.size(), edges);
 }
 
-/// True if a second run is never useful: the op must not be recomputed, or none of its outputs is read except
-/// kept ones.
+/// True if a second run is never useful: the op must not be recomputed, or only kept outputs are read.
 bool stays(const Graph& graph, OpId op) {
   const auto outputs = graph.outputs[op];
   return !graph.recomputable[op] || std::all_of(outputs.begin(), outputs.end(), [&](ValueId v) {

@@ -1,5 +1,4 @@
-// Remat's own constructive planner: runs of an eviction cache with different scores, each polished by
-// `buy_back`.
+// Remat's constructive planner: runs of an eviction cache with different scores, polished by `buy_back`.
 #pragma once
 
 #include <cstdint>

@@ -7,8 +7,7 @@
 
 namespace remat::lns {
 
-/// The script without some of its reruns and fetches: mostly from one stretch of the script, else from all of
-/// it.
+/// The script without some of its reruns and fetches: mostly those of one stretch, else from anywhere.
 Script ruined(const Graph& graph, const Script& script, Random& random);
 
 /// Draws new durations for `shaken`, a copy of the graph.

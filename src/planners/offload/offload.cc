@@ -143,8 +143,7 @@ class Offload {
     polish(limits_);
   }
 
-  /// Removes useless reruns and fetches from the best script, and replaces reruns by fetches where that is
-  /// better.
+  /// Removes useless reruns and fetches from the best script, and replaces reruns by fetches if better.
   void polish(Limits& limits) {
     constexpr double kMostTime = 0.2;
     if (current_best_.script == polished_) return;
@@ -227,8 +226,7 @@ class Offload {
     polish(part);
   }
 
-  /// Runs `search` around the fetches of the best script. It does not model channels, so each fetch has a
-  /// price.
+  /// Runs `search` around the fetches of the best script. It knows no channels, so each fetch has a price.
   void search_around(double price, std::uint64_t round, Limits& limits) {
     constexpr double kPlanning = 0.8;
     if (limits.reached()) return;

@@ -1,5 +1,4 @@
-// Minimum cuts at the moment with the highest memory give the least duration there; repeated at the next such
-// moment.
+// Minimum cuts at the moment with the highest memory give the least duration there; then the next moment.
 #pragma once
 
 #include <vector>

@@ -162,8 +162,7 @@ class Segment {
     }
     return 0;
   }
-  /// Adds all outputs of the ops: `stays` tells which outlive the segment, `skips` which are counted
-  /// elsewhere.
+  /// Adds all outputs of the ops: `stays`: those that outlive the segment; `skips`: those counted elsewhere.
   template <class Stays, class Skips>
   void make(Stays&& stays, Skips&& skips) {
     for (std::size_t step = 0; step < ops_.size(); ++step) {

@@ -38,8 +38,7 @@ class Annealer {
   bool idle() const { return total_weight_ == 0; }
   /// Continues from a valid plan, which also counts as seen.
   void begin(const Plan& plan);
-  /// Cools from `hot` to `cold` (in mean recomputations) over about `moves` moves, or until the limits are
-  /// reached.
+  /// Cools from `hot` to `cold` (in mean recomputations) over about `moves` moves, or until a limit.
   void cycle(std::int64_t moves, double hot, double cold, Limits& limits);
 
   /// The fastest plan within the budget, if any was seen.

@@ -97,8 +97,7 @@ class DeepChain : public Move {
     return best;
   }
 
-  /// Appends the op after all its inputs that are dead at this place. False if that takes too many ops or too
-  /// long.
+  /// Appends the op after all its inputs that are dead here. False if that takes too many ops or too long.
   bool collect(State& state, OpId op, Tracker::Key at) {
     const Tracker& tracker = state.tracker;
     const StepModel& graph = tracker.graph();

@@ -1023,8 +1023,7 @@ def running_backwards() -> list[Sequence[Any]]:
     code = graph._engine_run_backward.__code__
     found = []
     tops = sys._current_frames()
-    # This frame would form a reference cycle that holds all objects of its callers until garbage is
-    # collected.
+    # This frame would form a reference cycle that holds its callers' objects until garbage is collected.
     tops[threading.get_ident()] = sys._getframe(1)
     for top in tops.values():
         frame: types.FrameType | None = top

@@ -11,8 +11,7 @@ from .cost import Cost, storages_of
 from .roofline import byte_count, flop_count
 
 _NUMBER = re.compile(r"\d+")
-# Rough rates of a core, which only decide how an op's time scales with its sizes; and the least time of a
-# call.
+# Rough rates of a core, which only decide how an op's time scales with its sizes; and a call's least time.
 _FLOPS_PER_S, _BYTES_PER_S, _CALL_S = 5e10, 1e10, 2e-6
 # Sizes farther than this from all measured ones are measured: another kernel may be used there.
 _FARTHEST = 1.5

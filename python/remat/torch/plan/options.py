@@ -226,8 +226,7 @@ class Options:
         if given.get("budget") is None:
             raise remat.BudgetError('remat: a budget is needed, for example options={"budget": "6GiB"}')
         options = cls(**given)
-        # Invalid sizes are errors now, not after minutes of profiling; any peak suffices to parse a
-        # percentage.
+        # Invalid sizes are errors now, not after minutes of profiling; any peak serves to parse a percentage.
         if options.budget != "auto":
             _check_budget(options.budget)
         if options.margin != 0:

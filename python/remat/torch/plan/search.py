@@ -175,8 +175,7 @@ def _search(
         least = least_plan(graph, options)
         return least if least.plan is not None and (least.peak or 0) <= target else result
     if result.smallest_known_budget() <= target:
-        # The search for the least peak found one; it is in the process's store now, and planning starts from
-        # it.
+        # The search for the least peak stored its plan in the process's store, and planning starts from it.
         return remat.plan(graph, target, options.planner, host=host, **effort)
     return result
 

@@ -48,7 +48,7 @@ def plan_together(
     return decided[parts[0].number]
 
 
-# Choices of a part: the number of steps down in bytes held at the loss, and in its peak; fewer for a smaller
+# Choices of a part: the number of steps down in bytes held at the loss, and in its peak; fewer in a small
 # range.
 _HELD_STEPS, _PEAK_STEPS = 12, 4
 # Fewer if each needs a search with a time limit.

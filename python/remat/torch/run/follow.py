@@ -20,8 +20,7 @@ class Place:
         self.position, self.is_known = position, True
 
 
-# Called with the position of a step in the plan before the step runs, and with None after the last one of a
-# half.
+# Called with the position in the plan before each step, and with None after the last step of a half.
 Mark = Callable[["int | Place | None"], None]
 
 _marks: Callable[[PlanReport], Mark] | None = None

@@ -40,7 +40,7 @@ from .unplanned import WORTH_COUNTING, Unplanned, saved_before
 log = logging.getLogger("remat.torch")
 
 # Threads of collectives free their buffers themselves, on a busy machine only after the forward has returned:
-# memory left only sometimes is one of these. (Counting a gathered block permanently made budgets fail under
+# memory left only sometimes is one of these. (Counting a gathered block permanently broke budgets under
 # load.)
 _SHARDED_MEASUREMENTS = 5
 
